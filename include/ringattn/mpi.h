@@ -1,0 +1,21 @@
+/* Ranks over MPI; in libringattn_mpi, which is built against one MPI implementation. */
+#ifndef RINGATTN_MPI_H
+#define RINGATTN_MPI_H
+
+#include <mpi.h>
+#include <ringattn/ringattn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Collective over mpi, which may be any intra-communicator; it is duplicated, so that no message of the host program
+ * is ever matched, and it is not changed. MPI must be initialised; any thread level will do as long as the comm is used
+ * by the thread that MPI allows to call it (the one that initialised MPI, below MPI_THREAD_MULTIPLE). Destroy the comm,
+ * which is collective as well, before MPI_Finalize. */
+RA_API ra_status ra_comm_create_mpi(MPI_Comm mpi, ra_comm **comm_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,328 @@
+/* ringattn: exact attention over sequences too long for one device.
+ *
+ * The sequence is cut across ranks. Every rank keeps its own rows of Q, K, V and O; keys and values travel, queries
+ * stay. Reading order: the problem, the ranks, a plan, running it; then where rows live, and the smaller helpers.
+ *
+ *     ra_comm  *comm;   the ranks, and how bytes move between them
+ *     ra_plan  *plan;   one problem on one comm: schedule, kernel, buffers
+ *
+ *     ra_plan_create(comm, &problem, &options, &plan);     once
+ *     ra_plan_forward(plan, &tensors, NULL);               many times
+ *
+ * Every call that can fail returns a ra_status; ra_last_error() then says what was wrong and what to do. The library
+ * never exits, aborts or prints. Structures are size-prefixed: initialise them with their RA_..._INIT; a field left
+ * zero takes its default, and fields are only ever appended.
+ */
+#ifndef RINGATTN_H
+#define RINGATTN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define RA_VERSION_MAJOR 0
+#define RA_VERSION_MINOR 1
+#define RA_VERSION_PATCH 0
+
+#if defined(__GNUC__) || defined(__clang__)
+#define RA_API __attribute__((visibility("default")))
+#define RA_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#else
+#define RA_API
+#define RA_PRINTF(format, first)
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- status -------------------------------------------------------------------------------------------------- */
+
+/* Grouped by what is lost: nothing, the call, the communicator. One list gives the enum, the names and the texts. */
+#define RA_STATUS_LIST(X)                                                                                              \
+    X(RA_OK, 0, "success")                                                                                             \
+    X(RA_ERR_ARGUMENT, 1, "an argument is wrong")                                                                      \
+    X(RA_ERR_UNSUPPORTED, 2, "this combination is not supported")                                                      \
+    X(RA_ERR_MEMORY, 3, "out of memory")                                                                               \
+    X(RA_ERR_MISMATCH, 4, "the ranks disagree about the problem")                                                      \
+    X(RA_ERR_TIMEOUT, 5, "a peer did not answer before the deadline; the communicator is lost")                        \
+    X(RA_ERR_PEER, 6, "a peer failed; the communicator is lost")                                                       \
+    X(RA_ERR_TRANSPORT, 7, "the transport failed; the communicator is lost")                                           \
+    X(RA_ERR_BROKEN, 8, "the communicator was lost earlier and refuses further use")                                   \
+    X(RA_ERR_INTERNAL, 9, "a fault inside ringattn")
+
+typedef enum ra_status {
+#define RA_STATUS_ENUM(name, value, text) name = value,
+    RA_STATUS_LIST(RA_STATUS_ENUM)
+#undef RA_STATUS_ENUM
+} ra_status;
+
+/* The status as a short text, never NULL. */
+RA_API const char *ra_status_text(ra_status status);
+
+/* What went wrong in the last failing call on this thread: what, where and what to do. Empty when nothing has failed.
+ * Valid until the next ringattn call on this thread. */
+RA_API const char *ra_last_error(void);
+
+/* "0.1.0" */
+RA_API const char *ra_version(void);
+
+/* ---- the problem --------------------------------------------------------------------------------------------- */
+
+typedef enum ra_dtype { RA_F32 = 0, RA_F64 = 1, RA_BF16 = 2, RA_F16 = 3 } ra_dtype;
+
+/* What is computed, over the whole sequence and not per rank; every rank passes the same values.
+ *
+ *   q [batch, seq_q, heads_q, dim]   k [batch, seq_k, heads_kv, dim]   v [batch, seq_k, heads_kv, dim_v]
+ *   o [batch, seq_q, heads_q, dim_v]   lse [batch, heads_q, seq_q]
+ *
+ *   s_ij = scale * q_i . k_j,   o_i = sum_j e^{s_ij} v_j / sum_j e^{s_ij},   lse_i = log sum_j e^{s_ij}
+ *
+ * over the keys j that query i sees. Query head h reads key/value head h / (heads_q / heads_kv). A query that sees
+ * nothing has o = 0, lse = -inf and takes part in no gradient. */
+typedef struct ra_problem {
+    size_t struct_size;
+    ra_dtype dtype;          /* of q, k, v and dout */
+    ra_dtype out_dtype;      /* of o, dq, dk, dv where out_dtype_given; f32 arithmetic allows f32 beside bf16 and f16 */
+    int out_dtype_given;     /* zero: outputs have dtype */
+    int64_t batch;           /* default 1 */
+    int64_t seq_q;           /* at least 1 */
+    int64_t seq_k;           /* default seq_q */
+    int64_t heads_q;         /* at least 1 */
+    int64_t heads_kv;        /* default heads_q; divides heads_q */
+    int64_t dim;             /* of q and k, 1 to 256 */
+    int64_t dim_v;           /* of v and o, 1 to 256; default dim */
+    double scale;            /* default 1/sqrt(dim) */
+    int scale_given;         /* nonzero: take scale as it stands, even 0 */
+    int causal;              /* nonzero: aligned bottom right, the last query sees the last key */
+    int windowed;            /* nonzero: window_left and window_right hold */
+    int64_t window_left;     /* keys before the query's aligned position that it sees; -1 is no limit */
+    int64_t window_right;    /* likewise after it */
+    /* Packed documents: document d holds queries [cu_seqlens_q[d], cu_seqlens_q[d+1]) and keys likewise, and sees
+     * nothing else. batch must be 1. NULL: one document. cu_seqlens_k NULL: cu_seqlens_q. Read during the call only. */
+    int64_t documents;
+    const int64_t *cu_seqlens_q; /* [documents + 1], from 0 to seq_q, never decreasing */
+    const int64_t *cu_seqlens_k; /* [documents + 1], from 0 to seq_k, never decreasing */
+} ra_problem;
+#define RA_PROBLEM_INIT {.struct_size = sizeof(ra_problem)}
+
+/* Who owns which positions. Queries and keys are laid out alike, each over its own length. Any length, any number of
+ * ranks: shards differ by a row or two, and may be empty. */
+typedef enum ra_layout {
+    RA_LAYOUT_AUTO = 0,   /* a balanced one for the problem */
+    RA_LAYOUT_CONTIGUOUS, /* rank r has the r-th of p runs */
+    RA_LAYOUT_ZIGZAG,     /* rank r has the r-th and the r-th last of 2p runs */
+    RA_LAYOUT_STRIPED     /* rank r has positions r, r + p, r + 2p, ... */
+} ra_layout;
+
+typedef enum ra_strategy {
+    RA_STRATEGY_AUTO = 0,
+    RA_STRATEGY_RING,     /* rows are passed to the neighbour as long as somebody further along needs them */
+    RA_STRATEGY_PAIRWISE, /* the owner sends each rank exactly the rows it needs */
+    RA_STRATEGY_ALLGATHER /* everything to everyone, then compute: memory grows with the whole sequence */
+} ra_strategy;
+
+typedef enum ra_pass { RA_FORWARD = 0, RA_BACKWARD = 1 } ra_pass;
+
+/* How it is computed. May differ between ranks only in threads, workspace and kernel. */
+typedef struct ra_options {
+    size_t struct_size;
+    ra_layout layout;
+    ra_strategy strategy;
+    int backward;           /* nonzero: the plan can run the backward pass too */
+    const char *kernel;     /* a name from ra_kernel_name; NULL or "auto": the best that this machine runs */
+    int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process */
+    double timeout_seconds; /* every wait for a peer ends by then; default 60 */
+    void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it */
+    size_t workspace_bytes;
+} ra_options;
+#define RA_OPTIONS_INIT {.struct_size = sizeof(ra_options)}
+
+/* ---- the ranks ------------------------------------------------------------------------------------------------ */
+
+typedef struct ra_comm ra_comm;
+
+/* One rank, alone. */
+RA_API ra_status ra_comm_create_self(ra_comm **comm_out);
+
+/* `ranks` ranks of this process: comms_out[r] is rank r's, to be used by one thread at a time. The ranks must run at
+ * the same time, each on a thread of its own. Each comm is destroyed by itself. */
+RA_API ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out);
+
+/* The simple way to run in-process ranks: starts `ranks` threads, calls body(comm, user) on each and waits for them.
+ * Returns RA_OK when every body did, else the status of the first rank that failed by itself rather than because of a
+ * peer, whose error text becomes this thread's ra_last_error(). */
+typedef ra_status (*ra_rank_body)(ra_comm *comm, void *user);
+RA_API ra_status ra_run_threads(int ranks, ra_rank_body body, void *user);
+
+RA_API int ra_comm_rank(const ra_comm *comm);
+RA_API int ra_comm_ranks(const ra_comm *comm);
+RA_API const char *ra_comm_transport(const ra_comm *comm);
+
+/* Collective: every rank contributes `bytes` bytes, all_out [ranks * bytes] has everyone's in rank order. Also the
+ * way to find out whether all ranks have come this far. timeout_seconds 0: 60. */
+RA_API ra_status ra_comm_allgather(ra_comm *comm, const void *mine, size_t bytes, void *all_out,
+                                   double timeout_seconds);
+
+/* NULL is allowed. Destroying a comm whose peers still work with theirs makes their waits fail, not hang. */
+RA_API void ra_comm_destroy(ra_comm *comm);
+
+/* ---- a plan --------------------------------------------------------------------------------------------------- */
+
+typedef struct ra_plan ra_plan;
+
+/* Collective: every rank of comm calls it with the same problem. When they disagree every rank gets RA_ERR_MISMATCH
+ * naming a rank and a field; when one rank cannot (no memory, a wrong argument) every rank gets an error. options may
+ * be NULL. *plan_out is set only on success. comm must outlive the plan. */
+RA_API ra_status ra_plan_create(ra_comm *comm, const ra_problem *problem, const ra_options *options,
+                                ra_plan **plan_out);
+
+/* A tensor of this rank's rows. Element [b, row, h, d] is at data[b*stride[0] + row*stride[1] + h*stride[2] +
+ * d*stride[3]], strides in elements, so [B,S,H,D], [B,H,S,D] and [T,H,D] all work without a copy. All four zero:
+ * C-order [batch, rows, heads, dim]. data may be NULL when this rank has no rows. */
+typedef struct ra_tensor {
+    void *data;
+    int64_t stride[4];
+} ra_tensor;
+
+/* q, k, v are read; o and lse are written, and only when the call succeeds.
+ * lse: C-order [batch, heads_q, rows_q], float (double for RA_F64), natural logarithm; NULL: not wanted. */
+typedef struct ra_tensors {
+    size_t struct_size;
+    ra_tensor q, k, v;
+    ra_tensor o;
+    void *lse;
+} ra_tensors;
+#define RA_TENSORS_INIT {.struct_size = sizeof(ra_tensors)}
+
+/* q, k, v, o, lse (as the forward pass gave them) and dout are read; dq, dk, dv are written, and only on success. */
+typedef struct ra_gradients {
+    size_t struct_size;
+    ra_tensor q, k, v;
+    ra_tensor o;
+    const void *lse;
+    ra_tensor dout; /* [batch, rows_q, heads_q, dim_v] of dtype */
+    ra_tensor dq, dk, dv;
+} ra_gradients;
+#define RA_GRADIENTS_INIT {.struct_size = sizeof(ra_gradients)}
+
+/* Collective. No allocation, no planning. stream: for device plans; NULL on the CPU. After RA_ERR_TIMEOUT, RA_ERR_PEER
+ * or RA_ERR_TRANSPORT the comm refuses further use on every rank. A wrong argument fails on this rank only, before
+ * anything is sent: the peers wait for its next, right call until their deadline. */
+RA_API ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream);
+RA_API ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *stream);
+
+/* NULL is allowed. */
+RA_API void ra_plan_destroy(ra_plan *plan);
+
+typedef struct ra_traffic {
+    int64_t bytes_planned, messages_planned; /* what one run sends */
+    int64_t bytes_sent, messages_sent;       /* what the last run did send */
+} ra_traffic;
+
+typedef struct ra_plan_info {
+    size_t struct_size;
+    int rank, ranks;
+    int64_t rows_q, rows_k;    /* of this rank */
+    int64_t pairs;             /* visible (query, key) pairs over batch and heads that this rank computes */
+    int64_t workspace_bytes;   /* all that the run path uses, of which: */
+    int64_t kv_slot_bytes;     /*   key/value slots */
+    int64_t state_bytes;       /*   O, m and l; in a backward plan the larger of that and dQ, delta */
+    int64_t grad_slot_bytes;   /*   dK/dV: this rank's own and those that travel */
+    int64_t scratch_bytes;     /*   the kernel's, independent of the sequence */
+    int kv_slots, grad_slots;
+    int steps_forward, steps_backward;
+    ra_layout layout;          /* as chosen */
+    ra_strategy strategy;      /* as chosen */
+    const char *kernel;        /* as chosen */
+    const char *device;
+    ra_traffic forward, backward;
+} ra_plan_info;
+#define RA_PLAN_INFO_INIT {.struct_size = sizeof(ra_plan_info)}
+
+RA_API ra_status ra_plan_describe(const ra_plan *plan, ra_plan_info *info_out);
+
+/* The same for any rank of any number of ranks, without a comm and without running anything. */
+RA_API ra_status ra_predict(const ra_problem *problem, const ra_options *options, int ranks, int rank,
+                            ra_plan_info *info_out);
+
+/* One step of a schedule: what travels while what is computed. */
+typedef struct ra_step_info {
+    int owner;      /* whose keys are computed with; -1: nothing is computed; -2: several owners' */
+    int64_t pairs;  /* computed in this step, over batch and heads */
+    int send_peer;  /* of the first message; -1: nothing is sent */
+    int recv_peer;
+    int sends, recvs;
+    int64_t bytes_sent, bytes_received;
+} ra_step_info;
+
+/* Fills at most `capacity` steps of that rank's schedule and sets *count_out to how many there are. */
+RA_API ra_status ra_predict_steps(const ra_problem *problem, const ra_options *options, int ranks, int rank,
+                                  ra_pass pass, ra_step_info *steps_out, int capacity, int *count_out);
+
+/* ---- where rows live ------------------------------------------------------------------------------------------ */
+
+/* All of these take a layout, a length n and a number of ranks. RA_LAYOUT_AUTO is refused: resolve it first. */
+
+/* What RA_LAYOUT_AUTO means for this problem. */
+RA_API ra_status ra_layout_resolve(const ra_problem *problem, const ra_options *options, int ranks,
+                                   ra_layout *layout_out);
+
+/* How many rows a rank has; -1 when an argument is wrong. */
+RA_API int64_t ra_layout_rows(ra_layout layout, int64_t n, int ranks, int rank);
+
+/* The position of a rank's row, and the way back. Rows are in increasing order of position. */
+RA_API ra_status ra_layout_position(ra_layout layout, int64_t n, int ranks, int rank, int64_t row,
+                                    int64_t *position_out);
+RA_API ra_status ra_layout_locate(ra_layout layout, int64_t n, int ranks, int64_t position, int *rank_out,
+                                  int64_t *row_out);
+
+/* positions_out [rows]: the position ids a model needs for its rotary embedding. */
+RA_API ra_status ra_layout_positions(ra_layout layout, int64_t n, int ranks, int rank, int64_t *positions_out);
+
+/* whole [batch, n, row_bytes] <-> shard [batch, rows, row_bytes], both C-order. Gathering every rank's shard into the
+ * same array fills it. */
+RA_API ra_status ra_layout_scatter(ra_layout layout, int64_t n, int ranks, int rank, int64_t batch, size_t row_bytes,
+                                   const void *whole, void *shard_out);
+RA_API ra_status ra_layout_gather(ra_layout layout, int64_t n, int ranks, int rank, int64_t batch, size_t row_bytes,
+                                  const void *shard, void *whole_out);
+
+/* ---- names, types, features ------------------------------------------------------------------------------------ */
+
+/* "zigzag" for RA_LAYOUT_ZIGZAG and so on; NULL for a value that is none. The parsers return RA_ERR_ARGUMENT and name
+ * the choices. */
+RA_API const char *ra_layout_name(ra_layout layout);
+RA_API const char *ra_strategy_name(ra_strategy strategy);
+RA_API const char *ra_dtype_name(ra_dtype dtype);
+RA_API ra_status ra_layout_parse(const char *name, ra_layout *layout_out);
+RA_API ra_status ra_strategy_parse(const char *name, ra_strategy *strategy_out);
+RA_API ra_status ra_dtype_parse(const char *name, ra_dtype *dtype_out);
+
+/* Bytes of one element; 0 for a value that is no type. */
+RA_API size_t ra_dtype_bytes(ra_dtype dtype);
+
+/* count elements from one type to another, rounded to nearest even; the arrays must not overlap. */
+RA_API ra_status ra_convert(ra_dtype to, void *to_data, ra_dtype from, const void *from_data, int64_t count);
+
+/* The kernels compiled in, best last; NULL past the end. usable: whether this machine can run it. */
+RA_API const char *ra_kernel_name(int index);
+RA_API int ra_kernel_usable(int index);
+
+/* The CPU features that kernels are chosen by, space-separated ("avx2 fma"); empty where none is known. */
+RA_API const char *ra_cpu_features(void);
+
+/* ---- the definition -------------------------------------------------------------------------------------------- */
+
+/* The definition of what is computed, in doubles, one query row at a time and without any cleverness: for checking.
+ * q, k, v, dout: C-order, whole sequences. o_out [dim_v], lse_out: of query i of head h of batch b. */
+RA_API ra_status ra_reference_row(const ra_problem *problem, const double *q, const double *k, const double *v,
+                                  int64_t b, int64_t h, int64_t i, double *o_out, double *lse_out);
+
+/* Whole sequences. o_out, lse_out; and, where dout is not NULL, dq_out, dk_out, dv_out. Time grows as seq_q * seq_k. */
+RA_API ra_status ra_reference(const ra_problem *problem, const double *q, const double *k, const double *v,
+                              const double *dout, double *o_out, double *lse_out, double *dq_out, double *dk_out,
+                              double *dv_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

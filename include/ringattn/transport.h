@@ -1,0 +1,62 @@
+/* A transport of one's own: how bytes move between ranks, as a table of functions.
+ *
+ * ringattn moves bytes in groups. In every step of a schedule a rank posts one group of sends and receives, computes,
+ * and polls until the group is done. There is at most one group in flight per rank. Both ends of a message post it in
+ * the same step, with the same tag and the same byte count; between a pair of ranks, messages of one group are posted
+ * in the same order at both ends.
+ *
+ *     post ──► poll(0) ... poll(0) ──► poll(seconds) ──► done            all is well
+ *          └─► deadline or error ──► abandon                             nothing is posted after that
+ */
+#ifndef RINGATTN_TRANSPORT_H
+#define RINGATTN_TRANSPORT_H
+
+#include <ringattn/ringattn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ra_message {
+    int peer;     /* never this rank itself */
+    int is_send;  /* else a receive */
+    int tag;      /* 0 to 32767; tells apart the messages of a pair */
+    void *data;   /* stays valid and, for a send, unchanged until the group is done or abandoned */
+    size_t bytes; /* at least 1; may exceed 2^31 */
+} ra_message;
+
+typedef struct ra_transport_ops {
+    size_t struct_size;
+    const char *name;
+
+    /* Starts all `count` messages and returns without waiting for any. The array is valid until the group is done or
+     * abandoned. stream: what the data is ordered by, for device memory; NULL on the CPU. */
+    ra_status (*post)(void *self, const ra_message *messages, int count, void *stream);
+
+    /* Makes progress on the group; waits for at most `seconds` (0: not at all) until it is done. Sets *done_out.
+     * When it is not done, or on an error, *culprit_out is the index of a message that is not complete or that failed,
+     * or -1 when no message is to blame. A receive that got another number of bytes than posted is an error. On an
+     * error, describes it with ra_fail. */
+    ra_status (*poll)(void *self, double seconds, int *done_out, int *culprit_out);
+
+    /* This rank gives up: tells the peers as well as it can, without waiting for them, so that their poll fails with
+     * RA_ERR_PEER and this reason; drops the group in flight. Returns nonzero when the memory of the group's messages
+     * will not be touched any more; otherwise the plan keeps it allocated for ever. */
+    int (*abandon)(void *self, const char *reason);
+
+    /* Frees self. */
+    void (*destroy)(void *self);
+} ra_transport_ops;
+
+/* Ranks over a transport of the caller's. ops is copied; self is passed to every function and, once this call has
+ * succeeded, freed by ops->destroy. */
+RA_API ra_status ra_comm_create_custom(const ra_transport_ops *ops, void *self, int rank, int ranks,
+                                       ra_comm **comm_out);
+
+/* For transports: sets this thread's error text and returns status. */
+RA_API ra_status ra_fail(ra_status status, const char *format, ...) RA_PRINTF(2, 3);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

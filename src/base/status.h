@@ -1,0 +1,16 @@
+/* Errors: the first function that decides on one describes it with ra_fail, the rest forward it with RA_TRY. */
+#ifndef RA_BASE_STATUS_H
+#define RA_BASE_STATUS_H
+
+#include <ringattn/transport.h>
+
+#define RA_TRY(expr)                                                                                                   \
+    do {                                                                                                               \
+        ra_status ra_try_status = (expr);                                                                              \
+        if (ra_try_status != RA_OK) return ra_try_status;                                                              \
+    } while (0)
+
+/* Shorthand for the commonest error. */
+#define RA_REFUSE(...) return ra_fail(RA_ERR_ARGUMENT, __VA_ARGS__)
+
+#endif

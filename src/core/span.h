@@ -1,0 +1,33 @@
+/* A span: an arithmetic progression of positions, rows or heads, {first, first + stride, ...}, count of them.
+ * Shards, documents, windows and head groups are all spans, so that no feature needs code of its own below the planner.
+ */
+#ifndef RA_CORE_SPAN_H
+#define RA_CORE_SPAN_H
+
+#include <stdint.h>
+
+typedef struct ra_span {
+    int64_t first;
+    int64_t stride; /* at least 1 */
+    int64_t count;  /* 0: empty */
+} ra_span;
+
+/* The i-th element. */
+static inline int64_t ra_span_at(ra_span s, int64_t i) {
+    return s.first + i * s.stride;
+}
+
+/* floor(a / b) and ceil(a / b) for b > 0 and any a: C rounds towards zero. */
+int64_t ra_floor_div(int64_t a, int64_t b);
+int64_t ra_ceil_div(int64_t a, int64_t b);
+
+/* The elements of s that lie in [lo, hi). */
+ra_span ra_span_clip(ra_span s, int64_t lo, int64_t hi);
+
+/* The index range [*from_out, *to_out) of the elements of s that lie in [lo, hi). */
+void ra_span_indices(ra_span s, int64_t lo, int64_t hi, int64_t *from_out, int64_t *to_out);
+
+/* The elements with indices [from, to). */
+ra_span ra_span_slice(ra_span s, int64_t from, int64_t to);
+
+#endif

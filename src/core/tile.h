@@ -1,0 +1,54 @@
+/* A tile: some queries against some keys for some heads, and which of the pairs are visible. All that a kernel sees of
+ * layouts, documents, windows and ranks.
+ *
+ * Queries and keys of a tile are spans of positions with one common stride, so "key position - query position lies in
+ * an interval" becomes a test on indices: the a-th query sees the b-th key when lo <= b - a <= hi. A row's visible keys
+ * are then one run of b, and the runs move by one from row to row:
+ *
+ *            b ──►                     lo = -2, hi = 0 (a window of 2 to the left, causal)
+ *        a   x . . . .
+ *        │   x x . . .
+ *        ▼   x x x . .
+ *            . x x x .
+ */
+#ifndef RA_CORE_TILE_H
+#define RA_CORE_TILE_H
+
+#include "core/span.h"
+
+typedef struct ra_tile {
+    ra_span q_rows; /* rows of this rank's query shard */
+    ra_span k_rows; /* rows of KV part `part` */
+    ra_span heads;  /* query heads */
+    int64_t lo, hi; /* visible: lo <= b - a <= hi; within [-q_rows.count, k_rows.count] */
+    int part;       /* which of the KV parts that come with the list */
+} ra_tile;
+
+/* Tiles that share their query rows and heads stand together as a group: a worker owns a block of a group's rows and
+ * reads and writes their state once. */
+typedef struct ra_tile_group {
+    int64_t first, count; /* of tiles */
+} ra_tile_group;
+
+/* Groups of one pass have disjoint (query row, head) sets, so workers need no locks; passes follow one another. */
+typedef struct ra_tile_pass {
+    int64_t first, count; /* of groups */
+} ra_tile_pass;
+
+typedef struct ra_tile_list {
+    const ra_tile *tiles;
+    const ra_tile_group *groups;
+    const ra_tile_pass *passes;
+    int64_t tile_count, group_count, pass_count;
+} ra_tile_list;
+
+/* The visible keys [*from_out, *to_out) of the queries with indices [a0, a1): their union; a1 > a0. Empty: from = to. */
+void ra_tile_visible(const ra_tile *tile, int64_t a0, int64_t a1, int64_t *from_out, int64_t *to_out);
+
+/* Whether every pair of queries [a0, a1) and keys [b0, b1) is visible. */
+int ra_tile_is_full(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int64_t b1);
+
+/* Visible pairs for one head. */
+int64_t ra_tile_pairs(const ra_tile *tile);
+
+#endif

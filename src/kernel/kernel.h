@@ -1,0 +1,127 @@
+/* The kernel table: what a device must be able to compute. A kernel is given views of memory and a list of tiles and
+ * knows nothing else: no layouts, no documents, no ranks, no transports.
+ *
+ * Types. Inputs have shape->dtype. Everything that is summed over steps has the accumulation type: float, or double
+ * when dtype is f64. It is cast to the output type once, by finish or store.
+ */
+#ifndef RA_KERNEL_KERNEL_H
+#define RA_KERNEL_KERNEL_H
+
+#include "core/tile.h"
+
+#include <ringattn/ringattn.h>
+
+typedef struct ra_shape {
+    int64_t batch, heads_q, heads_kv, dim, dim_v;
+    int64_t rows_q; /* of this rank: what the state's arrays are sized by */
+    double scale;
+    ra_dtype dtype, out_dtype;
+} ra_shape;
+
+/* Bytes of one element of the accumulation type. */
+static inline size_t ra_shape_acc_bytes(const ra_shape *shape) {
+    return shape->dtype == RA_F64 ? 8 : 4;
+}
+
+/* Element [b, row, h, d] is at data + (b*batch + row*row + h*head + d*dim) elements. */
+typedef struct ra_view {
+    void *data;
+    int64_t batch, row, head, dim; /* strides in elements, any sign */
+} ra_view;
+
+/* Rows of keys and values: a rank's own, or a piece of a slot. Key/value head g is head (g - heads.first) /
+ * heads.stride of the views. */
+typedef struct ra_kv_part {
+    ra_view k, v;   /* of dtype */
+    ra_view dk, dv; /* of the accumulation type; backward only */
+    ra_span heads;  /* the key/value heads it holds */
+} ra_kv_part;
+
+/* What the forward pass carries from step to step, accumulation type, C-order:
+ *   o [batch, heads_q, rows_q, dim_v]   sum of e^{s - m} v, not normalised
+ *   m [batch, heads_q, rows_q]          running maximum of the scores s (which include the scale); -inf: nothing seen
+ *   l [batch, heads_q, rows_q]          sum of e^{s - m} */
+typedef struct ra_state {
+    void *o, *m, *l;
+} ra_state;
+
+/* What runs it: shared by every call. pulse, where not NULL, is called now and then from the calling thread between
+ * blocks, so that whoever launched the kernel can see to other work (a message in flight). */
+typedef struct ra_launch {
+    int threads;   /* at least 1 */
+    void *scratch; /* scratch_bytes(shape, threads, ...) of it, 64-byte aligned */
+    void *stream;  /* device kernels only */
+    void (*pulse)(void *user);
+    void *pulse_user;
+} ra_launch;
+
+typedef struct ra_forward_call {
+    const ra_shape *shape;
+    ra_view q;
+    const ra_kv_part *parts; /* tile.part indexes it */
+    ra_tile_list tiles;
+    ra_state state; /* folded into */
+    ra_launch launch;
+} ra_forward_call;
+
+/* For every tile, with p = e^{s - lse}, dp = dout . v, ds = p * (dp - delta):
+ *   dq += scale * ds k,  dk += scale * ds^T q,  dv += p^T dout.
+ * Rows with lse = -inf contribute nothing. */
+typedef struct ra_backward_call {
+    const ra_shape *shape;
+    ra_view q, dout;
+    const void *lse;         /* [batch, heads_q, rows_q], accumulation type */
+    const void *delta;       /* likewise: sum over d of dout * o */
+    const ra_kv_part *parts; /* dk and dv are added to */
+    ra_tile_list tiles;
+    void *dq; /* [batch, heads_q, rows_q, dim], accumulation type, added to */
+    ra_launch launch;
+} ra_backward_call;
+
+typedef struct ra_kernel {
+    const char *name;
+
+    /* Whether this machine has the instructions. */
+    int (*usable)(void);
+
+    /* Scratch that forward or backward need, whatever the tiles; must not depend on rows_q. */
+    size_t (*scratch_bytes)(const ra_shape *shape, int threads, int backward);
+
+    void (*forward)(const ra_forward_call *call);
+    void (*backward)(const ra_backward_call *call);
+
+    /* state = nothing seen: o = 0, m = -inf, l = 0. */
+    void (*begin)(const ra_shape *shape, ra_state state, const ra_launch *launch);
+
+    /* o_out [batch, rows_q, heads_q, dim_v] of out_dtype = o / l, 0 where nothing was seen;
+     * lse_out [batch, heads_q, rows_q], accumulation type, = m + log l; NULL: not wanted. */
+    void (*finish)(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch);
+
+    /* delta_out [batch, heads_q, rows_q], accumulation type, = sum over d of dout * o; o has out_dtype. */
+    void (*delta)(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_launch *launch);
+
+    /* to [heads.count, batch, rows.count, width], C-order, elements of `bytes` bytes = those rows and heads of from. */
+    void (*pack)(void *to, ra_view from, ra_span rows, ra_span heads, int64_t batch, int64_t width, size_t bytes,
+                 const ra_launch *launch);
+
+    /* to [rows and heads] += from [heads.count, batch, rows.count, width], accumulation type. */
+    void (*add_rows)(const ra_shape *shape, ra_view to, const void *from, ra_span rows, ra_span heads, int64_t width,
+                     const ra_launch *launch);
+
+    /* to[i] += from[i], accumulation type. */
+    void (*add)(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_launch *launch);
+
+    /* to [batch, rows, heads, width] of out_dtype = from [heads, batch, rows, width] seen through a view of the
+     * accumulation type. */
+    void (*store)(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
+                  const ra_launch *launch);
+} ra_kernel;
+
+/* The kernels compiled in, best last. NULL past the end. */
+const ra_kernel *ra_kernel_at(int index);
+
+/* By name, or the best usable one for NULL and "auto". Fails when there is none of that name, naming those there are,
+ * or when this machine cannot run it. */
+ra_status ra_kernel_find(const char *name, const ra_kernel **kernel_out);
+
+#endif
