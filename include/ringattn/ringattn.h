@@ -25,10 +25,10 @@
 
 #if defined(__GNUC__) || defined(__clang__)
 #define RA_API __attribute__((visibility("default")))
-#define RA_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define RA_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
 #define RA_API
-#define RA_PRINTF(format, first)
+#define RA_PRINTF(text, first)
 #endif
 
 #ifdef __cplusplus

@@ -1,0 +1,154 @@
+/* Plans: made together by all ranks, run many times. */
+#include "base/status.h"
+#include "exec/exec.h"
+#include "plan/digest.h"
+#include "plan/predict.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ra_plan {
+    ra_comm *comm;
+    ra_pool pool; /* everything below points into it */
+    ra_prediction prediction;
+    unsigned char *memory;
+    int memory_is_ours;
+    ra_program forward, backward;
+};
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static ra_status take_workspace(ra_plan *plan) {
+    const ra_setup *setup = &plan->prediction.setup;
+    size_t bytes = plan->prediction.workspace.bytes;
+    if (setup->workspace) {
+        if (setup->workspace_bytes < bytes)
+            RA_REFUSE("options.workspace_bytes is %zu but this plan needs %zu: ask ra_predict first",
+                      setup->workspace_bytes, bytes);
+        plan->memory = setup->workspace;
+        return RA_OK;
+    }
+    plan->memory = setup->device->allocate(bytes);
+    if (!plan->memory)
+        return ra_fail(RA_ERR_MEMORY, "no memory for a workspace of %zu bytes; use more ranks or another strategy", bytes);
+    plan->memory_is_ours = 1;
+    return RA_OK;
+}
+
+static ra_status build(ra_plan *plan, const ra_problem *problem, const ra_options *options) {
+    ra_prediction *p = &plan->prediction;
+    ra_comm *comm = plan->comm;
+    RA_TRY(ra_setup_make(problem, options, comm->rank, comm->ranks, comm->local_ranks, &p->setup));
+    RA_TRY(ra_prediction_make(&plan->pool, p));
+    RA_TRY(take_workspace(plan));
+    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, comm, &plan->forward));
+    if (!p->setup.backward) return RA_OK;
+    return ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->backward, comm, &plan->backward);
+}
+
+/* Every rank shows its digest, also one that failed, so that no rank waits for a plan that never comes. */
+static ra_status agree(const ra_plan *plan, const ra_digest *mine, double timeout_seconds) {
+    ra_comm *comm = plan->comm;
+    ra_digest *all = calloc((size_t)comm->ranks, sizeof *all);
+    if (!all) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "rank %d: no memory to compare the plans", comm->rank));
+    ra_status status = ra_comm_allgather(comm, mine, sizeof *mine, all, timeout_seconds);
+    if (status == RA_OK) status = ra_digest_compare(all, comm->ranks, comm->rank);
+    /* A receive that was given up may still arrive in that memory. */
+    if (!comm->memory_held) free(all);
+    return status;
+}
+
+static double timeout_of(const ra_options *options) {
+    int has_it = options && options->struct_size >= offsetof(ra_options, timeout_seconds) + sizeof(double);
+    double seconds = has_it ? options->timeout_seconds : 0;
+    return seconds > 0 && seconds < 1e9 ? seconds : RA_DEFAULT_TIMEOUT;
+}
+
+ra_status ra_plan_create(ra_comm *comm, const ra_problem *problem, const ra_options *options, ra_plan **plan_out) {
+    RA_TRY(ra_comm_check(comm));
+    if (!plan_out) RA_REFUSE("plan_out is NULL");
+    ra_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "rank %d: no memory for a plan", comm->rank));
+    plan->comm = comm;
+    ra_status status = build(plan, problem, options);
+    ra_digest mine = status == RA_OK ? ra_digest_of(&plan->prediction.setup)
+                                     : ra_digest_of_failure(status, ra_last_error());
+    ra_status agreed = agree(plan, &mine, timeout_of(options));
+    if (status != RA_OK) ra_fail(status, "%s", mine.error); /* its own failure tells more than that of the comparison */
+    else status = agreed;
+    if (status == RA_OK) *plan_out = plan;
+    else ra_plan_destroy(plan);
+    return status;
+}
+
+void ra_plan_destroy(ra_plan *plan) {
+    if (!plan) return;
+    if (plan->memory_is_ours && !plan->comm->memory_held) plan->prediction.setup.device->release(plan->memory);
+    ra_pool_free(&plan->pool);
+    free(plan);
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+/* A tensor of [batch, rows, heads, dim] as a view; all-zero strides mean C-order. */
+static ra_status view_of(const char *name, const ra_tensor *tensor, int64_t rows, int64_t heads, int64_t dim,
+                         ra_view *view_out) {
+    if (rows > 0 && !tensor->data) RA_REFUSE("%s.data is NULL, but this rank has %lld rows", name, (long long)rows);
+    const int64_t *s = tensor->stride;
+    int given = s[0] || s[1] || s[2] || s[3];
+    *view_out = given ? (ra_view){tensor->data, s[0], s[1], s[2], s[3]}
+                      : (ra_view){tensor->data, rows * heads * dim, heads * dim, dim, 1};
+    return RA_OK;
+}
+
+static ra_status check_struct(const char *name, const void *given, size_t size, size_t known) {
+    if (!given) RA_REFUSE("%s is NULL", name);
+    if (size != known)
+        RA_REFUSE("%s->struct_size is %zu, not %zu: initialise it with its RA_..._INIT", name, size, known);
+    return RA_OK;
+}
+
+static ra_status check_run(const ra_plan *plan, const void *stream) {
+    if (!plan) RA_REFUSE("plan is NULL");
+    if (stream) RA_REFUSE("stream must be NULL: this plan runs on the CPU");
+    return ra_comm_check(plan->comm);
+}
+
+ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *t, void *stream) {
+    RA_TRY(check_run(plan, stream));
+    RA_TRY(check_struct("tensors", t, t ? t->struct_size : 0, sizeof *t));
+    const ra_setup *s = &plan->prediction.setup;
+    ra_forward_io io = {.lse = t->lse};
+    RA_TRY(view_of("q", &t->q, s->rows_q, s->shape.heads_q, s->shape.dim, &io.q));
+    RA_TRY(view_of("k", &t->k, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.k));
+    RA_TRY(view_of("v", &t->v, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.v));
+    RA_TRY(view_of("o", &t->o, s->rows_q, s->shape.heads_q, s->shape.dim_v, &io.o));
+    return ra_exec_forward(&plan->forward, &io, stream);
+}
+
+ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *g, void *stream) {
+    RA_TRY(check_run(plan, stream));
+    RA_TRY(check_struct("gradients", g, g ? g->struct_size : 0, sizeof *g));
+    const ra_setup *s = &plan->prediction.setup;
+    if (!s->backward) RA_REFUSE("this plan has no backward pass: set options.backward when it is made");
+    if (s->rows_q > 0 && !g->lse) RA_REFUSE("lse is NULL: the backward pass needs what the forward pass gave");
+    ra_backward_io io = {.lse = g->lse};
+    RA_TRY(view_of("q", &g->q, s->rows_q, s->shape.heads_q, s->shape.dim, &io.q));
+    RA_TRY(view_of("k", &g->k, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.k));
+    RA_TRY(view_of("v", &g->v, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.v));
+    RA_TRY(view_of("o", &g->o, s->rows_q, s->shape.heads_q, s->shape.dim_v, &io.o));
+    RA_TRY(view_of("dout", &g->dout, s->rows_q, s->shape.heads_q, s->shape.dim_v, &io.dout));
+    RA_TRY(view_of("dq", &g->dq, s->rows_q, s->shape.heads_q, s->shape.dim, &io.dq));
+    RA_TRY(view_of("dk", &g->dk, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.dk));
+    RA_TRY(view_of("dv", &g->dv, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.dv));
+    return ra_exec_backward(&plan->backward, &io, stream);
+}
+
+ra_status ra_plan_describe(const ra_plan *plan, ra_plan_info *info_out) {
+    if (!plan) RA_REFUSE("plan is NULL");
+    ra_plan_info info;
+    ra_prediction_describe(&plan->prediction, &info);
+    info.forward = plan->forward.traffic;
+    info.backward = plan->backward.traffic;
+    return ra_plan_info_copy(&info, info_out);
+}

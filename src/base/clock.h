@@ -1,0 +1,7 @@
+/* Seconds on a clock that only goes forward: what deadlines are measured by. */
+#ifndef RA_BASE_CLOCK_H
+#define RA_BASE_CLOCK_H
+
+double ra_clock(void);
+
+#endif

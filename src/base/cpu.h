@@ -1,0 +1,8 @@
+/* What this machine's processor can do: what kernels are chosen by. */
+#ifndef RA_BASE_CPU_H
+#define RA_BASE_CPU_H
+
+/* Whether the processor and the operating system support a feature, by its name in ra_cpu_features. */
+int ra_cpu_has(const char *feature);
+
+#endif

@@ -1,0 +1,37 @@
+/* Names of layouts and strategies. */
+#include "base/status.h"
+
+#include <string.h>
+
+static const char *const layouts[] = {"auto", "contiguous", "zigzag", "striped"};
+static const char *const strategies[] = {"auto", "ring", "pairwise", "allgather"};
+
+const char *ra_layout_name(ra_layout layout) {
+    return (unsigned)layout < 4 ? layouts[layout] : NULL;
+}
+
+const char *ra_strategy_name(ra_strategy strategy) {
+    return (unsigned)strategy < 4 ? strategies[strategy] : NULL;
+}
+
+static int find(const char *const *names, const char *name) {
+    for (int i = 0; name && i < 4; i++)
+        if (strcmp(names[i], name) == 0) return i;
+    return -1;
+}
+
+ra_status ra_layout_parse(const char *name, ra_layout *layout_out) {
+    int i = find(layouts, name);
+    if (i < 0 || !layout_out)
+        RA_REFUSE("'%s' is no layout; there are contiguous, zigzag, striped and auto", name ? name : "NULL");
+    *layout_out = (ra_layout)i;
+    return RA_OK;
+}
+
+ra_status ra_strategy_parse(const char *name, ra_strategy *strategy_out) {
+    int i = find(strategies, name);
+    if (i < 0 || !strategy_out)
+        RA_REFUSE("'%s' is no strategy; there are ring, pairwise, allgather and auto", name ? name : "NULL");
+    *strategy_out = (ra_strategy)i;
+    return RA_OK;
+}

@@ -1,0 +1,114 @@
+#include "core/problem.h"
+
+#include "base/status.h"
+
+#include <math.h>
+#include <string.h>
+
+static ra_status check_length(const char *name, int64_t value, int64_t max) {
+    if (value < 1 || value > max)
+        RA_REFUSE("%s is %lld; it must be between 1 and %lld", name, (long long)value, (long long)max);
+    return RA_OK;
+}
+
+static ra_status check_types(ra_problem *p) {
+    if (ra_dtype_bytes(p->dtype) == 0) RA_REFUSE("dtype %d is no type; use RA_F32, RA_F64, RA_BF16 or RA_F16", p->dtype);
+    if (!p->out_dtype_given) p->out_dtype = p->dtype;
+    p->out_dtype_given = 1;
+    int half = p->dtype == RA_BF16 || p->dtype == RA_F16;
+    if (p->out_dtype != p->dtype && !(half && p->out_dtype == RA_F32))
+        return ra_fail(RA_ERR_UNSUPPORTED,
+                       "out_dtype must be the problem's own type or, for bf16 and f16, f32: leave out_dtype_given zero");
+    return RA_OK;
+}
+
+static ra_status check_shape(ra_problem *p) {
+    if (p->batch == 0) p->batch = 1;
+    if (p->seq_k == 0) p->seq_k = p->seq_q;
+    if (p->heads_kv == 0) p->heads_kv = p->heads_q;
+    if (p->dim_v == 0) p->dim_v = p->dim;
+    RA_TRY(check_length("batch", p->batch, 1 << 20));
+    RA_TRY(check_length("seq_q", p->seq_q, RA_MAX_LENGTH));
+    RA_TRY(check_length("seq_k", p->seq_k, RA_MAX_LENGTH));
+    RA_TRY(check_length("heads_q", p->heads_q, 1 << 16));
+    RA_TRY(check_length("heads_kv", p->heads_kv, p->heads_q));
+    RA_TRY(check_length("dim", p->dim, 256));
+    RA_TRY(check_length("dim_v", p->dim_v, 256));
+    if (p->heads_q % p->heads_kv)
+        RA_REFUSE("heads_kv is %lld, which does not divide heads_q, %lld: every key/value head serves as many query heads",
+                  (long long)p->heads_kv, (long long)p->heads_q);
+    /* Everything that is counted later (pairs over heads, bytes over batch and heads) must fit in 63 bits. */
+    double pairs = (double)p->batch * (double)p->heads_q * (double)p->seq_q * (double)p->seq_k;
+    double bytes = (double)p->batch * (double)p->heads_q * (double)(p->seq_q + p->seq_k) * (double)(p->dim + p->dim_v) * 8;
+    if (pairs > 4e18 || bytes > 4e18) RA_REFUSE("the problem is too large: its pairs or bytes do not fit in 63 bits");
+    return RA_OK;
+}
+
+static ra_status check_mask(ra_problem *p) {
+    if (!p->scale_given && p->scale == 0) p->scale = 1 / sqrt((double)p->dim);
+    p->scale_given = 1;
+    if (!isfinite(p->scale)) RA_REFUSE("scale is not finite");
+    if (!p->windowed) p->window_left = p->window_right = -1;
+    p->windowed = 1;
+    if (p->window_left < -1 || p->window_right < -1)
+        RA_REFUSE("window is (%lld, %lld); each side must be at least 0, or -1 for no limit", (long long)p->window_left,
+                  (long long)p->window_right);
+    return RA_OK;
+}
+
+static ra_status check_cu(const char *name, const int64_t *cu, int64_t documents, int64_t length) {
+    if (cu[0] != 0) RA_REFUSE("%s must start at 0, not at %lld", name, (long long)cu[0]);
+    for (int64_t d = 0; d < documents; d++)
+        if (cu[d + 1] < cu[d])
+            RA_REFUSE("%s must not decrease, but entry %lld is %lld after %lld", name, (long long)(d + 1),
+                      (long long)cu[d + 1], (long long)cu[d]);
+    if (cu[documents] != length)
+        RA_REFUSE("%s must end at the length of the sequence, %lld, not at %lld", name, (long long)length,
+                  (long long)cu[documents]);
+    return RA_OK;
+}
+
+static ra_status check_documents(ra_problem *p) {
+    if (!p->cu_seqlens_q && !p->cu_seqlens_k) {
+        if (p->documents > 1) RA_REFUSE("documents is %lld but cu_seqlens_q is NULL", (long long)p->documents);
+        p->documents = 1;
+        return RA_OK;
+    }
+    if (!p->cu_seqlens_q) RA_REFUSE("cu_seqlens_k is given without cu_seqlens_q");
+    if (!p->cu_seqlens_k) p->cu_seqlens_k = p->cu_seqlens_q;
+    RA_TRY(check_length("documents", p->documents, RA_MAX_LENGTH));
+    if (p->batch != 1) RA_REFUSE("packed documents need batch 1, not %lld: put the documents one after another", (long long)p->batch);
+    RA_TRY(check_cu("cu_seqlens_q", p->cu_seqlens_q, p->documents, p->seq_q));
+    return check_cu("cu_seqlens_k", p->cu_seqlens_k, p->documents, p->seq_k);
+}
+
+ra_status ra_problem_normalise(const ra_problem *in, ra_problem *out) {
+    if (!in) RA_REFUSE("problem is NULL");
+    if (in->struct_size == 0 || in->struct_size > sizeof *in)
+        RA_REFUSE("problem.struct_size is %zu, this library knows up to %zu: initialise it with RA_PROBLEM_INIT",
+                  in->struct_size, sizeof *in);
+    ra_problem p = {0};
+    memcpy(&p, in, in->struct_size);
+    p.struct_size = sizeof p;
+    RA_TRY(check_types(&p));
+    RA_TRY(check_shape(&p));
+    RA_TRY(check_mask(&p));
+    RA_TRY(check_documents(&p));
+    *out = p;
+    return RA_OK;
+}
+
+ra_document ra_problem_document(const ra_problem *p, int64_t d) {
+    if (!p->cu_seqlens_q) return (ra_document){0, p->seq_q, 0, p->seq_k};
+    return (ra_document){p->cu_seqlens_q[d], p->cu_seqlens_q[d + 1], p->cu_seqlens_k[d], p->cu_seqlens_k[d + 1]};
+}
+
+void ra_problem_band(const ra_problem *p, ra_document document, int64_t *lo_out, int64_t *hi_out) {
+    int64_t none = 2 * RA_MAX_LENGTH; /* beyond any difference of positions */
+    int64_t right = p->window_right < 0 || p->window_right > none ? none : p->window_right;
+    int64_t left = p->window_left < 0 || p->window_left > none ? none : p->window_left;
+    if (p->causal) right = 0;
+    int64_t shift = document.k1 - document.q1;
+    *lo_out = shift - left;
+    *hi_out = shift + right;
+}

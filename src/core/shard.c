@@ -1,0 +1,60 @@
+#include "core/shard.h"
+
+int64_t ra_cut(int64_t n, int64_t parts, int64_t i) {
+    int64_t extra = n % parts;
+    return i * (n / parts) + (i < extra ? i : extra);
+}
+
+/* The run that holds a position: the inverse of ra_cut. */
+static int64_t run_of(int64_t n, int64_t parts, int64_t position) {
+    int64_t base = n / parts, extra = n % parts;
+    int64_t long_rows = extra * (base + 1);
+    return position < long_rows ? position / (base + 1) : extra + (position - long_rows) / base;
+}
+
+static void add_span(ra_shard *shard, ra_span span) {
+    if (span.count == 0) return;
+    shard->first_row[shard->span_count] = shard->rows;
+    shard->spans[shard->span_count++] = span;
+    shard->rows += span.count;
+}
+
+static ra_span run(int64_t n, int64_t parts, int64_t i) {
+    int64_t first = ra_cut(n, parts, i);
+    return (ra_span){first, 1, ra_cut(n, parts, i + 1) - first};
+}
+
+ra_shard ra_shard_of(ra_layout layout, int64_t n, int ranks, int rank) {
+    ra_shard shard = {0};
+    if (layout == RA_LAYOUT_STRIPED) {
+        add_span(&shard, (ra_span){rank, ranks, n > rank ? (n - rank - 1) / ranks + 1 : 0});
+    } else if (layout == RA_LAYOUT_ZIGZAG) {
+        add_span(&shard, run(n, 2 * (int64_t)ranks, rank));
+        add_span(&shard, run(n, 2 * (int64_t)ranks, 2 * (int64_t)ranks - 1 - rank));
+    } else {
+        add_span(&shard, run(n, ranks, rank));
+    }
+    return shard;
+}
+
+int64_t ra_shard_position(const ra_shard *shard, int64_t row) {
+    int s = shard->span_count == 2 && row >= shard->first_row[1];
+    return ra_span_at(shard->spans[s], row - shard->first_row[s]);
+}
+
+void ra_shard_locate(ra_layout layout, int64_t n, int ranks, int64_t position, int *rank_out, int64_t *row_out) {
+    if (layout == RA_LAYOUT_STRIPED) {
+        *rank_out = (int)(position % ranks);
+        *row_out = position / ranks;
+    } else if (layout == RA_LAYOUT_CONTIGUOUS) {
+        int64_t i = run_of(n, ranks, position);
+        *rank_out = (int)i;
+        *row_out = position - ra_cut(n, ranks, i);
+    } else {
+        int64_t runs = 2 * (int64_t)ranks, i = run_of(n, runs, position);
+        int upper = i >= ranks;
+        int rank = (int)(upper ? runs - 1 - i : i);
+        *rank_out = rank;
+        *row_out = position - ra_cut(n, runs, i) + (upper ? run(n, runs, rank).count : 0);
+    }
+}

@@ -1,0 +1,85 @@
+#include "exec/program.h"
+
+#include "base/status.h"
+
+void *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot) {
+    const size_t *offsets = cargo == RA_CARGO_KV ? program->workspace->kv_slots : program->workspace->grad_slots;
+    return program->memory + offsets[slot];
+}
+
+/* [heads, batch, rows, width], C-order. */
+static ra_view packed_view(void *data, int64_t batch, int64_t rows, int64_t width) {
+    return (ra_view){data, rows * width, width, batch * rows * width, 1};
+}
+
+/* The keys and values, or their gradients, of a piece that starts `offset` elements into a slot. */
+static void piece_views(const ra_shape *shape, const ra_piece *piece, unsigned char *slot, int64_t offset, size_t bytes,
+                        ra_view *k_out, ra_view *v_out) {
+    int64_t rows = piece->rows.count;
+    int64_t keys = piece->heads.count * shape->batch * rows * shape->dim;
+    *k_out = packed_view(slot + (size_t)offset * bytes, shape->batch, rows, shape->dim);
+    *v_out = packed_view(slot + (size_t)(offset + keys) * bytes, shape->batch, rows, shape->dim_v);
+}
+
+static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_compute *compute, ra_kv_part **parts_out) {
+    const ra_setup *setup = program->setup;
+    const ra_parcel *parcel = &compute->parcel;
+    *parts_out = NULL;
+    if (compute->kv_slot == RA_OWN) return RA_OK;
+    ra_kv_part *parts = ra_pool_take(pool, parcel->piece_count, sizeof *parts);
+    if (!parts) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    int64_t offset = 0;
+    for (int64_t i = 0; i < parcel->piece_count; i++) {
+        const ra_piece *piece = &parcel->pieces[i];
+        parts[i].heads = piece->heads;
+        piece_views(&setup->shape, piece, ra_program_slot(program, RA_CARGO_KV, compute->kv_slot), offset,
+                    ra_cargo_bytes(&setup->problem, RA_CARGO_KV), &parts[i].k, &parts[i].v);
+        if (program->schedule->pass == RA_BACKWARD)
+            piece_views(&setup->shape, piece, ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot), offset,
+                        ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD), &parts[i].dk, &parts[i].dv);
+        offset += ra_piece_elements(&setup->problem, piece);
+    }
+    *parts_out = parts;
+    return RA_OK;
+}
+
+static ra_message bind_message(const ra_program *program, const ra_transfer *transfer) {
+    size_t bytes = ra_cargo_bytes(&program->setup->problem, transfer->cargo);
+    unsigned char *slot = ra_program_slot(program, transfer->cargo, transfer->slot);
+    return (ra_message){.peer = transfer->peer, .is_send = transfer->is_send, .tag = transfer->tag,
+                        .data = slot + (size_t)transfer->offset * bytes, .bytes = (size_t)transfer->elements * bytes};
+}
+
+static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_step *step, ra_bound_step *bound) {
+    bound->messages = ra_pool_take(pool, step->transfer_count, sizeof *bound->messages);
+    bound->parts = ra_pool_take(pool, step->compute_count, sizeof *bound->parts);
+    if (!bound->messages || !bound->parts) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    bound->message_count = (int)step->transfer_count;
+    for (int64_t i = 0; i < step->transfer_count; i++) {
+        bound->messages[i] = bind_message(program, &step->transfers[i]);
+        if (!bound->messages[i].is_send) continue;
+        bound->sent_bytes += (int64_t)bound->messages[i].bytes;
+        bound->sent_messages++;
+    }
+    for (int64_t i = 0; i < step->compute_count; i++)
+        RA_TRY(bind_parts(pool, program, &step->computes[i], &bound->parts[i]));
+    return RA_OK;
+}
+
+ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspace *workspace, void *memory,
+                          const ra_schedule *schedule, ra_comm *comm, ra_program *program_out) {
+    const ra_shape *shape = &setup->shape;
+    ra_program program = {.schedule = schedule, .setup = setup, .workspace = workspace, .memory = memory, .comm = comm};
+    program.own.heads = (ra_span){0, 1, shape->heads_kv};
+    if (schedule->pass == RA_BACKWARD) {
+        program.own.dk = packed_view(program.memory + workspace->own_dk, shape->batch, setup->rows_k, shape->dim);
+        program.own.dv = packed_view(program.memory + workspace->own_dv, shape->batch, setup->rows_k, shape->dim_v);
+    }
+    ra_schedule_traffic(&setup->problem, schedule, &program.traffic.bytes_planned, &program.traffic.messages_planned);
+    program.steps = ra_pool_take(pool, schedule->step_count, sizeof *program.steps);
+    if (!program.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int s = 0; s < schedule->step_count; s++)
+        RA_TRY(bind_step(pool, &program, &schedule->steps[s], &program.steps[s]));
+    *program_out = program;
+    return RA_OK;
+}

@@ -1,0 +1,35 @@
+/* A program: a schedule bound to memory, a kernel and a comm. Binding happens once, at plan time; running it allocates
+ * and plans nothing. */
+#ifndef RA_EXEC_PROGRAM_H
+#define RA_EXEC_PROGRAM_H
+
+#include "plan/setup.h"
+#include "plan/workspace.h"
+#include "schedule/schedule.h"
+#include "transport/comm.h"
+
+typedef struct ra_bound_step {
+    ra_message *messages;
+    int message_count;
+    ra_kv_part **parts; /* [compute_count]: the pieces of each compute's slot; NULL for the rank's own rows */
+    int64_t sent_bytes, sent_messages;
+} ra_bound_step;
+
+typedef struct ra_program {
+    const ra_schedule *schedule;
+    ra_bound_step *steps; /* [schedule->step_count] */
+    ra_kv_part own;       /* this rank's rows: dk and dv are bound, k and v come with each run */
+    const ra_setup *setup;
+    const ra_workspace *workspace;
+    unsigned char *memory; /* the workspace's block */
+    ra_comm *comm;
+    ra_traffic traffic;
+} ra_program;
+
+ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspace *workspace, void *memory,
+                          const ra_schedule *schedule, ra_comm *comm, ra_program *program_out);
+
+/* The memory of a slot. */
+void *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot);
+
+#endif

@@ -1,0 +1,99 @@
+/* The walk over a schedule's steps: pack, post, compute, wait, fold. */
+#include "base/clock.h"
+#include "base/status.h"
+#include "exec/exec.h"
+
+static void let_messages_move(void *user) {
+    ra_comm_progress(user);
+}
+
+ra_launch ra_program_launch(ra_program *program, void *stream) {
+    return (ra_launch){.threads = program->setup->threads,
+                       .scratch = program->memory + program->workspace->scratch,
+                       .stream = stream};
+}
+
+static unsigned char *elements_at(void *slot, int64_t elements, size_t bytes) {
+    return (unsigned char *)slot + (size_t)elements * bytes;
+}
+
+/* Own rows into a slot, piece by piece: keys, then values. */
+static void pack(const ra_walk *walk, const ra_pack *pack) {
+    const ra_program *program = walk->program;
+    const ra_shape *shape = &program->setup->shape;
+    const ra_kernel *kernel = program->setup->kernel;
+    size_t bytes = ra_cargo_bytes(&program->setup->problem, RA_CARGO_KV);
+    unsigned char *to = ra_program_slot(program, RA_CARGO_KV, pack->slot);
+    for (int64_t i = 0; i < pack->parcel.piece_count; i++) {
+        const ra_piece *piece = &pack->parcel.pieces[i];
+        int64_t rows = piece->heads.count * shape->batch * piece->rows.count;
+        kernel->pack(to, program->own.k, piece->rows, piece->heads, shape->batch, shape->dim, bytes, &walk->launch);
+        to = elements_at(to, rows * shape->dim, bytes);
+        kernel->pack(to, program->own.v, piece->rows, piece->heads, shape->batch, shape->dim_v, bytes, &walk->launch);
+        to = elements_at(to, rows * shape->dim_v, bytes);
+    }
+}
+
+/* Gradients that came home are added to this rank's rows, piece by piece. */
+static void fold_home(const ra_walk *walk, const ra_fold *fold) {
+    const ra_program *program = walk->program;
+    const ra_shape *shape = &program->setup->shape;
+    const ra_kernel *kernel = program->setup->kernel;
+    size_t bytes = ra_cargo_bytes(&program->setup->problem, RA_CARGO_GRAD);
+    unsigned char *from = ra_program_slot(program, RA_CARGO_GRAD, fold->from);
+    for (int64_t i = 0; i < fold->parcel.piece_count; i++) {
+        const ra_piece *piece = &fold->parcel.pieces[i];
+        int64_t rows = piece->heads.count * shape->batch * piece->rows.count;
+        kernel->add_rows(shape, program->own.dk, from, piece->rows, piece->heads, shape->dim, &walk->launch);
+        from = elements_at(from, rows * shape->dim, bytes);
+        kernel->add_rows(shape, program->own.dv, from, piece->rows, piece->heads, shape->dim_v, &walk->launch);
+        from = elements_at(from, rows * shape->dim_v, bytes);
+    }
+}
+
+static void fold(const ra_walk *walk, const ra_fold *f) {
+    const ra_program *program = walk->program;
+    if (f->to == RA_OWN) {
+        fold_home(walk, f);
+        return;
+    }
+    program->setup->kernel->add(&program->setup->shape, ra_program_slot(program, RA_CARGO_GRAD, f->to),
+                                ra_program_slot(program, RA_CARGO_GRAD, f->from), f->parcel.elements, &walk->launch);
+}
+
+static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step *bound) {
+    ra_program *program = walk->program;
+    int in_flight = bound->message_count > 0;
+    walk->launch.pulse = in_flight ? let_messages_move : NULL;
+    walk->launch.pulse_user = program->comm;
+    for (int64_t i = 0; i < step->compute_count; i++) {
+        const ra_compute *compute = &step->computes[i];
+        if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN)
+            program->setup->device->zero(
+                ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot),
+                (size_t)compute->parcel.elements * ra_cargo_bytes(&program->setup->problem, RA_CARGO_GRAD),
+                walk->launch.stream);
+        if (compute->tiles.tile_count == 0) continue;
+        walk->compute(walk, compute, bound->parts[i] ? bound->parts[i] : &program->own);
+        if (in_flight) ra_comm_progress(program->comm);
+    }
+}
+
+ra_status ra_walk_steps(ra_walk *walk) {
+    ra_program *program = walk->program;
+    program->traffic.bytes_sent = program->traffic.messages_sent = 0;
+    for (int s = 0; s < program->schedule->step_count; s++) {
+        const ra_step *step = &program->schedule->steps[s];
+        const ra_bound_step *bound = &program->steps[s];
+        ra_place place = {walk->name, s};
+        for (int64_t i = 0; i < step->pack_count; i++) pack(walk, &step->packs[i]);
+        RA_TRY(ra_comm_post(program->comm, bound->messages, bound->message_count, walk->launch.stream, place));
+        compute_step(walk, step, bound);
+        RA_TRY(ra_comm_wait(program->comm, bound->messages, bound->message_count,
+                            ra_clock() + program->setup->timeout_seconds, place));
+        program->traffic.bytes_sent += bound->sent_bytes;
+        program->traffic.messages_sent += bound->sent_messages;
+        for (int64_t i = 0; i < step->fold_count; i++) fold(walk, &step->folds[i]);
+    }
+    return RA_OK;
+}

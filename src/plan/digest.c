@@ -1,0 +1,83 @@
+#include "plan/digest.h"
+
+#include "base/status.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* How a field is shown: a number, the bits of a double, or a hash, of which only the difference can be told. */
+typedef enum field_kind { NUMBER, REAL, HASH } field_kind;
+
+static const struct {
+    const char *name;
+    field_kind kind;
+} fields[RA_DIGEST_FIELDS] = {
+    {"the library's version", NUMBER}, {"ranks", NUMBER},        {"dtype", NUMBER},        {"out_dtype", NUMBER},
+    {"batch", NUMBER},                 {"seq_q", NUMBER},        {"seq_k", NUMBER},        {"heads_q", NUMBER},
+    {"heads_kv", NUMBER},              {"dim", NUMBER},          {"dim_v", NUMBER},        {"scale", REAL},
+    {"causal", NUMBER},                {"window_left", NUMBER},  {"window_right", NUMBER}, {"documents", NUMBER},
+    {"cu_seqlens_q", HASH},            {"cu_seqlens_k", HASH},   {"layout", NUMBER},       {"strategy", NUMBER},
+    {"backward", NUMBER},
+};
+
+/* FNV-1a over the entries; 0 for no array. */
+static int64_t hash(const int64_t *values, int64_t count) {
+    uint64_t h = 0xcbf29ce484222325u;
+    if (!values) return 0;
+    for (int64_t i = 0; i < count; i++)
+        for (int shift = 0; shift < 64; shift += 8) h = (h ^ (((uint64_t)values[i] >> shift) & 255)) * 0x100000001b3u;
+    return (int64_t)h;
+}
+
+ra_digest ra_digest_of(const ra_setup *setup) {
+    const ra_problem *p = &setup->problem;
+    int64_t version = RA_VERSION_MAJOR * 1000000 + RA_VERSION_MINOR * 1000 + RA_VERSION_PATCH;
+    int64_t scale;
+    memcpy(&scale, &p->scale, sizeof scale);
+    ra_digest digest = {
+        .status = RA_OK,
+        .fields = {version, setup->ranks, p->dtype, p->out_dtype, p->batch, p->seq_q, p->seq_k, p->heads_q, p->heads_kv,
+                   p->dim, p->dim_v, scale, p->causal != 0, p->window_left, p->window_right, p->documents,
+                   hash(p->cu_seqlens_q, p->documents + 1), hash(p->cu_seqlens_k, p->documents + 1), setup->layout,
+                   setup->strategy, setup->backward},
+    };
+    return digest;
+}
+
+ra_digest ra_digest_of_failure(ra_status status, const char *error) {
+    ra_digest digest = {.status = status};
+    snprintf(digest.error, sizeof digest.error, "%s", error);
+    return digest;
+}
+
+static void show(char *text, size_t bytes, int field, int64_t value) {
+    double real;
+    memcpy(&real, &value, sizeof real);
+    if (fields[field].kind == REAL) snprintf(text, bytes, "%.17g", real);
+    else if (strcmp(fields[field].name, "layout") == 0) snprintf(text, bytes, "%s", ra_layout_name((ra_layout)value));
+    else if (strcmp(fields[field].name, "strategy") == 0) snprintf(text, bytes, "%s", ra_strategy_name((ra_strategy)value));
+    else if (strcmp(fields[field].name, "dtype") == 0) snprintf(text, bytes, "%s", ra_dtype_name((ra_dtype)value));
+    else snprintf(text, bytes, "%lld", (long long)value);
+}
+
+static ra_status mismatch(int rank, int other, int field, int64_t here, int64_t there) {
+    char a[40], b[40];
+    if (fields[field].kind == HASH)
+        return ra_fail(RA_ERR_MISMATCH, "rank %d: the ranks disagree: rank %d has another %s than rank 0; give every rank "
+                       "the same problem", rank, other, fields[field].name);
+    show(a, sizeof a, field, here);
+    show(b, sizeof b, field, there);
+    return ra_fail(RA_ERR_MISMATCH, "rank %d: the ranks disagree: %s is %s on rank %d and %s on rank 0; give every rank "
+                   "the same problem", rank, fields[field].name, a, other, b);
+}
+
+ra_status ra_digest_compare(const ra_digest *all, int ranks, int rank) {
+    for (int r = 0; r < ranks; r++)
+        if (all[r].status != RA_OK)
+            return ra_fail(RA_ERR_MISMATCH, "rank %d: rank %d could not make its plan: %.*s", rank, r,
+                           (int)sizeof all[r].error - 1, all[r].error);
+    for (int f = 0; f < RA_DIGEST_FIELDS; f++)
+        for (int r = 1; r < ranks; r++)
+            if (all[r].fields[f] != all[0].fields[f]) return mismatch(rank, r, f, all[r].fields[f], all[0].fields[f]);
+    return RA_OK;
+}

@@ -1,0 +1,76 @@
+#include "plan/predict.h"
+
+#include "base/status.h"
+
+#include <string.h>
+
+ra_status ra_prediction_make(ra_pool *pool, ra_prediction *p) {
+    ra_cut_problem cut = ra_setup_cut(&p->setup);
+    RA_TRY(ra_schedule_make(pool, &cut, p->setup.strategy, RA_FORWARD, p->setup.rank, &p->forward));
+    if (p->setup.backward)
+        RA_TRY(ra_schedule_make(pool, &cut, p->setup.strategy, RA_BACKWARD, p->setup.rank, &p->backward));
+    return ra_workspace_lay_out(pool, &p->setup, &p->forward, p->setup.backward ? &p->backward : NULL, &p->workspace);
+}
+
+void ra_prediction_describe(const ra_prediction *p, ra_plan_info *info_out) {
+    const ra_setup *setup = &p->setup;
+    const ra_workspace *w = &p->workspace;
+    ra_plan_info info = {
+        .struct_size = sizeof info,
+        .rank = setup->rank,
+        .ranks = setup->ranks,
+        .rows_q = setup->rows_q,
+        .rows_k = setup->rows_k,
+        .pairs = p->forward.pairs,
+        .workspace_bytes = (int64_t)w->bytes,
+        .kv_slot_bytes = (int64_t)w->kv_slot_bytes,
+        .state_bytes = (int64_t)w->state_bytes,
+        .grad_slot_bytes = (int64_t)w->grad_slot_bytes,
+        .scratch_bytes = (int64_t)w->scratch_bytes,
+        .kv_slots = w->kv_slot_count,
+        .grad_slots = w->grad_slot_count,
+        .steps_forward = p->forward.step_count,
+        .steps_backward = setup->backward ? p->backward.step_count : 0,
+        .layout = setup->layout,
+        .strategy = setup->strategy,
+        .kernel = setup->kernel->name,
+        .device = setup->device->name,
+    };
+    ra_schedule_traffic(&setup->problem, &p->forward, &info.forward.bytes_planned, &info.forward.messages_planned);
+    if (setup->backward)
+        ra_schedule_traffic(&setup->problem, &p->backward, &info.backward.bytes_planned,
+                            &info.backward.messages_planned);
+    *info_out = info;
+}
+
+ra_step_info ra_step_describe(const ra_problem *problem, const ra_step *step) {
+    ra_step_info info = {.owner = -1, .send_peer = -1, .recv_peer = -1};
+    for (int64_t i = 0; i < step->compute_count; i++) {
+        if (step->computes[i].tiles.tile_count == 0) continue;
+        info.owner = info.owner == -1 ? step->computes[i].parcel.owner : -2;
+        info.pairs += step->computes[i].pairs;
+    }
+    for (int64_t i = 0; i < step->transfer_count; i++) {
+        const ra_transfer *t = &step->transfers[i];
+        int64_t bytes = t->elements * (int64_t)ra_cargo_bytes(problem, t->cargo);
+        if (t->is_send) {
+            if (info.sends++ == 0) info.send_peer = t->peer;
+            info.bytes_sent += bytes;
+        } else {
+            if (info.recvs++ == 0) info.recv_peer = t->peer;
+            info.bytes_received += bytes;
+        }
+    }
+    return info;
+}
+
+ra_status ra_plan_info_copy(const ra_plan_info *info, ra_plan_info *info_out) {
+    if (!info_out) RA_REFUSE("info_out is NULL");
+    size_t size = info_out->struct_size;
+    if (size == 0 || size > sizeof *info)
+        RA_REFUSE("info_out->struct_size is %zu, this library knows up to %zu: initialise it with RA_PLAN_INFO_INIT", size,
+                  sizeof *info);
+    memcpy(info_out, info, size);
+    info_out->struct_size = size;
+    return RA_OK;
+}

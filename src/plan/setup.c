@@ -1,0 +1,61 @@
+#include "plan/setup.h"
+
+#include "base/cores.h"
+#include "base/status.h"
+
+#include <math.h>
+#include <string.h>
+
+static ra_status read_options(const ra_options *in, ra_options *out) {
+    ra_options o = RA_OPTIONS_INIT;
+    if (in) {
+        if (in->struct_size == 0 || in->struct_size > sizeof o)
+            RA_REFUSE("options.struct_size is %zu, this library knows up to %zu: initialise it with RA_OPTIONS_INIT",
+                      in->struct_size, sizeof o);
+        memcpy(&o, in, in->struct_size);
+    }
+    if (!ra_layout_name(o.layout)) RA_REFUSE("options.layout %d is no layout", (int)o.layout);
+    if (!ra_strategy_name(o.strategy)) RA_REFUSE("options.strategy %d is no strategy", (int)o.strategy);
+    if (o.threads < 0 || o.threads > 4096) RA_REFUSE("options.threads is %d; it must be between 0 and 4096", o.threads);
+    if (!(o.timeout_seconds >= 0) || isinf(o.timeout_seconds))
+        RA_REFUSE("options.timeout_seconds must be finite and not negative");
+    if (o.timeout_seconds == 0) o.timeout_seconds = 60;
+    if (o.workspace && (uintptr_t)o.workspace % 64) RA_REFUSE("options.workspace must be 64-byte aligned");
+    *out = o;
+    return RA_OK;
+}
+
+static ra_shape shape_of(const ra_problem *p, int64_t rows_q) {
+    return (ra_shape){.batch = p->batch, .heads_q = p->heads_q, .heads_kv = p->heads_kv, .dim = p->dim,
+                      .dim_v = p->dim_v, .rows_q = rows_q, .scale = p->scale, .dtype = p->dtype,
+                      .out_dtype = p->out_dtype};
+}
+
+ra_cut_problem ra_setup_cut(const ra_setup *setup) {
+    return (ra_cut_problem){&setup->problem, setup->layout, setup->ranks};
+}
+
+ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, int rank, int ranks, int local_ranks,
+                        ra_setup *setup_out) {
+    ra_options o = RA_OPTIONS_INIT;
+    ra_setup s = {.rank = rank, .ranks = ranks, .device = &ra_device_cpu};
+    if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
+    if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
+    RA_TRY(ra_problem_normalise(problem, &s.problem));
+    RA_TRY(read_options(options, &o));
+    RA_TRY(ra_kernel_find(o.kernel, &s.kernel));
+    s.layout = o.layout ? o.layout : ra_choose_layout(&s.problem, ranks);
+    ra_cut_problem cut = ra_setup_cut(&s);
+    s.strategy = o.strategy ? o.strategy : ra_choose_strategy(&cut);
+    int share = ra_core_count() / local_ranks;
+    s.threads = o.threads ? o.threads : share > 0 ? share : 1;
+    s.backward = o.backward != 0;
+    s.timeout_seconds = o.timeout_seconds;
+    s.workspace = o.workspace;
+    s.workspace_bytes = o.workspace_bytes;
+    s.rows_q = ra_shard_of(s.layout, s.problem.seq_q, ranks, rank).rows;
+    s.rows_k = ra_shard_of(s.layout, s.problem.seq_k, ranks, rank).rows;
+    s.shape = shape_of(&s.problem, s.rows_q);
+    *setup_out = s;
+    return RA_OK;
+}

@@ -1,0 +1,36 @@
+/* A problem and its options with every choice made: what a plan is built from, the same on every rank. */
+#ifndef RA_PLAN_SETUP_H
+#define RA_PLAN_SETUP_H
+
+#include "core/pattern.h"
+#include "device/device.h"
+#include "kernel/kernel.h"
+
+typedef struct ra_setup {
+    ra_problem problem; /* normalised; its arrays are still the caller's */
+    ra_layout layout;
+    ra_strategy strategy;
+    const ra_kernel *kernel;
+    const ra_device *device;
+    int rank, ranks;
+    int threads;
+    int backward;
+    double timeout_seconds;
+    void *workspace; /* the caller's, or NULL */
+    size_t workspace_bytes;
+    int64_t rows_q, rows_k; /* of this rank */
+    ra_shape shape;
+} ra_setup;
+
+/* Checks and fills in. local_ranks: how many ranks share this process's cores. options may be NULL. */
+ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, int rank, int ranks, int local_ranks,
+                        ra_setup *setup_out);
+
+/* The problem cut as the setup says; points into setup. */
+ra_cut_problem ra_setup_cut(const ra_setup *setup);
+
+/* The choices behind "auto", from the problem alone. */
+ra_layout ra_choose_layout(const ra_problem *normal, int ranks);
+ra_strategy ra_choose_strategy(const ra_cut_problem *cut);
+
+#endif

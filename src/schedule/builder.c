@@ -1,0 +1,80 @@
+#include "schedule/builder.h"
+
+static ra_status no_memory(void) {
+    return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+}
+
+int ra_rank_along(const ra_builder *b, int rank, int steps) {
+    int r = (rank + steps) % b->ranks;
+    return r < 0 ? r + b->ranks : r;
+}
+
+static ra_status reserve(ra_builder *b, ra_slots *slots, int slot, int64_t elements) {
+    if (slot == RA_OWN) return RA_OK;
+    while (slots->count <= slot)
+        if (!ra_pool_append(b->pool, &slots->elements, &slots->count, &slots->capacity, sizeof *slots->elements))
+            return no_memory();
+    if (slots->elements[slot] < elements) slots->elements[slot] = elements;
+    return RA_OK;
+}
+
+ra_status ra_add_pack(ra_builder *b, int step, int slot, const ra_parcel *parcel) {
+    if (parcel->elements == 0) return RA_OK;
+    ra_step *s = &b->schedule->steps[step];
+    ra_pack *pack = ra_pool_append(b->pool, &s->packs, &s->pack_count, &s->pack_capacity, sizeof *pack);
+    if (!pack) return no_memory();
+    *pack = (ra_pack){slot, *parcel};
+    return reserve(b, &b->schedule->kv, slot, parcel->elements);
+}
+
+static ra_status add_transfer(ra_builder *b, int step, ra_transfer transfer) {
+    if (transfer.elements == 0) return RA_OK;
+    ra_step *s = &b->schedule->steps[step];
+    /* Messages of a pair are told apart by step and cargo and, beyond that, by their order, which is the same at both
+     * ends. */
+    transfer.tag = (2 * step + (int)transfer.cargo) % 32766; /* the last two belong to ra_comm_allgather */
+    ra_transfer *item = ra_pool_append(b->pool, &s->transfers, &s->transfer_count, &s->transfer_capacity, sizeof *item);
+    if (!item) return no_memory();
+    *item = transfer;
+    ra_slots *slots = transfer.cargo == RA_CARGO_KV ? &b->schedule->kv : &b->schedule->grad;
+    return reserve(b, slots, transfer.slot, transfer.offset + transfer.elements);
+}
+
+ra_status ra_add_send(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t offset, int64_t elements) {
+    return add_transfer(b, step, (ra_transfer){.peer = peer, .is_send = 1, .cargo = cargo, .slot = slot,
+                                               .offset = offset, .elements = elements});
+}
+
+ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t elements) {
+    return add_transfer(b, step, (ra_transfer){.peer = peer, .cargo = cargo, .slot = slot, .elements = elements});
+}
+
+ra_status ra_add_fold(ra_builder *b, int step, int to, int from, const ra_parcel *parcel) {
+    if (parcel->elements == 0) return RA_OK;
+    ra_step *s = &b->schedule->steps[step];
+    ra_fold *fold = ra_pool_append(b->pool, &s->folds, &s->fold_count, &s->fold_capacity, sizeof *fold);
+    if (!fold) return no_memory();
+    *fold = (ra_fold){to, from, *parcel};
+    RA_TRY(reserve(b, &b->schedule->grad, to, parcel->elements));
+    return reserve(b, &b->schedule->grad, from, parcel->elements);
+}
+
+ra_status ra_add_compute(ra_builder *b, int step, int kv_slot, int grad_slot, const ra_parcel *parcel) {
+    if (parcel->elements == 0) return RA_OK;
+    ra_compute compute = {.kv_slot = kv_slot, .grad_slot = grad_slot, .parcel = *parcel};
+    RA_TRY(ra_tiles_make(b, parcel, &compute.tiles, &compute.pairs));
+    if (compute.tiles.tile_count == 0 && (b->pass == RA_FORWARD || grad_slot == RA_OWN)) return RA_OK;
+    ra_step *s = &b->schedule->steps[step];
+    ra_compute *item = ra_pool_append(b->pool, &s->computes, &s->compute_count, &s->compute_capacity, sizeof *item);
+    if (!item) return no_memory();
+    *item = compute;
+    b->schedule->pairs += compute.pairs;
+    RA_TRY(reserve(b, &b->schedule->kv, kv_slot, parcel->elements));
+    return b->pass == RA_FORWARD ? RA_OK : reserve(b, &b->schedule->grad, grad_slot, parcel->elements);
+}
+
+ra_status ra_add_compute_own(ra_builder *b, int step) {
+    ra_parcel own;
+    RA_TRY(ra_parcel_whole(b, b->rank, &own));
+    return ra_add_compute(b, step, RA_OWN, RA_OWN, &own);
+}

@@ -1,0 +1,56 @@
+/* What the strategies build schedules with. Each strategy file has one function that fills a builder's steps. */
+#ifndef RA_SCHEDULE_BUILDER_H
+#define RA_SCHEDULE_BUILDER_H
+
+#include "base/status.h"
+#include "core/rowset.h"
+#include "schedule/schedule.h"
+
+typedef struct ra_builder {
+    const ra_cut_problem *cut;
+    ra_pass pass;
+    int rank, ranks;
+    ra_pool *pool;    /* what the schedule keeps */
+    ra_pool *scratch; /* what only its making needs */
+    ra_schedule *schedule;
+} ra_builder;
+
+/* The rank `steps` further along the ring, or back for negative ones. */
+int ra_rank_along(const ra_builder *b, int rank, int steps);
+
+/* Parcels. needed: the rows of owner that q_rank sees; whole: all its rows. */
+ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *rows, ra_parcel *parcel_out);
+ra_status ra_parcel_needed(ra_builder *b, int q_rank, int owner, ra_parcel *parcel_out);
+ra_status ra_parcel_whole(ra_builder *b, int owner, ra_parcel *parcel_out);
+
+/* Steps. All but add_compute do nothing for an empty parcel or run, so that hops that would carry nothing vanish. */
+ra_status ra_add_pack(ra_builder *b, int step, int slot, const ra_parcel *parcel);
+ra_status ra_add_send(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t offset, int64_t elements);
+ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t elements);
+ra_status ra_add_fold(ra_builder *b, int step, int to, int from, const ra_parcel *parcel);
+
+/* Computes this rank's queries with the parcel in kv_slot. In a forward pass nothing is added when there are no tiles;
+ * in a backward pass an empty contribution still zeroes its slot. */
+ra_status ra_add_compute(ra_builder *b, int step, int kv_slot, int grad_slot, const ra_parcel *parcel);
+ra_status ra_add_compute_own(ra_builder *b, int step);
+
+/* The tiles of q_rank's queries with the parcel's rows. */
+ra_status ra_tiles_make(ra_builder *b, const ra_parcel *parcel, ra_tile_list *tiles_out, int64_t *pairs_out);
+
+/* The strategies. */
+ra_status ra_make_ring(ra_builder *b);
+ra_status ra_make_pairwise(ra_builder *b);
+ra_status ra_make_allgather(ra_builder *b);
+
+/* A ring route: an owner's rows in the order in which they stop travelling, the longest travelling first. What is sent
+ * to hop t is then the first so many pieces, and no rank ever repacks. */
+typedef struct ra_route {
+    ra_parcel parcel;
+    int *last; /* [piece_count]: the last hop that needs the piece, not increasing */
+} ra_route;
+ra_status ra_route_make(ra_builder *b, int owner, ra_route *route_out);
+
+/* The pieces that some hop from t on needs: a prefix of the route. */
+ra_parcel ra_route_from(const ra_builder *b, const ra_route *route, int t);
+
+#endif

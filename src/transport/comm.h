@@ -1,0 +1,42 @@
+/* A communicator: a transport, and what has become of it. The only way to a transport's functions: it remembers when
+ * one was lost, and then refuses further use. */
+#ifndef RA_TRANSPORT_COMM_H
+#define RA_TRANSPORT_COMM_H
+
+#include <ringattn/transport.h>
+
+struct ra_comm {
+    ra_transport_ops ops;
+    void *self;
+    int rank, ranks;
+    int local_ranks;  /* ranks of this process: what the cores are shared by */
+    int broken;       /* lost: refuses further use */
+    int memory_held;  /* the transport may still write into the last group's memory */
+    char reason[512]; /* why it is broken */
+};
+
+/* Where a wait stands, for the error's text. */
+typedef struct ra_place {
+    const char *what; /* "the forward pass", "planning" */
+    int step;         /* -1: none */
+} ra_place;
+
+#define RA_DEFAULT_TIMEOUT 60.0
+
+/* RA_ERR_BROKEN when the comm was lost earlier. */
+ra_status ra_comm_check(const ra_comm *comm);
+
+/* Posts a group; on failure the comm is lost. */
+ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, void *stream, ra_place place);
+
+/* Waits until the group is done, at most until `deadline` on ra_clock(). When it passes, or a message or peer fails, the
+ * comm is lost: the peers are told, and the error names this rank, the peer and the step. */
+ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, double deadline, ra_place place);
+
+/* Lets messages move. Errors stay for ra_comm_wait to find. */
+void ra_comm_progress(ra_comm *comm);
+
+/* Gives the comm up for a reason that ra_last_error() has, telling the peers. Returns status. */
+ra_status ra_comm_lose(ra_comm *comm, ra_status status);
+
+#endif

@@ -1,0 +1,244 @@
+/* In-process ranks. A message is one memcpy from the sender's buffer into the receiver's, done by whichever end posts
+ * second, outside the lock; neither end posts the next group before both have seen theirs complete.
+ *
+ *     hub ── lock ──┬── endpoint 0: its group in flight, one mark per message
+ *                   ├── endpoint 1
+ *                   └── ...
+ *
+ * A match is claimed under the lock, so that no two threads copy it, and endpoints count the copies that are under way
+ * on their memory, so that a rank that gives up can wait for these before its buffers are freed.
+ */
+#include "transport/thread.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/comm.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum mark { MARK_POSTED, MARK_CLAIMED, MARK_DONE, MARK_WRONG_SIZE } mark;
+
+typedef struct endpoint {
+    struct hub *hub;
+    int rank;
+    const ra_message *messages; /* the group in flight */
+    mark *marks;                /* [capacity] */
+    size_t *arrived;            /* [capacity]: bytes at the other end, where they differ */
+    int count, capacity;
+    int copies; /* under way on this rank's memory */
+    int gone;   /* its comm was destroyed */
+    pthread_cond_t changed;
+} endpoint;
+
+typedef struct hub {
+    pthread_mutex_t lock;
+    int ranks, alive;
+    int failed_rank; /* -1: none */
+    char reason[512];
+    endpoint *endpoints;
+} hub;
+
+/* ---- matching --------------------------------------------------------------------------------------------------- */
+
+/* The first message of `other` that is the other end of message; -1 when it is not posted yet. */
+static int find_match(const endpoint *other, int rank, const ra_message *message) {
+    for (int i = 0; i < other->count; i++) {
+        const ra_message *m = &other->messages[i];
+        if (m->peer == rank && m->tag == message->tag && !m->is_send == !!message->is_send &&
+            other->marks[i] == MARK_POSTED)
+            return i;
+    }
+    return -1;
+}
+
+static void set_marks(endpoint *a, int i, endpoint *b, int j, mark m) {
+    a->marks[i] = b->marks[j] = m;
+    pthread_cond_broadcast(&a->changed);
+    pthread_cond_broadcast(&b->changed);
+}
+
+/* Under the lock, which is dropped while the bytes are copied. */
+static void move(hub *h, endpoint *me, int i, endpoint *other, int j) {
+    const ra_message *mine = &me->messages[i], *theirs = &other->messages[j];
+    if (mine->bytes != theirs->bytes) {
+        me->arrived[i] = theirs->bytes;
+        other->arrived[j] = mine->bytes;
+        set_marks(me, i, other, j, MARK_WRONG_SIZE);
+        return;
+    }
+    const ra_message *from = mine->is_send ? mine : theirs, *to = mine->is_send ? theirs : mine;
+    set_marks(me, i, other, j, MARK_CLAIMED);
+    other->copies++;
+    pthread_mutex_unlock(&h->lock);
+    memcpy(to->data, from->data, from->bytes);
+    pthread_mutex_lock(&h->lock);
+    other->copies--;
+    set_marks(me, i, other, j, MARK_DONE);
+}
+
+/* ---- the table -------------------------------------------------------------------------------------------------- */
+
+static ra_status peer_failed(const hub *h) {
+    return ra_fail(RA_ERR_PEER, "rank %d gave up: %s", h->failed_rank, h->reason);
+}
+
+static int reserve(endpoint *e, int count) {
+    if (count <= e->capacity) return 1;
+    mark *marks = realloc(e->marks, (size_t)count * sizeof *marks);
+    if (marks) e->marks = marks;
+    size_t *arrived = realloc(e->arrived, (size_t)count * sizeof *arrived);
+    if (arrived) e->arrived = arrived;
+    if (!marks || !arrived) return 0;
+    e->capacity = count;
+    return 1;
+}
+
+static ra_status post(void *self, const ra_message *messages, int count, void *stream) {
+    (void)stream;
+    endpoint *me = self;
+    hub *h = me->hub;
+    pthread_mutex_lock(&h->lock);
+    ra_status status = RA_OK;
+    if (h->failed_rank >= 0) status = peer_failed(h);
+    else if (!reserve(me, count)) status = ra_fail(RA_ERR_MEMORY, "no memory for a group of %d messages", count);
+    if (status == RA_OK) {
+        me->messages = messages;
+        for (int i = 0; i < count; i++) me->marks[i] = MARK_POSTED;
+        me->count = count;
+        for (int i = 0; i < count; i++) {
+            if (me->marks[i] != MARK_POSTED) continue; /* a peer got there while this rank was copying */
+            endpoint *other = &h->endpoints[messages[i].peer];
+            int j = find_match(other, me->rank, &messages[i]);
+            if (j >= 0) move(h, me, i, other, j);
+        }
+    }
+    pthread_mutex_unlock(&h->lock);
+    return status;
+}
+
+/* Looks at the group: an error, done, or the first message that is not complete. Under the lock. */
+static ra_status inspect(const endpoint *me, int *done_out, int *culprit_out) {
+    *done_out = 0;
+    *culprit_out = -1;
+    for (int i = 0; i < me->count; i++) {
+        const ra_message *m = &me->messages[i];
+        if (me->marks[i] == MARK_WRONG_SIZE) {
+            *culprit_out = i;
+            return ra_fail(RA_ERR_TRANSPORT, "%zu bytes %s where %zu were expected", m->is_send ? m->bytes : me->arrived[i],
+                           m->is_send ? "sent" : "came", m->is_send ? me->arrived[i] : m->bytes);
+        }
+        if (me->marks[i] != MARK_DONE && *culprit_out < 0) *culprit_out = i;
+    }
+    if (me->hub->failed_rank >= 0) return peer_failed(me->hub);
+    *done_out = *culprit_out < 0;
+    if (!*done_out && me->hub->endpoints[me->messages[*culprit_out].peer].gone)
+        return ra_fail(RA_ERR_PEER, "it has left: its communicator was destroyed");
+    return RA_OK;
+}
+
+static ra_status poll(void *self, double seconds, int *done_out, int *culprit_out) {
+    endpoint *me = self;
+    hub *h = me->hub;
+    double end = ra_clock() + seconds;
+    struct timespec until = {.tv_sec = (time_t)end, .tv_nsec = (long)((end - (double)(time_t)end) * 1e9)};
+    pthread_mutex_lock(&h->lock);
+    ra_status status = inspect(me, done_out, culprit_out);
+    while (status == RA_OK && !*done_out && ra_clock() < end) {
+        pthread_cond_timedwait(&me->changed, &h->lock, &until);
+        status = inspect(me, done_out, culprit_out);
+    }
+    if (status == RA_OK && *done_out) me->count = 0;
+    pthread_mutex_unlock(&h->lock);
+    return status;
+}
+
+static int abandon(void *self, const char *reason) {
+    endpoint *me = self;
+    hub *h = me->hub;
+    pthread_mutex_lock(&h->lock);
+    if (h->failed_rank < 0) {
+        h->failed_rank = me->rank;
+        snprintf(h->reason, sizeof h->reason, "%s", reason);
+    }
+    /* Messages not yet claimed are withdrawn; the copies under way end by themselves. */
+    for (int i = 0; i < me->count; i++)
+        if (me->marks[i] == MARK_POSTED) me->marks[i] = MARK_DONE;
+    while (me->copies > 0) pthread_cond_wait(&me->changed, &h->lock);
+    me->count = 0;
+    for (int r = 0; r < h->ranks; r++) pthread_cond_broadcast(&h->endpoints[r].changed);
+    pthread_mutex_unlock(&h->lock);
+    return 1;
+}
+
+static void free_hub(hub *h) {
+    for (int r = 0; r < h->ranks; r++) {
+        free(h->endpoints[r].marks);
+        free(h->endpoints[r].arrived);
+        pthread_cond_destroy(&h->endpoints[r].changed);
+    }
+    pthread_mutex_destroy(&h->lock);
+    free(h->endpoints);
+    free(h);
+}
+
+static void destroy(void *self) {
+    endpoint *me = self;
+    hub *h = me->hub;
+    pthread_mutex_lock(&h->lock);
+    me->gone = 1;
+    int last = --h->alive == 0;
+    for (int r = 0; r < h->ranks; r++) pthread_cond_broadcast(&h->endpoints[r].changed);
+    pthread_mutex_unlock(&h->lock);
+    if (last) free_hub(h);
+}
+
+const ra_transport_ops ra_thread_ops = {sizeof ra_thread_ops, "thread", post, poll, abandon, destroy};
+
+ra_status ra_thread_create(int ranks, void **selves_out) {
+    hub *h = calloc(1, sizeof *h);
+    endpoint *endpoints = calloc((size_t)ranks, sizeof *endpoints);
+    if (!h || !endpoints) {
+        free(h);
+        free(endpoints);
+        return ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", ranks);
+    }
+    *h = (hub){.ranks = ranks, .alive = ranks, .failed_rank = -1, .endpoints = endpoints};
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    int enough = 1;
+    for (int r = 0; r < ranks; r++) {
+        endpoints[r].hub = h;
+        endpoints[r].rank = r;
+        pthread_cond_init(&endpoints[r].changed, &monotonic);
+        enough = enough && reserve(&endpoints[r], 2 * ranks + 4); /* more than any strategy posts at once */
+        selves_out[r] = &endpoints[r];
+    }
+    pthread_condattr_destroy(&monotonic);
+    if (enough) return RA_OK;
+    free_hub(h);
+    return ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", ranks);
+}
+
+ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out) {
+    if (!comms_out) RA_REFUSE("comms_out is NULL");
+    if (ranks < 1 || ranks > 4096) RA_REFUSE("ranks is %d; a process can have between 1 and 4096", ranks);
+    void **selves = calloc((size_t)ranks, sizeof *selves);
+    if (!selves) return ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", ranks);
+    ra_status status = ra_thread_create(ranks, selves);
+    int made = 0;
+    while (status == RA_OK && made < ranks) {
+        status = ra_comm_create_custom(&ra_thread_ops, selves[made], made, ranks, &comms_out[made]);
+        if (status == RA_OK) comms_out[made++]->local_ranks = ranks;
+        else
+            for (int r = ranks - 1; r >= made; r--) destroy(selves[r]);
+    }
+    if (status != RA_OK)
+        while (made > 0) ra_comm_destroy(comms_out[--made]);
+    free(selves);
+    return status;
+}

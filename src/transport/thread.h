@@ -1,0 +1,12 @@
+/* In-process ranks as a bare transport, for those who wrap it. */
+#ifndef RA_TRANSPORT_THREAD_H
+#define RA_TRANSPORT_THREAD_H
+
+#include <ringattn/transport.h>
+
+extern const ra_transport_ops ra_thread_ops;
+
+/* selves_out [ranks]: what to pass to ra_thread_ops as self, one per rank. */
+ra_status ra_thread_create(int ranks, void **selves_out);
+
+#endif

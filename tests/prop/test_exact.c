@@ -1,0 +1,46 @@
+/* Every feature together, at random, against the definition in doubles: forward and backward, to 1e-11.
+ * RINGATTN_SWEEP=N runs N problems instead of 600; RINGATTN_SEED=S starts at that seed. */
+#include "support/cmocka.h"
+#include "support/sweep.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int number_from(const char *name, int otherwise) {
+    const char *text = getenv(name);
+    return text && atoi(text) > 0 ? atoi(text) : otherwise;
+}
+
+static int check_one(uint64_t seed, int ranks, double work) {
+    static test_case c;
+    char text[512];
+    case_make(&c, seed, RA_F64, work);
+    sweep_data *data = sweep_data_make(&c);
+    if (!data) return printf("no data for seed %llu: %s\n", (unsigned long long)seed, ra_last_error()), 0;
+    sweep_result result;
+    ra_status status = sweep_threads(ranks, data, 1, &result);
+    sweep_data_free(data);
+    int good = status == RA_OK && sweep_worst_abs(&result) < 1e-11 && !result.wrong_infinities && !result.traffic_differs;
+    if (!good)
+        printf("FAILED p=%d %s\n  status %d (%s), worst %g, wrong infinities %d, traffic differs on %d ranks\n", ranks,
+               case_text(&c, text, sizeof text), status, status ? ra_last_error() : "", status ? 0 : sweep_worst_abs(&result),
+               status ? 0 : result.wrong_infinities, status ? 0 : result.traffic_differs);
+    return good;
+}
+
+static void test_random_problems(void **state) {
+    (void)state;
+    int count = number_from("RINGATTN_SWEEP", 600), first = number_from("RINGATTN_SEED", 1), bad = 0;
+    printf("problems %d, seeds %d to %d\n", count, first, first + count - 1);
+    for (int i = 0; i < count && bad < 5; i++) {
+        uint64_t seed = (uint64_t)(first + i);
+        double work = i % 40 == 0 ? 4e8 : 1.5e7; /* now and then a long one */
+        bad += !check_one(seed, 1 + (int)(seed % 8), work);
+    }
+    assert_int_equal(bad, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_problems)};
+    return cmocka_run_group_tests_name("exact", tests, NULL, NULL);
+}

@@ -1,0 +1,23 @@
+/* Random problems: every feature together, from a seed. */
+#ifndef TESTS_SUPPORT_CASE_H
+#define TESTS_SUPPORT_CASE_H
+
+#include <ringattn/ringattn.h>
+
+enum { CASE_MAX_DOCUMENTS = 64 };
+
+typedef struct test_case {
+    uint64_t seed;
+    ra_problem problem; /* its cu_seqlens point into this structure: do not copy it */
+    ra_options options;
+    int64_t cu_q[CASE_MAX_DOCUMENTS + 1], cu_k[CASE_MAX_DOCUMENTS + 1];
+    int strides; /* how the tensors lie in memory: 0 C-order; 1 heads before rows; 2 padded, dim not last */
+} test_case;
+
+/* work bounds batch * heads * Sq * Sk * (D + Dv), so that a sweep ends. */
+void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work);
+
+/* One line: what to type to see it again. */
+const char *case_text(const test_case *c, char *text, size_t bytes);
+
+#endif
