@@ -1,0 +1,273 @@
+#include "support/tile_case.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *need(size_t bytes) {
+    void *memory = calloc(bytes + 64, 1);
+    if (!memory) {
+        fprintf(stderr, "no memory for a test case\n");
+        abort();
+    }
+    return memory;
+}
+
+int64_t test_index(ra_view view, int64_t b, int64_t row, int64_t h, int64_t d) {
+    return b * view.batch + row * view.row + h * view.head + d * view.dim;
+}
+
+/* Strides for [batch, rows, heads, width] in one of four orders, with gaps. Returns the elements spanned. */
+static int64_t random_strides(rng *r, ra_view *view, int64_t batch, int64_t rows, int64_t heads, int64_t width) {
+    static const int orders[4][4] = {{3, 2, 1, 0}, {3, 1, 2, 0}, {1, 3, 2, 0}, {3, 2, 1, 0}};
+    int64_t counts[4] = {batch, rows, heads, width}, strides[4];
+    const int *order = orders[rng_between(r, 0, 3)];
+    int64_t span = rng_one_in(r, 5) ? 2 : 1;
+    for (int i = 0; i < 4; i++) {
+        strides[order[i]] = span;
+        span *= counts[order[i]];
+        span += rng_between(r, 0, 2);
+    }
+    *view = (ra_view){view->data, strides[0], strides[1], strides[2], strides[3]};
+    return span;
+}
+
+test_tensor test_tensor_make(rng *r, ra_dtype dtype, int64_t batch, int64_t rows, int64_t heads, int64_t width) {
+    test_tensor x = {.dtype = dtype};
+    x.elements = random_strides(r, &x.view, batch, rows, heads, width);
+    x.exact = need((size_t)x.elements * sizeof(double));
+    x.memory = need((size_t)x.elements * ra_dtype_bytes(dtype));
+    for (int64_t i = 0; i < x.elements; i++) x.exact[i] = 2 * rng_real(r);
+    ra_convert(dtype, x.memory, RA_F64, x.exact, x.elements);
+    ra_convert(RA_F64, x.exact, dtype, x.memory, x.elements);
+    x.view.data = x.memory;
+    return x;
+}
+
+void test_tensor_free(test_tensor *x) {
+    free(x->exact);
+    free(x->memory);
+}
+
+double *test_as_doubles(ra_dtype dtype, const void *data, int64_t count) {
+    double *x = need((size_t)count * sizeof(double));
+    ra_convert(RA_F64, x, dtype, data, count);
+    return x;
+}
+
+double test_relative_error(const double *got, const double *want, int64_t count) {
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (got[i] == want[i]) {
+            size += isfinite(want[i]) ? want[i] * want[i] : 0;
+            continue;
+        }
+        if (!isfinite(got[i]) || !isfinite(want[i])) return INFINITY;
+        off += (got[i] - want[i]) * (got[i] - want[i]);
+        size += want[i] * want[i];
+    }
+    return off == 0 ? 0 : sqrt(off / size);
+}
+
+static void make_shape(tile_case *c, rng *r, ra_dtype dtype, int64_t limit) {
+    ra_shape *shape = &c->shape;
+    shape->batch = rng_between(r, 1, 2);
+    shape->heads_kv = rng_between(r, 1, 4);
+    shape->heads_q = shape->heads_kv * (rng_between(r, 1, 3));
+    shape->dim = rng_between(r, 1, limit);
+    shape->dim_v = rng_between(r, 1, limit);
+    shape->rows_q = rng_between(r, 1, rng_one_in(r, 2) ? 20 : 300);
+    shape->scale = (rng_one_in(r, 3) ? 2 * rng_real(r) : 1) / sqrt((double)shape->dim);
+    shape->dtype = shape->out_dtype = dtype;
+    c->acc = dtype == RA_F64 ? RA_F64 : RA_F32;
+}
+
+/* Every part holds the same key/value heads, one or more apart. */
+static void make_parts(tile_case *c, rng *r) {
+    const ra_shape *shape = &c->shape;
+    ra_span heads = {0, rng_between(r, 1, 2), 0};
+    heads.first = rng_between(r, 0, shape->heads_kv - 1);
+    heads.count = 1 + (shape->heads_kv - 1 - heads.first) / heads.stride;
+    for (int i = 0; i < TEST_PARTS; i++) {
+        int64_t rows = c->part_rows[i] = rng_between(r, 1, rng_one_in(r, 2) ? 12 : 300);
+        c->k[i] = test_tensor_make(r, shape->dtype, shape->batch, rows, heads.count, shape->dim);
+        c->v[i] = test_tensor_make(r, shape->dtype, shape->batch, rows, heads.count, shape->dim_v);
+        c->dk[i] = test_tensor_make(r, c->acc, shape->batch, rows, heads.count, shape->dim);
+        c->dv[i] = test_tensor_make(r, c->acc, shape->batch, rows, heads.count, shape->dim_v);
+        c->parts[i] = (ra_kv_part){c->k[i].view, c->v[i].view, c->dk[i].view, c->dv[i].view, heads};
+    }
+}
+
+/* Query heads that read what the parts hold: all of a run of key/value heads', or one of each key/value head's. */
+static ra_span random_heads(const tile_case *c, rng *r) {
+    ra_span kv = c->parts[0].heads;
+    int64_t share = c->shape.heads_q / c->shape.heads_kv;
+    if (kv.stride == 1 && rng_one_in(r, 2)) {
+        ra_span heads = {kv.first * share, rng_between(r, 1, 2), 0};
+        heads.count = 1 + (kv.count * share - 1) / heads.stride;
+        return heads;
+    }
+    return (ra_span){kv.first * share + rng_between(r, 0, share - 1), kv.stride * share, kv.count};
+}
+
+static ra_tile random_tile(const tile_case *c, rng *r, ra_span q_rows, ra_span heads) {
+    ra_tile tile = {.q_rows = q_rows, .heads = heads, .part = (int)rng_between(r, 0, TEST_PARTS - 1)};
+    int64_t rows = c->part_rows[tile.part], n = q_rows.count;
+    tile.k_rows.first = rng_between(r, 0, rows - 1);
+    tile.k_rows.stride = rng_between(r, 1, 3);
+    tile.k_rows.count = 1 + rng_between(r, 0, (rows - 1 - tile.k_rows.first) / tile.k_rows.stride);
+    int64_t keys = tile.k_rows.count;
+    int kind = (int)rng_between(r, 0, 3);
+    tile.lo = kind & 1 ? rng_between(r, 0, n + keys - 1) - n : -n;
+    tile.hi = kind & 2 ? tile.lo + rng_between(r, 0, keys - tile.lo) : keys;
+    return tile;
+}
+
+/* The groups of a pass take turns at the rows, so their rows are disjoint. */
+static void make_list(const tile_case *c, rng *r, test_list *to) {
+    to->list = (ra_tile_list){.tiles = to->tiles, .groups = to->groups, .passes = to->passes};
+    to->list.pass_count = rng_between(r, 1, TEST_PASSES);
+    for (int64_t p = 0; p < to->list.pass_count; p++) {
+        int64_t turns = rng_between(r, 1, TEST_GROUPS);
+        to->passes[p].first = to->list.group_count;
+        for (int64_t g = 0; g < turns && g < c->shape.rows_q; g++) {
+            ra_span rows = {g, turns, (c->shape.rows_q - 1 - g) / turns + 1};
+            ra_span heads = random_heads(c, r);
+            ra_tile_group *group = &to->groups[to->list.group_count++];
+            *group = (ra_tile_group){to->list.tile_count, rng_between(r, 1, TEST_TILES)};
+            for (int64_t t = 0; t < group->count; t++)
+                to->tiles[to->list.tile_count++] = random_tile(c, r, rows, heads);
+        }
+        to->passes[p].count = to->list.group_count - to->passes[p].first;
+    }
+}
+
+/* One visible pair: where its query, key, gradients and row are. */
+typedef struct pair {
+    int64_t b, h, q_row, part, k_row, g;
+    int64_t row; /* of [batch, heads_q, rows_q] */
+    double score;
+} pair;
+
+static double pair_score(const tile_case *c, const pair *p) {
+    double sum = 0;
+    for (int64_t d = 0; d < c->shape.dim; d++)
+        sum += c->q.exact[test_index(c->q.view, p->b, p->q_row, p->h, d)] *
+               c->k[p->part].exact[test_index(c->k[p->part].view, p->b, p->k_row, p->g, d)];
+    return c->shape.scale * sum;
+}
+
+static void visit_tile(tile_case *c, const ra_tile *tile, int64_t b, int64_t h,
+                       void (*visit)(tile_case *, const pair *)) {
+    const ra_shape *shape = &c->shape;
+    int64_t kv = h / (shape->heads_q / shape->heads_kv);
+    ra_span held = c->parts[tile->part].heads;
+    for (int64_t a = 0; a < tile->q_rows.count; a++) {
+        for (int64_t j = 0; j < tile->k_rows.count; j++) {
+            if (j - a < tile->lo || j - a > tile->hi) continue;
+            pair p = {b,
+                      h,
+                      ra_span_at(tile->q_rows, a),
+                      tile->part,
+                      ra_span_at(tile->k_rows, j),
+                      (kv - held.first) / held.stride,
+                      0,
+                      0};
+            p.row = (b * shape->heads_q + h) * shape->rows_q + p.q_row;
+            p.score = pair_score(c, &p);
+            visit(c, &p);
+        }
+    }
+}
+
+static void visit_pairs(tile_case *c, void (*visit)(tile_case *, const pair *)) {
+    for (int i = 0; i < TEST_CALLS; i++)
+        for (int64_t t = 0; t < c->calls[i].list.tile_count; t++)
+            for (int64_t b = 0; b < c->shape.batch; b++)
+                for (int64_t h = 0; h < c->calls[i].tiles[t].heads.count; h++)
+                    visit_tile(c, &c->calls[i].tiles[t], b, ra_span_at(c->calls[i].tiles[t].heads, h), visit);
+}
+
+/* Scores are small here, so e^s needs no maximum: nothing in common with the kernels' way. */
+static void add_to_sum(tile_case *c, const pair *p) {
+    c->lse[p->row] += exp(p->score);
+}
+
+static void add_to_o(tile_case *c, const pair *p) {
+    const test_tensor *v = &c->v[p->part];
+    for (int64_t d = 0; d < c->shape.dim_v; d++)
+        c->o[p->row * c->shape.dim_v + d] +=
+            exp(p->score - c->lse[p->row]) * v->exact[test_index(v->view, p->b, p->k_row, p->g, d)];
+}
+
+static void add_to_gradients(tile_case *c, const pair *p) {
+    const test_tensor *v = &c->v[p->part], *k = &c->k[p->part];
+    double weight = exp(p->score - c->lse[p->row]), dp = 0;
+    for (int64_t d = 0; d < c->shape.dim_v; d++) {
+        double g = c->dout.exact[test_index(c->dout.view, p->b, p->q_row, p->h, d)];
+        dp += g * v->exact[test_index(v->view, p->b, p->k_row, p->g, d)];
+        c->dv_want[p->part][test_index(c->dv[p->part].view, p->b, p->k_row, p->g, d)] += weight * g;
+    }
+    double ds = c->shape.scale * weight * (dp - c->delta[p->row]);
+    for (int64_t d = 0; d < c->shape.dim; d++) {
+        double q = c->q.exact[test_index(c->q.view, p->b, p->q_row, p->h, d)];
+        c->dq[p->row * c->shape.dim + d] += ds * k->exact[test_index(k->view, p->b, p->k_row, p->g, d)];
+        c->dk_want[p->part][test_index(c->dk[p->part].view, p->b, p->k_row, p->g, d)] += ds * q;
+    }
+}
+
+static void find_delta(tile_case *c) {
+    const ra_shape *shape = &c->shape;
+    for (int64_t i = 0; i < shape->batch * shape->heads_q * shape->rows_q; i++) {
+        int64_t row = i % shape->rows_q, h = i / shape->rows_q % shape->heads_q, b = i / shape->rows_q / shape->heads_q;
+        for (int64_t d = 0; d < shape->dim_v; d++)
+            c->delta[i] += c->o[i * shape->dim_v + d] * c->dout.exact[test_index(c->dout.view, b, row, h, d)];
+    }
+}
+
+static void solve(tile_case *c) {
+    int64_t rows = c->shape.batch * c->shape.heads_q * c->shape.rows_q;
+    c->o = need((size_t)(rows * c->shape.dim_v) * sizeof(double));
+    c->lse = need((size_t)rows * sizeof(double));
+    c->delta = need((size_t)rows * sizeof(double));
+    c->dq = need((size_t)(rows * c->shape.dim) * sizeof(double));
+    for (int i = 0; i < TEST_PARTS; i++) {
+        c->dk_want[i] = need((size_t)c->dk[i].elements * sizeof(double));
+        c->dv_want[i] = need((size_t)c->dv[i].elements * sizeof(double));
+    }
+    visit_pairs(c, add_to_sum);
+    for (int64_t i = 0; i < rows; i++) c->lse[i] = log(c->lse[i]);
+    visit_pairs(c, add_to_o);
+    find_delta(c);
+    visit_pairs(c, add_to_gradients);
+}
+
+void tile_case_make(tile_case *c, unsigned seed, ra_dtype dtype, int64_t limit) {
+    memset(c, 0, sizeof *c);
+    c->seed = seed;
+    rng r = {seed};
+    make_shape(c, &r, dtype, limit);
+    c->q = test_tensor_make(&r, dtype, c->shape.batch, c->shape.rows_q, c->shape.heads_q, c->shape.dim);
+    c->dout = test_tensor_make(&r, dtype, c->shape.batch, c->shape.rows_q, c->shape.heads_q, c->shape.dim_v);
+    make_parts(c, &r);
+    for (int i = 0; i < TEST_CALLS; i++) make_list(c, &r, &c->calls[i]);
+    solve(c);
+}
+
+void tile_case_free(tile_case *c) {
+    test_tensor_free(&c->q);
+    test_tensor_free(&c->dout);
+    for (int i = 0; i < TEST_PARTS; i++) {
+        test_tensor_free(&c->k[i]);
+        test_tensor_free(&c->v[i]);
+        test_tensor_free(&c->dk[i]);
+        test_tensor_free(&c->dv[i]);
+        free(c->dk_want[i]);
+        free(c->dv_want[i]);
+    }
+    free(c->o);
+    free(c->lse);
+    free(c->delta);
+    free(c->dq);
+}

@@ -1,0 +1,28 @@
+/* Runs a kernel over a tile_case and gives what it computed, as doubles. */
+#ifndef RA_TESTS_SUPPORT_TILE_RUN_H
+#define RA_TESTS_SUPPORT_TILE_RUN_H
+
+#include "support/tile_case.h"
+
+/* What the kernel computed; shapes as in tile_case. `raw` keeps the bytes of all results for comparing bits. */
+typedef struct test_result {
+    double *o, *lse;
+    double *dq, *dk[TEST_PARTS], *dv[TEST_PARTS];
+    void *raw;
+    size_t raw_bytes;
+} test_result;
+
+/* A launch with scratch for both passes, filled with NaNs, so that what is read before it is written shows. */
+ra_launch test_launch_make(const ra_kernel *kernel, const ra_shape *shape, int threads);
+void test_launch_free(ra_launch *launch);
+
+/* begin, forward once per call of the case, finish. */
+test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch);
+
+/* backward once per call, from the lse and delta of the definition. Every element of the gradients, gaps of the views
+ * included, is `start` before: kernels add, and touch nothing else. */
+test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch, double start);
+
+void test_result_free(test_result *result);
+
+#endif

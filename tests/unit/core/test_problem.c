@@ -1,0 +1,119 @@
+#include "support/cmocka.h"
+
+#include "core/problem.h"
+
+#include <math.h>
+#include <string.h>
+
+static ra_problem good(void) {
+    ra_problem p = RA_PROBLEM_INIT;
+    p.seq_q = 10;
+    p.heads_q = 4;
+    p.dim = 16;
+    return p;
+}
+
+static void refused(ra_problem p, const char *word) {
+    ra_problem out;
+    assert_int_not_equal(ra_problem_normalise(&p, &out), RA_OK);
+    if (!strstr(ra_last_error(), word)) fail_msg("'%s' does not name %s", ra_last_error(), word);
+}
+
+static void test_defaults(void **state) {
+    (void)state;
+    ra_problem p = good(), n;
+    assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
+    assert_int_equal(n.batch, 1);
+    assert_int_equal(n.seq_k, 10);
+    assert_int_equal(n.heads_kv, 4);
+    assert_int_equal(n.dim_v, 16);
+    assert_true(n.scale == 0.25);
+    assert_int_equal(n.window_left, -1);
+    assert_int_equal(n.window_right, -1);
+    assert_int_equal(n.documents, 1);
+    assert_int_equal(n.out_dtype, RA_F32);
+}
+
+static void test_a_zero_scale_can_be_asked_for(void **state) {
+    (void)state;
+    ra_problem p = good(), n;
+    p.scale_given = 1;
+    assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
+    assert_true(n.scale == 0);
+}
+
+#define REFUSED(field, value, word)                                                                                    \
+    do {                                                                                                               \
+        ra_problem p = good();                                                                                         \
+        p.field = value;                                                                                               \
+        refused(p, word);                                                                                              \
+    } while (0)
+
+static void test_refusals(void **state) {
+    (void)state;
+    REFUSED(struct_size, 0, "struct_size");
+    REFUSED(struct_size, sizeof(ra_problem) + 8, "struct_size");
+    REFUSED(dtype, (ra_dtype)9, "dtype");
+    REFUSED(seq_q, 0, "seq_q");
+    REFUSED(seq_q, -5, "seq_q");
+    REFUSED(seq_k, -1, "seq_k");
+    REFUSED(seq_q, RA_MAX_LENGTH + 1, "seq_q");
+    REFUSED(batch, -1, "batch");
+    REFUSED(heads_q, 0, "heads_q");
+    REFUSED(heads_kv, 3, "heads_kv");
+    REFUSED(heads_kv, 8, "heads_kv");
+    REFUSED(dim, 0, "dim");
+    REFUSED(dim, 257, "dim");
+    REFUSED(dim_v, 257, "dim_v");
+    REFUSED(scale, NAN, "scale");
+    REFUSED(scale, INFINITY, "scale");
+    REFUSED(documents, 2, "cu_seqlens_q");
+    ra_problem p = good();
+    p.windowed = 1;
+    p.window_left = -2;
+    refused(p, "window");
+    p = good();
+    p.seq_q = p.seq_k = RA_MAX_LENGTH;
+    refused(p, "too large");
+    p = good();
+    p.out_dtype_given = 1;
+    p.out_dtype = RA_BF16;
+    refused(p, "out_dtype");
+}
+
+static void test_document_refusals(void **state) {
+    (void)state;
+    static const int64_t start[] = {1, 5, 10}, down[] = {0, 7, 5, 10}, end[] = {0, 5, 9}, fine[] = {0, 5, 10};
+    static const int64_t empty[] = {0, 5, 5, 10};
+    ra_problem p = good(), n;
+    p.documents = 2;
+    p.cu_seqlens_q = start;
+    refused(p, "start at 0");
+    p.cu_seqlens_q = end;
+    refused(p, "end at");
+    p.cu_seqlens_q = fine;
+    p.batch = 2;
+    refused(p, "batch");
+    p.batch = 1;
+    p.seq_k = 12;
+    refused(p, "cu_seqlens_k");
+    p.cu_seqlens_q = NULL;
+    p.cu_seqlens_k = fine;
+    refused(p, "cu_seqlens_q");
+    p = good();
+    p.documents = 3;
+    p.cu_seqlens_q = down;
+    refused(p, "decrease");
+    p.cu_seqlens_q = empty;
+    assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_a_zero_scale_can_be_asked_for),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_document_refusals),
+    };
+    return cmocka_run_group_tests_name("problem", tests, NULL, NULL);
+}

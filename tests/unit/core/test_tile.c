@@ -1,0 +1,55 @@
+#include "support/cmocka.h"
+#include "support/rng.h"
+
+#include "core/tile.h"
+
+static int visible(const ra_tile *t, int64_t a, int64_t b) {
+    return t->lo <= b - a && b - a <= t->hi;
+}
+
+static ra_tile random_tile(rng *r) {
+    ra_tile t = {.q_rows = {0, 1, rng_between(r, 1, 12)}, .k_rows = {0, 1, rng_between(r, 1, 12)}};
+    t.lo = rng_between(r, -14, 14);
+    t.hi = rng_between(r, -14, 14);
+    return t;
+}
+
+/* Pairs, visible runs and fullness against looking at every pair. */
+static void test_against_every_pair(void **state) {
+    (void)state;
+    rng r = {11};
+    for (int i = 0; i < 20000; i++) {
+        ra_tile t = random_tile(&r);
+        int64_t pairs = 0, a0 = rng_between(&r, 0, t.q_rows.count - 1), a1 = rng_between(&r, a0 + 1, t.q_rows.count);
+        int64_t b0 = rng_between(&r, 0, t.k_rows.count - 1), b1 = rng_between(&r, b0 + 1, t.k_rows.count);
+        int64_t from, to;
+        int full = 1;
+        ra_tile_visible(&t, a0, a1, &from, &to);
+        for (int64_t a = 0; a < t.q_rows.count; a++)
+            for (int64_t b = 0; b < t.k_rows.count; b++) {
+                int seen = visible(&t, a, b);
+                pairs += seen;
+                if (a < a0 || a >= a1) continue;
+                if (seen) assert_true(from <= b && b < to);
+                if (b >= b0 && b < b1) full &= seen;
+            }
+        assert_int_equal(ra_tile_pairs(&t), pairs);
+        assert_int_equal(ra_tile_is_full(&t, a0, a1, b0, b1), full);
+        assert_true(from <= to && from >= 0 && to <= t.k_rows.count);
+    }
+}
+
+static void test_large_counts_do_not_overflow(void **state) {
+    (void)state;
+    int64_t n = 1 << 30;
+    ra_tile causal = {.q_rows = {0, 1, n}, .k_rows = {0, 1, n}, .lo = -n, .hi = 0};
+    assert_int_equal(ra_tile_pairs(&causal), n / 2 * (n + 1));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_every_pair),
+        cmocka_unit_test(test_large_counts_do_not_overflow),
+    };
+    return cmocka_run_group_tests_name("tile", tests, NULL, NULL);
+}

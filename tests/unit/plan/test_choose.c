@@ -1,0 +1,76 @@
+/* What "auto" chooses, and how even it is. */
+#include "support/cmocka.h"
+
+#include <ringattn/ringattn.h>
+
+static ra_problem problem_of(int causal) {
+    ra_problem p = RA_PROBLEM_INIT;
+    p.seq_q = 8192;
+    p.heads_q = 8;
+    p.dim = 64;
+    p.causal = causal;
+    return p;
+}
+
+static double imbalance(const ra_problem *p, ra_layout layout, int ranks) {
+    ra_options o = RA_OPTIONS_INIT;
+    int64_t total = 0, most = 0;
+    o.layout = layout;
+    for (int r = 0; r < ranks; r++) {
+        ra_plan_info info = RA_PLAN_INFO_INIT;
+        assert_int_equal(ra_predict(p, &o, ranks, r, &info), RA_OK);
+        total += info.pairs;
+        if (info.pairs > most) most = info.pairs;
+    }
+    if (p->causal && !p->documents) assert_int_equal(total, 8 * (int64_t)8192 * 8193 / 2);
+    return (double)most * ranks / (double)total;
+}
+
+static void test_layouts(void **state) {
+    (void)state;
+    ra_problem dense = problem_of(0), causal = problem_of(1), window = problem_of(1);
+    ra_layout layout;
+    window.windowed = 1;
+    window.window_left = 100;
+    window.window_right = 0;
+    assert_int_equal(ra_layout_resolve(&dense, NULL, 4, &layout), RA_OK);
+    assert_int_equal(layout, RA_LAYOUT_CONTIGUOUS);
+    assert_int_equal(ra_layout_resolve(&causal, NULL, 4, &layout), RA_OK);
+    assert_int_equal(layout, RA_LAYOUT_ZIGZAG);
+    assert_int_equal(ra_layout_resolve(&window, NULL, 4, &layout), RA_OK);
+    assert_int_equal(layout, RA_LAYOUT_CONTIGUOUS); /* a window is even as it is */
+    assert_true(imbalance(&causal, RA_LAYOUT_ZIGZAG, 4) < 1.02);
+    assert_true(imbalance(&causal, RA_LAYOUT_STRIPED, 4) < 1.02);
+    assert_true(imbalance(&causal, RA_LAYOUT_CONTIGUOUS, 4) > 1.7);
+}
+
+/* Documents that end unevenly for every run: stripes balance them. */
+static void test_packed_causal_is_balanced(void **state) {
+    (void)state;
+    static const int64_t cu[] = {0, 300, 6000, 6100, 8192};
+    ra_problem p = problem_of(1);
+    ra_layout layout;
+    p.documents = 4;
+    p.cu_seqlens_q = cu;
+    assert_int_equal(ra_layout_resolve(&p, NULL, 8, &layout), RA_OK);
+    assert_true(imbalance(&p, layout, 8) < 1.05);
+}
+
+static void test_strategies(void **state) {
+    (void)state;
+    ra_problem dense = problem_of(0), causal = problem_of(1);
+    ra_plan_info info = RA_PLAN_INFO_INIT;
+    assert_int_equal(ra_predict(&dense, NULL, 4, 0, &info), RA_OK);
+    assert_int_equal(info.strategy, RA_STRATEGY_RING);
+    assert_int_equal(ra_predict(&causal, NULL, 4, 0, &info), RA_OK);
+    assert_int_equal(info.strategy, RA_STRATEGY_PAIRWISE); /* half of each shard is needed by half of the ranks only */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_packed_causal_is_balanced),
+        cmocka_unit_test(test_strategies),
+    };
+    return cmocka_run_group_tests_name("choose", tests, NULL, NULL);
+}

@@ -1,0 +1,207 @@
+/* Schedules as data: they fit together, they compute every visible pair once, they send what they must and no more. */
+#include "support/case.h"
+#include "support/cmocka.h"
+
+#include "core/rowset.h"
+#include "schedule/schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 9 };
+
+static const ra_strategy all_strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_PAIRWISE, RA_STRATEGY_ALLGATHER};
+
+/* The schedules of all ranks; the caller frees the pool. */
+static void make_all(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, ra_schedule *out) {
+    for (int r = 0; r < cut->ranks; r++)
+        assert_int_equal(ra_schedule_make(pool, cut, strategy, pass, r, &out[r]), RA_OK);
+}
+
+/* Marks every (query row, key position) pair that a compute's tiles cover; owner_row maps part rows to owner rows. */
+static void mark_compute(const ra_cut_problem *cut, const ra_compute *c, unsigned char *marks, int64_t seq_k) {
+    ra_shard keys = ra_shard_of(cut->layout, cut->problem->seq_k, cut->ranks, c->parcel.owner);
+    for (int64_t i = 0; i < c->tiles.tile_count; i++) {
+        const ra_tile *t = &c->tiles.tiles[i];
+        assert_true(t->part >= 0 && t->part < c->parcel.piece_count);
+        for (int64_t a = 0; a < t->q_rows.count; a++)
+            for (int64_t b = 0; b < t->k_rows.count; b++) {
+                if (b - a < t->lo || b - a > t->hi) continue;
+                int64_t row = ra_span_at(c->parcel.pieces[t->part].rows, ra_span_at(t->k_rows, b));
+                marks[ra_span_at(t->q_rows, a) * seq_k + ra_shard_position(&keys, row)]++;
+            }
+    }
+}
+
+static ra_status mark_contact(const ra_contact *c, void *user) {
+    void **arguments = user;
+    unsigned char *marks = arguments[0];
+    const ra_shard *keys = arguments[1];
+    int64_t seq_k = *(int64_t *)arguments[2];
+    for (int64_t a = 0; a < c->q_rows.count; a++)
+        for (int64_t b = 0; b < c->k_rows.count; b++)
+            if (b - a >= c->lo && b - a <= c->hi)
+                marks[ra_span_at(c->q_rows, a) * seq_k + ra_shard_position(keys, ra_span_at(c->k_rows, b))]++;
+    return RA_OK;
+}
+
+/* test_pattern shows that contacts are right; here tiles must cover them exactly once. */
+static void check_pairs(const ra_cut_problem *cut, const ra_schedule *schedule) {
+    int64_t seq_k = cut->problem->seq_k, rows = ra_shard_of(cut->layout, cut->problem->seq_q, cut->ranks, schedule->rank).rows;
+    unsigned char *got = calloc((size_t)(rows * seq_k + 1), 1), *want = calloc((size_t)(rows * seq_k + 1), 1);
+    for (int s = 0; s < schedule->step_count; s++)
+        for (int64_t i = 0; i < schedule->steps[s].compute_count; i++)
+            mark_compute(cut, &schedule->steps[s].computes[i], got, seq_k);
+    for (int owner = 0; owner < cut->ranks; owner++) {
+        ra_shard keys = ra_shard_of(cut->layout, seq_k, cut->ranks, owner);
+        void *arguments[] = {want, &keys, &seq_k};
+        assert_int_equal(ra_pattern_contacts(cut, schedule->rank, owner, mark_contact, arguments), RA_OK);
+    }
+    assert_memory_equal(got, want, (size_t)(rows * seq_k));
+    free(got);
+    free(want);
+}
+
+/* Groups partition the tiles, passes the groups; inside a pass no two groups share a query row of a head. */
+static void check_groups(const ra_tile_list *list) {
+    int64_t tiles = 0, groups = 0;
+    for (int64_t p = 0; p < list->pass_count; p++) {
+        assert_int_equal(list->passes[p].first, groups);
+        for (int64_t g = groups; g < groups + list->passes[p].count; g++) {
+            const ra_tile *first = &list->tiles[list->groups[g].first];
+            assert_int_equal(list->groups[g].first, tiles);
+            for (int64_t i = 0; i < list->groups[g].count; i++, tiles++)
+                assert_memory_equal(&list->tiles[tiles].q_rows, &first->q_rows, sizeof first->q_rows);
+            for (int64_t h = groups; h < g; h++) {
+                const ra_tile *other = &list->tiles[list->groups[h].first];
+                assert_true(first->q_rows.first >= other->q_rows.first + other->q_rows.count ||
+                            other->q_rows.first >= first->q_rows.first + first->q_rows.count);
+            }
+        }
+        groups += list->passes[p].count;
+    }
+    assert_int_equal(tiles, list->tile_count);
+    assert_int_equal(groups, list->group_count);
+}
+
+static void test_random_schedules(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 250; seed++) {
+        static test_case c;
+        ra_problem p;
+        case_make(&c, seed, RA_F64, 4e5);
+        assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
+        int ranks = 1 + (int)(seed % MOST_RANKS);
+        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % 3), ranks};
+        for (int i = 0; i < 3; i++)
+            for (int pass = RA_FORWARD; pass <= RA_BACKWARD; pass++) {
+                ra_pool pool = {0};
+                ra_schedule schedules[MOST_RANKS];
+                int64_t volume = 0;
+                make_all(&pool, &cut, all_strategies[i], (ra_pass)pass, schedules);
+                ra_status status = ra_schedule_check(schedules, ranks);
+                if (status != RA_OK) fail_msg("seed %d, %s: %s", (int)seed, ra_strategy_name(all_strategies[i]), ra_last_error());
+                for (int r = 0; r < ranks; r++) {
+                    int64_t bytes, messages;
+                    check_pairs(&cut, &schedules[r]);
+                    ra_schedule_traffic(&p, &schedules[r], &bytes, &messages);
+                    volume += bytes;
+                    for (int s = 0; s < schedules[r].step_count; s++)
+                        for (int64_t k = 0; k < schedules[r].steps[s].compute_count; k++)
+                            check_groups(&schedules[r].steps[s].computes[k].tiles);
+                }
+                if (pass == RA_FORWARD)
+                    assert_int_equal(volume, ra_schedule_volume(&cut, all_strategies[i]) * 8);
+                ra_pool_free(&pool);
+            }
+    }
+}
+
+static int64_t sent_by_all(const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass) {
+    ra_pool pool = {0};
+    int64_t total = 0, bytes, messages;
+    ra_schedule schedule;
+    for (int r = 0; r < cut->ranks; r++) {
+        assert_int_equal(ra_schedule_make(&pool, cut, strategy, pass, r, &schedule), RA_OK);
+        ra_schedule_traffic(cut->problem, &schedule, &bytes, &messages);
+        total += bytes;
+    }
+    ra_pool_free(&pool);
+    return total;
+}
+
+static ra_problem problem_of(int64_t seq, int causal, int64_t left) {
+    ra_problem p = RA_PROBLEM_INIT, n;
+    p.seq_q = seq;
+    p.heads_q = 2;
+    p.dim = 16;
+    p.causal = causal;
+    p.windowed = left >= 0;
+    p.window_left = left;
+    p.window_right = 0;
+    assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
+    return n;
+}
+
+/* One row of keys and values of that problem. */
+enum { ROW_BYTES = 2 * (16 + 16) * 4 };
+
+static void test_figures(void **state) {
+    (void)state;
+    ra_problem dense = problem_of(4096, 0, -1), causal = problem_of(4096, 1, -1), window = problem_of(4096, 1, 128);
+    ra_cut_problem cut = {&dense, RA_LAYOUT_CONTIGUOUS, 8};
+    /* Dense: every row to every other rank, whatever the strategy; the gradients of every row once around and home. */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(sent_by_all(&cut, all_strategies[i], RA_FORWARD), 7 * 4096 * ROW_BYTES);
+    assert_int_equal(sent_by_all(&cut, RA_STRATEGY_RING, RA_BACKWARD), (7 + 7) * 4096 * ROW_BYTES);
+    assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PAIRWISE, RA_BACKWARD), (7 + 7) * 4096 * ROW_BYTES);
+    /* Causal, contiguous: rank r's rows go to the ranks behind it only. */
+    cut.problem = &causal;
+    assert_int_equal(sent_by_all(&cut, RA_STRATEGY_RING, RA_FORWARD), 512 * 28 * ROW_BYTES);
+    assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PAIRWISE, RA_FORWARD), 512 * 28 * ROW_BYTES);
+    /* A window of 128: 128 rows over each of the seven borders, and back once. */
+    cut.problem = &window;
+    assert_int_equal(sent_by_all(&cut, RA_STRATEGY_RING, RA_FORWARD), 7 * 128 * ROW_BYTES);
+    assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PAIRWISE, RA_FORWARD), 7 * 128 * ROW_BYTES);
+    assert_int_equal(sent_by_all(&cut, RA_STRATEGY_RING, RA_BACKWARD), 2 * 7 * 128 * ROW_BYTES);
+}
+
+/* A checker that finds nothing proves nothing: each kind of damage is found. */
+static void test_checker_finds_faults(void **state) {
+    (void)state;
+    ra_problem p = problem_of(64, 0, -1);
+    ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
+    ra_pool pool = {0};
+    ra_schedule s[4];
+    make_all(&pool, &cut, RA_STRATEGY_RING, RA_BACKWARD, s);
+    assert_int_equal(ra_schedule_check(s, 4), RA_OK);
+    ra_transfer *t = &s[1].steps[1].transfers[0], keep = *t;
+    t->elements--;
+    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    *t = keep;
+    t->peer = 1;
+    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    *t = keep;
+    t->elements += 1000000;
+    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    *t = keep;
+    s[2].steps[1].computes[0].kv_slot ^= 1; /* computes with what is being received */
+    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    s[2].steps[1].computes[0].kv_slot ^= 1;
+    s[2].steps[2].computes[0].grad_slot ^= 1; /* computes into what is being sent */
+    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    s[2].steps[2].computes[0].grad_slot ^= 1;
+    s[3].steps[0].transfer_count--;
+    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    ra_pool_free(&pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_schedules),
+        cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_checker_finds_faults),
+    };
+    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
+}
