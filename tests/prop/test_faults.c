@@ -1,7 +1,7 @@
 /* When something goes wrong every rank gets an error that says who, with whom and in which step, in time; and what only
  * looks odd (delays, another order between pairs) changes nothing. */
 #include "support/cmocka.h"
-#include "support/fault.h"
+#include "support/faulty.h"
 #include "support/ranks.h"
 #include "support/sweep.h"
 

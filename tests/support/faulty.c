@@ -1,4 +1,4 @@
-#include "support/fault.h"
+#include "support/faulty.h"
 
 #include "base/status.h"
 #include "support/rng.h"

@@ -1,7 +1,7 @@
 /* A transport that misbehaves on purpose: in-process ranks, of which one does something wrong in one of its groups. It
  * also counts what really goes over the wire. */
-#ifndef TESTS_SUPPORT_FAULT_H
-#define TESTS_SUPPORT_FAULT_H
+#ifndef TESTS_SUPPORT_FAULTY_H
+#define TESTS_SUPPORT_FAULTY_H
 
 #include <ringattn/transport.h>
 
