@@ -1,5 +1,10 @@
-# Flags that everything shares, as the interface target ra_flags; and what was found of the optional dependencies.
+# Flags that everything shares, as the interface target ra_flags; and what was found of the optional dependencies:
+# RA_HAVE_OPENMP, RA_HAVE_MPI, RA_HAVE_TESTS.
 find_package(Threads REQUIRED)
+
+# Programs find their library in the build tree, and once installed beside themselves, wherever the prefix is.
+file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+set(CMAKE_INSTALL_RPATH "$ORIGIN/${bin_to_lib};$ORIGIN")
 
 add_library(ra_flags INTERFACE)
 target_compile_definitions(ra_flags INTERFACE _POSIX_C_SOURCE=200809L)
@@ -11,22 +16,53 @@ if(RA_SANITIZE)
   target_link_options(ra_flags INTERFACE -fsanitize=${RA_SANITIZE})
 endif()
 
-# libgomp is not instrumented, so ThreadSanitizer would report every barrier of it.
+# OpenMP's libraries are not instrumented, so ThreadSanitizer would report every barrier of theirs.
 set(RA_HAVE_OPENMP FALSE)
 if(NOT RA_OPENMP STREQUAL "OFF" AND NOT RA_SANITIZE MATCHES "thread")
-  find_package(OpenMP COMPONENTS C)
+  find_package(OpenMP COMPONENTS C QUIET)
   set(RA_HAVE_OPENMP ${OpenMP_C_FOUND})
 endif()
+# What an installed archive needs of it: the runtime of the compiler that made the archive, whichever compiler links it.
+set(RA_OPENMP_LIBRARIES ${OpenMP_C_LIB_NAMES})
+list(REMOVE_ITEM RA_OPENMP_LIBRARIES pthread)
 if(RA_OPENMP STREQUAL "ON" AND NOT RA_HAVE_OPENMP)
-  message(FATAL_ERROR "RA_OPENMP=ON, but the compiler has no OpenMP")
+  message(FATAL_ERROR "RA_OPENMP=ON, but there is no OpenMP for ${CMAKE_C_COMPILER} (or RA_SANITIZE=thread excludes it)")
 endif()
 
 set(RA_HAVE_MPI FALSE)
 if(NOT RA_MPI STREQUAL "OFF")
   set(MPI_CXX_SKIP_MPICXX TRUE)
-  find_package(MPI COMPONENTS C)
+  find_package(MPI COMPONENTS C QUIET)
   set(RA_HAVE_MPI ${MPI_C_FOUND})
 endif()
 if(RA_MPI STREQUAL "ON" AND NOT RA_HAVE_MPI)
   message(FATAL_ERROR "RA_MPI=ON, but no MPI was found (Debian: apt-get install libopenmpi-dev openmpi-bin)")
 endif()
+# Tests start more ranks than there are cores, in containers too; MPICH does so without being asked.
+set(RA_MPIRUN_FLAGS "")
+if(RA_HAVE_MPI)
+  execute_process(COMMAND ${MPIEXEC_EXECUTABLE} --version OUTPUT_VARIABLE mpirun_version ERROR_QUIET)
+  if(mpirun_version MATCHES "Open MPI|OpenRTE")
+    set(RA_MPIRUN_FLAGS --oversubscribe --allow-run-as-root --bind-to none)
+  endif()
+endif()
+
+set(RA_HAVE_TESTS FALSE)
+if(RA_TESTS STREQUAL "ON" OR (RA_TESTS STREQUAL "AUTO" AND PROJECT_IS_TOP_LEVEL))
+  find_package(PkgConfig QUIET)
+  if(PkgConfig_FOUND)
+    pkg_check_modules(CMOCKA QUIET IMPORTED_TARGET cmocka)
+  endif()
+  set(RA_HAVE_TESTS ${CMOCKA_FOUND})
+endif()
+if(RA_TESTS STREQUAL "ON" AND NOT RA_HAVE_TESTS)
+  message(FATAL_ERROR "RA_TESTS=ON, but no cmocka was found (Debian: apt-get install libcmocka-dev pkg-config)")
+endif()
+
+foreach(what OPENMP MPI TESTS)
+  if(RA_HAVE_${what})
+    message(STATUS "ringattn: ${what} yes")
+  else()
+    message(STATUS "ringattn: ${what} no")
+  endif()
+endforeach()

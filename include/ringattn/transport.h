@@ -46,6 +46,10 @@ typedef struct ra_transport_ops {
 
     /* Frees self. */
     void (*destroy)(void *self);
+
+    /* How many ranks, this one included, share this machine's cores: what the default number of threads goes by.
+     * 0: not known. */
+    int machine_ranks;
 } ra_transport_ops;
 
 /* Ranks over a transport of the caller's. ops is copied; self is passed to every function and, once this call has

@@ -38,7 +38,8 @@ static ra_status take_workspace(ra_plan *plan) {
 static ra_status build(ra_plan *plan, const ra_problem *problem, const ra_options *options) {
     ra_prediction *p = &plan->prediction;
     ra_comm *comm = plan->comm;
-    RA_TRY(ra_setup_make(problem, options, comm->rank, comm->ranks, comm->local_ranks, &p->setup));
+    ra_seat seat = {comm->rank, comm->ranks, comm->process_ranks, comm->machine_ranks};
+    RA_TRY(ra_setup_make(problem, options, seat, &p->setup));
     RA_TRY(ra_prediction_make(&plan->pool, p));
     RA_TRY(take_workspace(plan));
     RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, comm, &plan->forward));
@@ -53,8 +54,7 @@ static ra_status agree(const ra_plan *plan, const ra_digest *mine, double timeou
     if (!all) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "rank %d: no memory to compare the plans", comm->rank));
     ra_status status = ra_comm_allgather(comm, mine, sizeof *mine, all, timeout_seconds);
     if (status == RA_OK) status = ra_digest_compare(all, comm->ranks, comm->rank);
-    /* A receive that was given up may still arrive in that memory. */
-    if (!comm->memory_held) free(all);
+    free(all);
     return status;
 }
 

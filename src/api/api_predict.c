@@ -1,4 +1,4 @@
-/* What a plan would be, for any rank, without a comm. */
+/* What a plan would be, for any rank, without a comm: as if all ranks shared this process. */
 #include "base/status.h"
 #include "plan/predict.h"
 
@@ -6,7 +6,7 @@ ra_status ra_predict(const ra_problem *problem, const ra_options *options, int r
     ra_pool pool = {0};
     ra_prediction prediction = {0};
     ra_plan_info info;
-    RA_TRY(ra_setup_make(problem, options, rank, ranks, ranks, &prediction.setup));
+    RA_TRY(ra_setup_make(problem, options, (ra_seat){rank, ranks, ranks, ranks}, &prediction.setup));
     ra_status status = ra_prediction_make(&pool, &prediction);
     if (status == RA_OK) ra_prediction_describe(&prediction, &info);
     ra_pool_free(&pool);
@@ -21,7 +21,7 @@ ra_status ra_predict_steps(const ra_problem *problem, const ra_options *options,
     if (pass != RA_FORWARD && pass != RA_BACKWARD) RA_REFUSE("pass %d is none", (int)pass);
     if (!count_out || capacity < 0 || (capacity > 0 && !steps_out))
         RA_REFUSE("count_out is NULL, capacity is negative, or steps_out is NULL");
-    RA_TRY(ra_setup_make(problem, options, rank, ranks, ranks, &setup));
+    RA_TRY(ra_setup_make(problem, options, (ra_seat){rank, ranks, ranks, ranks}, &setup));
     ra_cut_problem cut = ra_setup_cut(&setup);
     ra_status status = ra_schedule_make(&pool, &cut, setup.strategy, pass, rank, &schedule);
     if (status == RA_OK) {
@@ -36,7 +36,7 @@ ra_status ra_predict_steps(const ra_problem *problem, const ra_options *options,
 ra_status ra_layout_resolve(const ra_problem *problem, const ra_options *options, int ranks, ra_layout *layout_out) {
     ra_setup setup;
     if (!layout_out) RA_REFUSE("layout_out is NULL");
-    RA_TRY(ra_setup_make(problem, options, 0, ranks, ranks, &setup));
+    RA_TRY(ra_setup_make(problem, options, (ra_seat){0, ranks, ranks, ranks}, &setup));
     *layout_out = setup.layout;
     return RA_OK;
 }

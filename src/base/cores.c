@@ -13,10 +13,16 @@ static int allowed_cores(void) {
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-int ra_core_count(void) {
+static int at_least_one(int n) {
+    return n > 0 ? n : 1;
+}
+
+int ra_core_share(int process_ranks, int machine_ranks) {
     int cores = allowed_cores();
     const char *limit = getenv("OMP_NUM_THREADS");
     int wanted = limit ? atoi(limit) : 0;
     if (wanted > 0 && wanted < cores) cores = wanted;
-    return cores > 0 ? cores : 1;
+    int of_process = at_least_one(cores / process_ranks);
+    int of_machine = at_least_one((int)sysconf(_SC_NPROCESSORS_ONLN) / machine_ranks);
+    return of_process < of_machine ? of_process : of_machine;
 }

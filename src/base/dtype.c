@@ -40,20 +40,32 @@ ra_status ra_dtype_parse(const char *name, ra_dtype *dtype_out) {
 
 static double load(ra_dtype dtype, const void *data, int64_t i) {
     switch (dtype) {
-    case RA_F32: return ((const float *)data)[i];
-    case RA_F64: return ((const double *)data)[i];
-    case RA_BF16: return ra_bf16_to_f32(((const uint16_t *)data)[i]);
-    case RA_F16: return ra_f16_to_f32(((const uint16_t *)data)[i]);
+    case RA_F32:
+        return ((const float *)data)[i];
+    case RA_F64:
+        return ((const double *)data)[i];
+    case RA_BF16:
+        return ra_bf16_to_f32(((const uint16_t *)data)[i]);
+    case RA_F16:
+        return ra_f16_to_f32(((const uint16_t *)data)[i]);
     }
     return 0;
 }
 
 static void store(ra_dtype dtype, void *data, int64_t i, double x) {
     switch (dtype) {
-    case RA_F32: ((float *)data)[i] = (float)x; break;
-    case RA_F64: ((double *)data)[i] = x; break;
-    case RA_BF16: ((uint16_t *)data)[i] = ra_f64_to_bf16(x); break;
-    case RA_F16: ((uint16_t *)data)[i] = ra_f64_to_f16(x); break;
+    case RA_F32:
+        ((float *)data)[i] = (float)x;
+        break;
+    case RA_F64:
+        ((double *)data)[i] = x;
+        break;
+    case RA_BF16:
+        ((uint16_t *)data)[i] = ra_f64_to_bf16(x);
+        break;
+    case RA_F16:
+        ((uint16_t *)data)[i] = ra_f64_to_f16(x);
+        break;
     }
 }
 

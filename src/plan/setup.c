@@ -35,8 +35,8 @@ ra_cut_problem ra_setup_cut(const ra_setup *setup) {
     return (ra_cut_problem){&setup->problem, setup->layout, setup->ranks};
 }
 
-ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, int rank, int ranks, int local_ranks,
-                        ra_setup *setup_out) {
+ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra_seat seat, ra_setup *setup_out) {
+    int rank = seat.rank, ranks = seat.ranks;
     ra_options o = RA_OPTIONS_INIT;
     ra_setup s = {.rank = rank, .ranks = ranks, .device = &ra_device_cpu};
     if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
@@ -47,8 +47,7 @@ ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, in
     s.layout = o.layout ? o.layout : ra_choose_layout(&s.problem, ranks);
     ra_cut_problem cut = ra_setup_cut(&s);
     s.strategy = o.strategy ? o.strategy : ra_choose_strategy(&cut);
-    int share = ra_core_count() / local_ranks;
-    s.threads = o.threads ? o.threads : share > 0 ? share : 1;
+    s.threads = o.threads ? o.threads : ra_core_share(seat.process_ranks, seat.machine_ranks);
     s.backward = o.backward != 0;
     s.timeout_seconds = o.timeout_seconds;
     s.workspace = o.workspace;

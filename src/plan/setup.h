@@ -22,9 +22,14 @@ typedef struct ra_setup {
     ra_shape shape;
 } ra_setup;
 
-/* Checks and fills in. local_ranks: how many ranks share this process's cores. options may be NULL. */
-ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, int rank, int ranks, int local_ranks,
-                        ra_setup *setup_out);
+/* Which rank of how many, and how many of them share this process's and this machine's cores. */
+typedef struct ra_seat {
+    int rank, ranks;
+    int process_ranks, machine_ranks;
+} ra_seat;
+
+/* Checks and fills in. options may be NULL. */
+ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra_seat seat, ra_setup *setup_out);
 
 /* The problem cut as the setup says; points into setup. */
 ra_cut_problem ra_setup_cut(const ra_setup *setup);

@@ -28,17 +28,8 @@ static ra_status with_everyone(ra_comm *comm, int is_send, unsigned char *all, s
     return status;
 }
 
-ra_status ra_comm_allgather(ra_comm *comm, const void *mine, size_t bytes, void *all_out, double timeout_seconds) {
-    RA_TRY(ra_comm_check(comm));
-    if (!bytes) return RA_OK;
-    if (!mine || !all_out) RA_REFUSE("mine or all_out is NULL");
-    if (!(timeout_seconds >= 0) || isinf(timeout_seconds)) RA_REFUSE("timeout_seconds must be finite and not negative");
-    if (bytes > SIZE_MAX / 2 / (size_t)comm->ranks) RA_REFUSE("bytes is too large");
-    double deadline = ra_clock() + (timeout_seconds > 0 ? timeout_seconds : RA_DEFAULT_TIMEOUT);
-    unsigned char *all = all_out;
+static ra_status collect(ra_comm *comm, unsigned char *all, size_t bytes, double deadline) {
     size_t total = bytes * (size_t)comm->ranks;
-    memmove(all + (size_t)comm->rank * bytes, mine, bytes);
-    if (comm->ranks == 1) return RA_OK;
     if (comm->rank == 0) {
         RA_TRY(with_everyone(comm, 0, all, bytes, bytes, deadline));
         return with_everyone(comm, 1, all, 0, total, deadline);
@@ -47,4 +38,22 @@ ra_status ra_comm_allgather(ra_comm *comm, const void *mine, size_t bytes, void 
     ra_message from_root = {0, 0, TAG_RETURN, all, total};
     RA_TRY(exchange(comm, &to_root, 1, deadline));
     return exchange(comm, &from_root, 1, deadline);
+}
+
+ra_status ra_comm_allgather(ra_comm *comm, const void *mine, size_t bytes, void *all_out, double timeout_seconds) {
+    RA_TRY(ra_comm_check(comm));
+    if (!bytes) return RA_OK;
+    if (!mine || !all_out) RA_REFUSE("mine or all_out is NULL");
+    if (!(timeout_seconds >= 0) || isinf(timeout_seconds)) RA_REFUSE("timeout_seconds must be finite and not negative");
+    if (bytes > SIZE_MAX / 2 / (size_t)comm->ranks) RA_REFUSE("bytes is too large");
+    double deadline = ra_clock() + (timeout_seconds > 0 ? timeout_seconds : RA_DEFAULT_TIMEOUT);
+    size_t total = bytes * (size_t)comm->ranks;
+    /* Not the caller's memory: a transport that is given up may still write there later, and then this is leaked. */
+    unsigned char *all = malloc(total);
+    if (!all) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory to exchange %zu bytes", total));
+    memcpy(all + (size_t)comm->rank * bytes, mine, bytes);
+    ra_status status = comm->ranks == 1 ? RA_OK : collect(comm, all, bytes, deadline);
+    if (status == RA_OK) memcpy(all_out, all, total);
+    if (!comm->memory_held) free(all);
+    return status;
 }

@@ -18,7 +18,9 @@ ra_status ra_comm_create_custom(const ra_transport_ops *ops, void *self, int ran
     if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     ra_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return ra_fail(RA_ERR_MEMORY, "no memory for a communicator");
-    *comm = (ra_comm){.ops = *ops, .self = self, .rank = rank, .ranks = ranks, .local_ranks = 1};
+    int machine_ranks = ops->machine_ranks > 0 ? ops->machine_ranks : 1;
+    *comm = (ra_comm){.ops = *ops, .self = self, .rank = rank, .ranks = ranks, .process_ranks = 1,
+                      .machine_ranks = machine_ranks};
     *comm_out = comm;
     return RA_OK;
 }

@@ -9,7 +9,8 @@ struct ra_comm {
     ra_transport_ops ops;
     void *self;
     int rank, ranks;
-    int local_ranks;  /* ranks of this process: what the cores are shared by */
+    int process_ranks; /* ranks of this process: what its cores are shared by */
+    int machine_ranks; /* ranks of this machine */
     int broken;       /* lost: refuses further use */
     int memory_held;  /* the transport may still write into the last group's memory */
     char reason[512]; /* why it is broken */

@@ -195,7 +195,7 @@ static void destroy(void *self) {
     if (last) free_hub(h);
 }
 
-const ra_transport_ops ra_thread_ops = {sizeof ra_thread_ops, "thread", post, poll, abandon, destroy};
+const ra_transport_ops ra_thread_ops = {sizeof ra_thread_ops, "thread", post, poll, abandon, destroy, 0};
 
 ra_status ra_thread_create(int ranks, void **selves_out) {
     hub *h = calloc(1, sizeof *h);
@@ -233,7 +233,7 @@ ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out) {
     int made = 0;
     while (status == RA_OK && made < ranks) {
         status = ra_comm_create_custom(&ra_thread_ops, selves[made], made, ranks, &comms_out[made]);
-        if (status == RA_OK) comms_out[made++]->local_ranks = ranks;
+        if (status == RA_OK) comms_out[made++]->process_ranks = ranks;
         else
             for (int r = ranks - 1; r >= made; r--) destroy(selves[r]);
     }

@@ -1,0 +1,73 @@
+# The front door over CMake. Every target brings along what it needs; the build folders are all under build/.
+#
+#   make            the libraries, the command, the examples
+#   make demo       four ranks over a long sequence, checked
+#   make test       everything that CI runs: AddressSanitizer and fuzzers, ThreadSanitizer, then the plain build
+#   make check      the plain build's tests alone
+#   make install    PREFIX=/usr/local, DESTDIR honoured
+#
+# CC is taken when a build folder is first made; `make clean` forgets it. JOBS is how many things run at once.
+
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+FUZZ_CC ?= clang
+
+BUILD := build
+CTEST := ctest --output-on-failure --no-tests=error -j$(JOBS)
+CONFIGURE := cmake -S . -G Ninja --log-level=WARNING
+STRICT := -DRA_TESTS=ON -DRA_MPI=ON -DRA_WERROR=ON
+
+# The sanitizer builds run the same tests on fewer random problems. On kernels that randomise addresses widely the
+# sanitizers' shadow memory may be taken, so they run without, where that is allowed.
+SANITIZED_SWEEP ?= 60
+FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+SANITIZED := RINGATTN_SWEEP=$(SANITIZED_SWEEP) $(FIXED_ADDRESSES)
+
+.NOTPARALLEL:
+.PHONY: all demo test check sanitize-address sanitize-thread install clean format setup setup-test
+
+all: setup
+	@$(CONFIGURE) -B $(BUILD)
+	@cmake --build $(BUILD) -j$(JOBS)
+
+demo: setup
+	@$(CONFIGURE) -B $(BUILD)
+	@cmake --build $(BUILD) -j$(JOBS) --target ringattn
+	@sh tools/demo.sh $(BUILD)/ringattn
+
+test: sanitize-address sanitize-thread check
+
+check: setup-test
+	@echo "== the plain build"
+	@$(CONFIGURE) -B $(BUILD) $(STRICT)
+	@cmake --build $(BUILD) -j$(JOBS)
+	@$(CTEST) --test-dir $(BUILD)
+
+# Fuzzers need clang, so this is the build that clang compiles.
+sanitize-address: setup-test
+	@echo "== AddressSanitizer, UndefinedBehaviorSanitizer, fuzzers"
+	@CC=$(FUZZ_CC) $(CONFIGURE) -B $(BUILD)/asan $(STRICT) -DRA_SANITIZE=address,undefined -DRA_FUZZ=ON
+	@cmake --build $(BUILD)/asan -j$(JOBS)
+	@$(SANITIZED) $(CTEST) --test-dir $(BUILD)/asan
+
+# MPI libraries are not instrumented, and ThreadSanitizer would report what they do among themselves.
+sanitize-thread: setup-test
+	@echo "== ThreadSanitizer"
+	@$(CONFIGURE) -B $(BUILD)/tsan $(STRICT) -DRA_MPI=OFF -DRA_SANITIZE=thread
+	@cmake --build $(BUILD)/tsan -j$(JOBS)
+	@$(SANITIZED) $(CTEST) --test-dir $(BUILD)/tsan
+
+install: all
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:
+	@rm -rf $(BUILD)
+
+format:
+	@find include src cli tests examples bench -name '*.[ch]' 2>/dev/null | xargs clang-format -i
+
+setup:
+	@sh tools/setup.sh build
+
+setup-test:
+	@sh tools/setup.sh test

@@ -1,0 +1,66 @@
+/* ringattn info: what this build can do on this machine. */
+#include "cli.h"
+#include "json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const transports[] = {"self", "thread",
+#ifdef RA_HAVE_MPI
+                                         "mpi",
+#endif
+                                         NULL};
+static const char *const variables[] = {"OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_WAIT_POLICY", NULL};
+
+static void print_json(void) {
+    json_writer json = json_begin(stdout);
+    json_open(&json, NULL, '{');
+    json_text(&json, "version", ra_version());
+    json_open(&json, "cpu_features", '[');
+    char features[512], *rest = NULL;
+    snprintf(features, sizeof features, "%s", ra_cpu_features());
+    for (char *word = strtok_r(features, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        json_text(&json, NULL, word);
+    json_close(&json, ']');
+    json_open(&json, "kernels", '[');
+    for (int i = 0; ra_kernel_name(i); ++i) {
+        json_open(&json, NULL, '{');
+        json_text(&json, "name", ra_kernel_name(i));
+        json_bool(&json, "usable", ra_kernel_usable(i));
+        json_close(&json, '}');
+    }
+    json_close(&json, ']');
+    json_open(&json, "transports", '[');
+    for (int i = 0; transports[i]; ++i) json_text(&json, NULL, transports[i]);
+    json_close(&json, ']');
+    json_open(&json, "devices", '[');
+    json_text(&json, NULL, "cpu");
+    json_close(&json, ']');
+    json_open(&json, "environment", '{');
+    for (int i = 0; variables[i]; ++i) json_text(&json, variables[i], getenv(variables[i]));
+    json_close(&json, '}');
+    json_close(&json, '}');
+}
+
+static void print_text(void) {
+    printf("version       %s\n", ra_version());
+    printf("cpu features  %s\n", ra_cpu_features()[0] ? ra_cpu_features() : "none known");
+    printf("kernels      ");
+    for (int i = 0; ra_kernel_name(i); ++i)
+        printf(" %s%s", ra_kernel_name(i), ra_kernel_usable(i) ? "" : " (not on this machine)");
+    printf("\ntransports   ");
+    for (int i = 0; transports[i]; ++i) printf(" %s", transports[i]);
+    printf("\ndevices       cpu\n");
+    for (int i = 0; variables[i]; ++i)
+        printf("%-13s %s=%s\n", i ? "" : "environment", variables[i],
+               getenv(variables[i]) ? getenv(variables[i]) : "(unset)");
+}
+
+ra_status cli_info(const cli_options *options) {
+    if (options->json)
+        print_json();
+    else
+        print_text();
+    return RA_OK;
+}

@@ -1,0 +1,58 @@
+/* Output files. Each is written beside its target under another name and renamed when all of them are whole, so that
+ * no file ever looks like a result and is not one:
+ *
+ *   check (targets)  ->  create (rank 0) / attach (other processes)  ->  rows are written  ->  commit
+ *                                                                                     failure ->  discard
+ */
+#ifndef CLI_OUTPUTS_H
+#define CLI_OUTPUTS_H
+
+#include <ringattn/ringattn.h>
+#include <stdio.h>
+
+typedef struct output_file {
+    const char *what, *path; /* the argument and what it said */
+    char *target, *partial;
+    int fd; /* -1: not open */
+    /* The array; dims 0: a text. */
+    ra_dtype dtype;
+    int dims;
+    int64_t shape[4];
+    int64_t data_offset;
+} output_file;
+
+enum { OUTPUTS_MAX = 6, OUTPUT_TOKEN_BYTES = 64 };
+
+typedef struct output_set {
+    output_file files[OUTPUTS_MAX];
+    int count;
+} output_set;
+
+/* Adds a file unless path is NULL; the pointer stays valid, NULL when nothing was added. */
+output_file *outputs_add(output_set *set, const char *what, const char *path, ra_dtype dtype, int dims,
+                         const int64_t *shape);
+
+/* Refuses targets that are there and not regular files, folders that are not there or not writable, two outputs of
+ * one path. */
+ra_status outputs_check(output_set *set);
+
+/* Refuses an output that would replace this input. After outputs_check. */
+ra_status outputs_check_input(const output_set *set, const char *what, const char *path);
+
+/* One name for all partial files of this run. token_out [OUTPUT_TOKEN_BYTES]. */
+void outputs_token(char *token_out);
+
+/* Makes the partial files, at full size and with their headers. Once they exist, a signal that ends this process
+ * removes them. */
+ra_status outputs_create(output_set *set, const char *token);
+
+/* Opens those that another process made. */
+ra_status outputs_attach(output_set *set, const char *token);
+
+/* Renames all. */
+ra_status outputs_commit(output_set *set);
+
+/* Removes whatever is left of partial files and frees the set; also right after commit. */
+void outputs_discard(output_set *set);
+
+#endif

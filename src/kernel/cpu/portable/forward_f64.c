@@ -1,0 +1,4 @@
+/* The portable kernel's forward pass for f64. */
+#include "kernel/cpu/portable/type_f64.h"
+
+#include "kernel/cpu/portable/forward_body.inc"

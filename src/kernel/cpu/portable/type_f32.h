@@ -1,0 +1,53 @@
+/* The bodies of the portable kernel for float. */
+#ifndef RA_KERNEL_PORTABLE_TYPE_H
+#define RA_KERNEL_PORTABLE_TYPE_H
+
+#include "kernel/row_io.h"
+
+#include <math.h>
+#include <stdint.h>
+
+#define REAL float
+#define NAME(stem) ra_portable_##stem##_f32
+#define LOAD_ROW ra_row_load_f32
+#define EXP expf
+
+enum { VECTOR_BYTES = 16, LANES = 4 };
+
+typedef float vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
+typedef int32_t mask_vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
+typedef uint32_t bits_vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
+
+static inline vec splat(float x) {
+    return x - (vec){0};
+}
+
+static inline vec larger(vec x, vec y) {
+    mask_vec first = x > y;
+    return (vec)(((mask_vec)x & first) | ((mask_vec)y & ~first));
+}
+
+/* e^x to 2 units in the last place for x in [-87, 88]; exactly 0 below, also for -inf; NaN for NaN.
+ *
+ * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by Cephes' polynomial; 2^n by its exponent bits. Adding 1.5 * 2^23 leaves no
+ * bit for a fraction, which rounds x / ln 2 to n, and n stands in the low bits of the sum. n ln 2 is taken off in two
+ * pieces, the first short enough for its product to be exact. */
+static inline vec vec_exp(vec x) {
+    const float shift = 0x1.8p23f;
+    vec capped = -larger(splat(-88), -x);
+    vec shifted = capped * 0x1.715476p+0f + shift;
+    vec n = shifted - shift;
+    vec r = (capped - n * 0x1.63p-1f) + n * 0x1.bd0106p-13f;
+    vec y = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * (r * r) + r + 1;
+    bits_vec power = ((bits_vec)shifted << 23) + (127u << 23);
+    vec result = y * (vec)power;
+    mask_vec vanishes = x < splat(-87);
+    return (vec)((mask_vec)result & ~vanishes);
+}
+
+#endif

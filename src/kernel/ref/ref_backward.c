@@ -1,0 +1,113 @@
+/* Backward: dq of one query row over its keys, then dk and dv of one key row over the queries that see it. p and ds are
+ * computed twice, and nothing but the row in hand is ever summed. */
+#include "kernel/parallel.h"
+#include "kernel/ref/ref.h"
+#include "kernel/ref/ref_row.h"
+#include "kernel/rows.h"
+
+#include <math.h>
+
+/* A tile for one batch and one query head h, which reads head g of the part's views. */
+typedef struct tile_head {
+    const ra_backward_call *call;
+    const ra_shape *shape;
+    const ra_tile *tile;
+    const ra_kv_part *part;
+    int64_t b, h, g;
+} tile_head;
+
+typedef struct query_row {
+    double q[RA_MAX_DIM], dout[RA_MAX_DIM];
+    double lse, delta;
+} query_row;
+
+typedef struct key_row {
+    double k[RA_MAX_DIM], v[RA_MAX_DIM];
+} key_row;
+
+static int64_t row_index(const tile_head *at, int64_t a) {
+    return (at->b * at->shape->heads_q + at->h) * at->shape->rows_q + ra_span_at(at->tile->q_rows, a);
+}
+
+static void load_query(const tile_head *at, int64_t a, query_row *query) {
+    int64_t row = ra_span_at(at->tile->q_rows, a), i = row_index(at, a);
+    ra_ref_load(query->q, at->shape->dtype, at->call->q, at->b, row, at->h, at->shape->dim);
+    ra_ref_load(query->dout, at->shape->dtype, at->call->dout, at->b, row, at->h, at->shape->dim_v);
+    query->lse = ra_ref_get(at->shape, at->call->lse, i);
+    query->delta = ra_ref_get(at->shape, at->call->delta, i);
+}
+
+static void load_key(const tile_head *at, int64_t key, key_row *to) {
+    int64_t row = ra_span_at(at->tile->k_rows, key);
+    ra_ref_load(to->k, at->shape->dtype, at->part->k, at->b, row, at->g, at->shape->dim);
+    ra_ref_load(to->v, at->shape->dtype, at->part->v, at->b, row, at->g, at->shape->dim_v);
+}
+
+/* p and ds of one pair; both 0 where the row saw nothing. */
+static void pair(const ra_shape *shape, const query_row *query, const key_row *key, double *p_out, double *ds_out) {
+    double s = shape->scale * ra_ref_dot(query->q, key->k, shape->dim);
+    double p = isinf(query->lse) || s == -INFINITY ? 0 : exp(s - query->lse);
+    *p_out = p;
+    *ds_out = p == 0 ? 0 : p * (ra_ref_dot(query->dout, key->v, shape->dim_v) - query->delta);
+}
+
+/* to[i * stride] += by[i], `to` being of the accumulation type. */
+static void add_to(const ra_shape *shape, void *to, int64_t stride, const double *by, int64_t count) {
+    double sum[RA_MAX_DIM];
+    ra_row_load_f64(sum, ra_acc_dtype(shape), to, stride, count);
+    for (int64_t i = 0; i < count; i++) sum[i] += by[i];
+    ra_row_store_f64(ra_acc_dtype(shape), to, stride, sum, count);
+}
+
+static void run_query(const tile_head *at, int64_t a) {
+    const ra_shape *shape = at->shape;
+    size_t bytes = ra_shape_acc_bytes(shape);
+    double dq[RA_MAX_DIM] = {0}, p, ds;
+    int64_t from, to;
+    query_row query;
+    key_row key;
+    load_query(at, a, &query);
+    ra_tile_visible(at->tile, a, a + 1, &from, &to);
+    for (int64_t j = from; j < to; j++) {
+        load_key(at, j, &key);
+        pair(shape, &query, &key, &p, &ds);
+        for (int64_t d = 0; ds != 0 && d < shape->dim; d++) dq[d] += shape->scale * ds * key.k[d];
+    }
+    add_to(shape, (char *)at->call->dq + row_index(at, a) * shape->dim * (int64_t)bytes, 1, dq, shape->dim);
+    ra_pulse(&at->call->launch, 0);
+}
+
+static void run_key(const tile_head *at, int64_t j) {
+    const ra_shape *shape = at->shape;
+    size_t bytes = ra_shape_acc_bytes(shape);
+    double dk[RA_MAX_DIM] = {0}, dv[RA_MAX_DIM] = {0}, p, ds;
+    int64_t row = ra_span_at(at->tile->k_rows, j);
+    query_row query;
+    key_row key;
+    load_key(at, j, &key);
+    for (int64_t a = 0; a < at->tile->q_rows.count; a++) {
+        if (j - a < at->tile->lo || j - a > at->tile->hi) continue;
+        load_query(at, a, &query);
+        pair(shape, &query, &key, &p, &ds);
+        for (int64_t d = 0; ds != 0 && d < shape->dim; d++) dk[d] += shape->scale * ds * query.q[d];
+        for (int64_t d = 0; p != 0 && d < shape->dim_v; d++) dv[d] += p * query.dout[d];
+    }
+    add_to(shape, ra_view_row(at->part->dk, bytes, at->b, row, at->g), at->part->dk.dim, dk, shape->dim);
+    add_to(shape, ra_view_row(at->part->dv, bytes, at->b, row, at->g), at->part->dv.dim, dv, shape->dim_v);
+    ra_pulse(&at->call->launch, 0);
+}
+
+static void run_tile(const ra_backward_call *call, const ra_tile *tile, int64_t b, int64_t h) {
+    const ra_kv_part *part = &call->parts[tile->part];
+    tile_head at = {call, call->shape, tile, part, b, h, ra_ref_kv_head(call->shape, part, h)};
+    for (int64_t a = 0; a < tile->q_rows.count; a++) run_query(&at, a);
+    for (int64_t j = 0; j < tile->k_rows.count; j++) run_key(&at, j);
+}
+
+void ra_ref_backward(const ra_backward_call *call) {
+    for (int64_t t = 0; t < call->tiles.tile_count; t++) {
+        const ra_tile *tile = &call->tiles.tiles[t];
+        for (int64_t b = 0; b < call->shape->batch; b++)
+            for (int64_t h = 0; h < tile->heads.count; h++) run_tile(call, tile, b, ra_span_at(tile->heads, h));
+    }
+}

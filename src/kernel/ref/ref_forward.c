@@ -1,0 +1,72 @@
+/* Forward: a query row's state is folded with one visible key after the other. */
+#include "kernel/parallel.h"
+#include "kernel/ref/ref.h"
+#include "kernel/ref/ref_row.h"
+#include "kernel/rows.h"
+
+#include <math.h>
+
+/* One row's state, in doubles. */
+typedef struct row_state {
+    double m, l, o[RA_MAX_DIM];
+} row_state;
+
+/* The maximum is kept as it will be stored: o and l are relative to it, so a rounding of it alone would show. */
+static double as_stored(const ra_shape *shape, double x) {
+    return shape->dtype == RA_F64 ? x : (double)(float)x;
+}
+
+static void fold_key(row_state *state, double m_new, double s, const double *v, int64_t dim_v) {
+    double keep = state->m == m_new ? 1 : exp(state->m - m_new);
+    double p = exp(s - m_new);
+    state->m = m_new;
+    state->l = state->l * keep + p;
+    for (int64_t d = 0; d < dim_v; d++) state->o[d] = state->o[d] * keep + p * v[d];
+}
+
+static void fold_row(const ra_forward_call *call, const ra_tile *tile, int64_t b, int64_t h, int64_t a,
+                     row_state *state) {
+    const ra_shape *shape = call->shape;
+    const ra_kv_part *part = &call->parts[tile->part];
+    int64_t g = ra_ref_kv_head(shape, part, h), from, to;
+    double q[RA_MAX_DIM], k[RA_MAX_DIM], v[RA_MAX_DIM];
+    ra_ref_load(q, shape->dtype, call->q, b, ra_span_at(tile->q_rows, a), h, shape->dim);
+    ra_tile_visible(tile, a, a + 1, &from, &to);
+    for (int64_t key = from; key < to; key++) {
+        int64_t row = ra_span_at(tile->k_rows, key);
+        ra_ref_load(k, shape->dtype, part->k, b, row, g, shape->dim);
+        ra_ref_load(v, shape->dtype, part->v, b, row, g, shape->dim_v);
+        double s = shape->scale * ra_ref_dot(q, k, shape->dim);
+        if (s == -INFINITY) continue;
+        double stored = as_stored(shape, s);
+        fold_key(state, stored <= state->m ? state->m : stored, s, v, shape->dim_v);
+    }
+}
+
+static void run_row(const ra_forward_call *call, const ra_tile *tile, int64_t b, int64_t h, int64_t a) {
+    const ra_shape *shape = call->shape;
+    ra_dtype acc = ra_acc_dtype(shape);
+    size_t bytes = ra_shape_acc_bytes(shape);
+    int64_t i = (b * shape->heads_q + h) * shape->rows_q + ra_span_at(tile->q_rows, a);
+    char *m = (char *)call->state.m + i * (int64_t)bytes;
+    char *l = (char *)call->state.l + i * (int64_t)bytes;
+    char *o = (char *)call->state.o + i * shape->dim_v * (int64_t)bytes;
+    row_state state;
+    ra_row_load_f64(&state.m, acc, m, 1, 1);
+    ra_row_load_f64(&state.l, acc, l, 1, 1);
+    ra_row_load_f64(state.o, acc, o, 1, shape->dim_v);
+    fold_row(call, tile, b, h, a, &state);
+    ra_row_store_f64(acc, m, 1, &state.m, 1);
+    ra_row_store_f64(acc, l, 1, &state.l, 1);
+    ra_row_store_f64(acc, o, 1, state.o, shape->dim_v);
+    ra_pulse(&call->launch, 0);
+}
+
+void ra_ref_forward(const ra_forward_call *call) {
+    for (int64_t t = 0; t < call->tiles.tile_count; t++) {
+        const ra_tile *tile = &call->tiles.tiles[t];
+        for (int64_t b = 0; b < call->shape->batch; b++)
+            for (int64_t h = 0; h < tile->heads.count; h++)
+                for (int64_t a = 0; a < tile->q_rows.count; a++) run_row(call, tile, b, ra_span_at(tile->heads, h), a);
+    }
+}

@@ -1,0 +1,31 @@
+/* What forward and backward of the ref kernel share: where a head's keys are, and which of them a row sees. */
+#ifndef RA_KERNEL_REF_ROW_H
+#define RA_KERNEL_REF_ROW_H
+
+#include "kernel/kernel.h"
+#include "kernel/row_io.h"
+
+/* Rows of x, of dtype, as doubles. */
+static inline void ra_ref_load(double *to, ra_dtype dtype, ra_view x, int64_t b, int64_t row, int64_t h,
+                               int64_t width) {
+    ra_row_load_f64(to, dtype, ra_view_row(x, ra_dtype_bytes(dtype), b, row, h), x.dim, width);
+}
+
+/* Which head of the part's views query head h reads. */
+static inline int64_t ra_ref_kv_head(const ra_shape *shape, const ra_kv_part *part, int64_t h) {
+    int64_t g = h / (shape->heads_q / shape->heads_kv);
+    return (g - part->heads.first) / part->heads.stride;
+}
+
+static inline double ra_ref_dot(const double *x, const double *y, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += x[i] * y[i];
+    return sum;
+}
+
+/* An element of an array of the accumulation type. */
+static inline double ra_ref_get(const ra_shape *shape, const void *array, int64_t i) {
+    return shape->dtype == RA_F64 ? ((const double *)array)[i] : (double)((const float *)array)[i];
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* The kernels compiled in, best last. Each starts as the one before it in the table and overrides what it has of its
+ * own; the first starts with the row operations that all of them share. */
+#include "base/status.h"
+#include "kernel/cpu/portable/portable.h"
+#include "kernel/kernel.h"
+#include "kernel/ref/ref.h"
+#include "kernel/rows.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    void (*override)(ra_kernel *kernel);
+} table[] = {
+    {"ref", ra_ref_override},
+    {"portable", ra_portable_override},
+};
+
+enum { KERNELS = sizeof table / sizeof *table };
+
+static ra_kernel kernels[KERNELS];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void fill(void) {
+    ra_kernel kernel = {.begin = ra_rows_begin,
+                        .finish = ra_rows_finish,
+                        .delta = ra_rows_delta,
+                        .pack = ra_rows_pack,
+                        .add_rows = ra_rows_add_rows,
+                        .add = ra_rows_add,
+                        .store = ra_rows_store};
+    for (int i = 0; i < KERNELS; i++) {
+        kernel.name = table[i].name;
+        table[i].override(&kernel);
+        kernels[i] = kernel;
+    }
+}
+
+const ra_kernel *ra_kernel_at(int index) {
+    pthread_once(&once, fill);
+    return index >= 0 && index < KERNELS ? &kernels[index] : NULL;
+}
+
+const char *ra_kernel_name(int index) {
+    const ra_kernel *kernel = ra_kernel_at(index);
+    return kernel ? kernel->name : NULL;
+}
+
+int ra_kernel_usable(int index) {
+    const ra_kernel *kernel = ra_kernel_at(index);
+    return kernel ? kernel->usable() : 0;
+}
+
+/* ref runs everywhere, so there always is one. */
+static const ra_kernel *best_usable(void) {
+    int i = KERNELS - 1;
+    while (!ra_kernel_usable(i)) i--;
+    return ra_kernel_at(i);
+}
+
+static ra_status no_such_kernel(const char *name) {
+    char names[256] = "auto";
+    for (int i = 0; i < KERNELS; i++) {
+        strncat(names, ", ", sizeof names - strlen(names) - 1);
+        strncat(names, table[i].name, sizeof names - strlen(names) - 1);
+    }
+    RA_REFUSE("there is no kernel named \"%s\"; choose one of: %s", name, names);
+}
+
+ra_status ra_kernel_find(const char *name, const ra_kernel **kernel_out) {
+    if (!name || strcmp(name, "auto") == 0) {
+        *kernel_out = best_usable();
+        return RA_OK;
+    }
+    for (int i = 0; i < KERNELS; i++) {
+        if (strcmp(name, table[i].name) != 0) continue;
+        if (!ra_kernel_usable(i))
+            return ra_fail(RA_ERR_UNSUPPORTED, "this machine cannot run the kernel \"%s\"; choose another or auto",
+                           name);
+        *kernel_out = ra_kernel_at(i);
+        return RA_OK;
+    }
+    return no_such_kernel(name);
+}

@@ -1,0 +1,22 @@
+/* One row of a view at a time: to the type that a kernel computes in, and back. */
+#ifndef RA_KERNEL_ROW_IO_H
+#define RA_KERNEL_ROW_IO_H
+
+#include "kernel/kernel.h"
+
+/* The longest row there is: what a problem's dim and dim_v may be at most. */
+enum { RA_MAX_DIM = 256 };
+
+/* Element [b, row, h, 0] of a view whose elements have `bytes` bytes. */
+static inline void *ra_view_row(ra_view view, size_t bytes, int64_t b, int64_t row, int64_t h) {
+    return (char *)view.data + (b * view.batch + row * view.row + h * view.head) * (int64_t)bytes;
+}
+
+/* to[i] = from[i * stride] for i below count, from being of dtype. */
+void ra_row_load_f32(float *to, ra_dtype dtype, const void *from, int64_t stride, int64_t count);
+void ra_row_load_f64(double *to, ra_dtype dtype, const void *from, int64_t stride, int64_t count);
+
+/* to[i * stride] = from[i], to being of dtype; rounded once, to nearest even. */
+void ra_row_store_f64(ra_dtype dtype, void *to, int64_t stride, const double *from, int64_t count);
+
+#endif

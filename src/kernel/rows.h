@@ -1,0 +1,23 @@
+/* The row operations of the kernel table, for every CPU kernel: all but forward and backward. Contracts in kernel.h. */
+#ifndef RA_KERNEL_ROWS_H
+#define RA_KERNEL_ROWS_H
+
+#include "kernel/kernel.h"
+
+void ra_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *launch);
+void ra_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch);
+void ra_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_launch *launch);
+void ra_rows_pack(void *to, ra_view from, ra_span rows, ra_span heads, int64_t batch, int64_t width, size_t bytes,
+                  const ra_launch *launch);
+void ra_rows_add_rows(const ra_shape *shape, ra_view to, const void *from, ra_span rows, ra_span heads, int64_t width,
+                      const ra_launch *launch);
+void ra_rows_add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_launch *launch);
+void ra_rows_store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
+                   const ra_launch *launch);
+
+/* The accumulation type of a shape. */
+static inline ra_dtype ra_acc_dtype(const ra_shape *shape) {
+    return shape->dtype == RA_F64 ? RA_F64 : RA_F32;
+}
+
+#endif

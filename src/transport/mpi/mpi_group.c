@@ -1,0 +1,163 @@
+/* The group in flight: every message as a row of parts, in order and under the message's one tag. MPI never lets
+ * messages of one sender, tag and communicator overtake each other, so parts need no numbers. */
+#include "mpi_transport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static ra_status reserve(ra_mpi *mpi, const ra_message *messages, int count) {
+    size_t needed = 0;
+    for (int i = 0; i < count; i++) needed += (messages[i].bytes - 1) / mpi->limits.part_bytes + 1;
+    if (needed <= mpi->part_capacity) return RA_OK;
+
+    /* Only for messages of many parts; twice what is needed, so that it happens once or twice in all. */
+    ra_mpi_part *parts = realloc(mpi->parts, 2 * needed * sizeof *parts);
+    if (!parts) return ra_fail(RA_ERR_MEMORY, "no memory for the %zu requests of a group of messages", needed);
+    mpi->parts = parts;
+    mpi->part_capacity = 2 * needed;
+    return RA_OK;
+}
+
+static ra_status start_part(ra_mpi *mpi, int index, char *data, int bytes) {
+    const ra_message *message = &mpi->messages[index];
+    ra_mpi_part *part = &mpi->parts[mpi->part_count];
+    int error;
+    *part = (ra_mpi_part){.request = MPI_REQUEST_NULL, .message = index, .bytes = bytes};
+    if (message->is_send)
+        error = MPI_Isend(data, bytes, MPI_BYTE, message->peer, message->tag, mpi->comm, &part->request);
+    else
+        error = MPI_Irecv(data, bytes, MPI_BYTE, message->peer, message->tag, mpi->comm, &part->request);
+    if (error != MPI_SUCCESS) {
+        ra_mpi_check(error, message->is_send ? "MPI_Isend" : "MPI_Irecv");
+        return ra_fail(RA_ERR_TRANSPORT, "rank %d cannot be reached: %s", message->peer, ra_last_error());
+    }
+    mpi->part_count++;
+    mpi->pending++;
+    return RA_OK;
+}
+
+static ra_status start_message(ra_mpi *mpi, int index) {
+    char *data = mpi->messages[index].data;
+    size_t left = mpi->messages[index].bytes;
+    while (left > 0) {
+        size_t bytes = left < mpi->limits.part_bytes ? left : mpi->limits.part_bytes;
+        RA_MPI_TRY(start_part(mpi, index, data, (int)bytes));
+        data += bytes;
+        left -= bytes;
+    }
+    return RA_OK;
+}
+
+ra_status ra_mpi_post(void *self, const ra_message *messages, int count, void *stream) {
+    ra_mpi *mpi = self;
+    (void)stream;
+    RA_MPI_TRY(ra_mpi_check_usable());
+    RA_MPI_TRY(reserve(mpi, messages, count));
+    mpi->messages = messages;
+    mpi->part_count = 0;
+    mpi->pending = 0;
+    mpi->failure = RA_OK;
+    /* Receives first: what then arrives goes straight to its place. */
+    for (int is_send = 0; is_send <= 1; is_send++) {
+        for (int i = 0; i < count; i++) {
+            if (!messages[i].is_send == !is_send) RA_MPI_TRY(start_message(mpi, i));
+        }
+    }
+    return RA_OK;
+}
+
+static ra_status wrong_size(const ra_mpi *mpi, const ra_mpi_part *part, int came) {
+    const ra_message *message = &mpi->messages[part->message];
+    return ra_fail(RA_ERR_TRANSPORT,
+                   "rank %d sent %d bytes where %d were expected (tag %d): the ranks follow different schedules; give "
+                   "all of them the same problem and the same version of ringattn",
+                   message->peer, came, part->bytes, message->tag);
+}
+
+/* Whether the part has come to an end, well or not. */
+static int test_part(ra_mpi *mpi, ra_mpi_part *part, int *error_out, MPI_Status *status_out) {
+    int complete = 0;
+    *error_out = MPI_Test(&part->request, &complete, status_out);
+    if (*error_out == MPI_SUCCESS && !complete) return 0;
+    part->request = MPI_REQUEST_NULL;
+    mpi->pending--;
+    return 1;
+}
+
+static ra_status judge_part(const ra_mpi *mpi, const ra_mpi_part *part, int error, const MPI_Status *status) {
+    int kind = MPI_SUCCESS, came = 0;
+    if (error != MPI_SUCCESS) MPI_Error_class(error, &kind);
+    if (kind != MPI_SUCCESS && kind != MPI_ERR_TRUNCATE) return ra_mpi_check(error, "MPI_Test");
+    if (mpi->messages[part->message].is_send) return RA_OK;
+    MPI_Get_count(status, MPI_BYTE, &came);
+    if (kind == MPI_ERR_TRUNCATE || came != part->bytes) return wrong_size(mpi, part, came);
+    return RA_OK;
+}
+
+/* Tests every part once; keeps the first failure. */
+static void advance(ra_mpi *mpi) {
+    for (size_t i = 0; i < mpi->part_count && mpi->pending > 0 && mpi->failure == RA_OK; i++) {
+        ra_mpi_part *part = &mpi->parts[i];
+        int error;
+        MPI_Status status;
+        if (part->request == MPI_REQUEST_NULL || !test_part(mpi, part, &error, &status)) continue;
+        mpi->failure = judge_part(mpi, part, error, &status);
+        if (mpi->failure == RA_OK) continue;
+        mpi->failed_message = part->message;
+        snprintf(mpi->failure_text, sizeof mpi->failure_text, "%s", ra_last_error());
+    }
+}
+
+/* The first message that is not complete; one with `peer` (-1: nobody) before any other. */
+static int unfinished(const ra_mpi *mpi, int peer) {
+    int first = -1;
+    for (size_t i = 0; i < mpi->part_count; i++) {
+        if (mpi->parts[i].request == MPI_REQUEST_NULL) continue;
+        int message = mpi->parts[i].message;
+        if (mpi->messages[message].peer == peer) return message;
+        if (first < 0) first = message;
+    }
+    return first;
+}
+
+/* What is complete counts before what is heard: a peer that gives up later does not spoil this group. */
+ra_status ra_mpi_poll(void *self, double seconds, int *done_out, int *culprit_out) {
+    ra_mpi *mpi = self;
+    ra_mpi_wait wait = ra_mpi_wait_start(seconds);
+    size_t before;
+    *done_out = 0;
+    *culprit_out = -1;
+    do {
+        before = mpi->pending;
+        advance(mpi);
+        if (mpi->failure != RA_OK) {
+            *culprit_out = mpi->failed_message;
+            return ra_fail(mpi->failure, "%s", mpi->failure_text);
+        }
+        if (mpi->pending == 0) {
+            *culprit_out = -1;
+            *done_out = 1;
+            return RA_OK;
+        }
+        ra_status heard = ra_mpi_hear(mpi);
+        *culprit_out = unfinished(mpi, mpi->heard_from);
+        if (heard != RA_OK) return heard;
+    } while (ra_mpi_wait_pause(&wait, mpi->pending != before));
+    return RA_OK;
+}
+
+void ra_mpi_drain(ra_mpi *mpi) {
+    for (size_t i = 0; i < mpi->part_count; i++) {
+        int error;
+        MPI_Status status;
+        if (mpi->parts[i].request != MPI_REQUEST_NULL) test_part(mpi, &mpi->parts[i], &error, &status);
+    }
+}
+
+void ra_mpi_cancel_receives(ra_mpi *mpi) {
+    for (size_t i = 0; i < mpi->part_count; i++) {
+        ra_mpi_part *part = &mpi->parts[i];
+        if (part->request != MPI_REQUEST_NULL && !mpi->messages[part->message].is_send) MPI_Cancel(&part->request);
+    }
+    ra_mpi_drain(mpi);
+}

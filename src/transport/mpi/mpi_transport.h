@@ -1,0 +1,113 @@
+/* The MPI transport: what its files share.
+ *
+ * All traffic is on a duplicate of the host program's communicator, so nothing of the host is ever matched:
+ *
+ *   tag 0 .. 32767   the messages of a group, each cut into parts that MPI's int counts can say
+ *   tag 32768        notices: a rank that gives up tells every other why; one receive for them is always posted
+ *
+ * MPI is never waited in: every wait is a loop of MPI_Test with a deadline, so a peer that is gone costs time but never
+ * a hang. Once the comm is lost (this rank gave up, or heard that another did) nothing collective is called any more,
+ * and the duplicate is leaked: freeing it could wait for the dead.
+ */
+#ifndef RA_TRANSPORT_MPI_TRANSPORT_H
+#define RA_TRANSPORT_MPI_TRANSPORT_H
+
+#include <ringattn/mpi.h>
+#include <ringattn/transport.h>
+
+#define RA_MPI_TRY(expr)                                                                                               \
+    do {                                                                                                               \
+        ra_status ra_try_status = (expr);                                                                              \
+        if (ra_try_status != RA_OK) return ra_try_status;                                                              \
+    } while (0)
+
+/* Small enough to be sent eagerly by every MPI: a notice must leave without its receiver's help. */
+enum { RA_MPI_NOTICE_TAG = 32768, RA_MPI_NOTICE_BYTES = 512 };
+
+/* Fixed in the library; tests lower them. */
+typedef struct ra_mpi_limits {
+    size_t part_bytes;      /* no MPI call is given more; at most INT_MAX */
+    double create_seconds;  /* that a rank waits for the others when the communicator is duplicated */
+    double destroy_seconds; /* likewise when it is given back */
+} ra_mpi_limits;
+#define RA_MPI_LIMITS_DEFAULT                                                                                          \
+    { .part_bytes = (size_t)1 << 30, .create_seconds = 60, .destroy_seconds = 5 }
+
+/* A piece of a message: one MPI request. */
+typedef struct ra_mpi_part {
+    MPI_Request request; /* MPI_REQUEST_NULL once complete */
+    int message;         /* index into the group */
+    int bytes;
+} ra_mpi_part;
+
+typedef struct ra_mpi {
+    MPI_Comm comm; /* the duplicate */
+    int rank, ranks;
+    ra_mpi_limits limits;
+    int lost; /* nothing collective from here on */
+
+    const ra_message *messages; /* the group in flight, the caller's */
+    ra_mpi_part *parts;         /* receives first, then sends, each in the group's order */
+    size_t part_count, part_capacity;
+    size_t pending; /* parts that are not complete */
+
+    /* The first failure of the group: every later poll says it again, since a caller may poll in passing. */
+    ra_status failure;
+    int failed_message;
+    char failure_text[256];
+
+    MPI_Request hearing; /* the receive for notices */
+    char heard[RA_MPI_NOTICE_BYTES];
+    int heard_from;       /* -1: no notice came */
+    MPI_Request *telling; /* [ranks] */
+    char told[RA_MPI_NOTICE_BYTES];
+} ra_mpi;
+
+/* mpi_comm.c: collective. *mpi_out is a transport for ra_mpi_ops. */
+extern const ra_transport_ops ra_mpi_ops;
+ra_status ra_mpi_open(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **mpi_out);
+ra_status ra_comm_create_mpi_limited(MPI_Comm host, const ra_mpi_limits *limits, ra_comm **comm_out);
+
+/* mpi_usable.c: whether MPI may be called at all, and from this thread; says why not. */
+ra_status ra_mpi_check_usable(void);
+
+/* mpi_usable.c: RA_OK for MPI_SUCCESS, else RA_ERR_TRANSPORT with MPI's own text. call: "MPI_Isend". */
+ra_status ra_mpi_check(int error, const char *call);
+
+/* mpi_group.c: the group in flight. */
+ra_status ra_mpi_post(void *self, const ra_message *messages, int count, void *stream);
+ra_status ra_mpi_poll(void *self, double seconds, int *done_out, int *culprit_out);
+
+/* Tests every part once and says nothing of errors: for a group that is given up. */
+void ra_mpi_drain(ra_mpi *mpi);
+
+/* Takes back the receives that no message has met yet; the others go on. A send cannot be taken back. */
+void ra_mpi_cancel_receives(ra_mpi *mpi);
+
+/* mpi_notice.c: starts to listen for notices. */
+ra_status ra_mpi_listen(ra_mpi *mpi);
+
+/* RA_ERR_PEER with the sender's reason once a notice has come. */
+ra_status ra_mpi_hear(ra_mpi *mpi);
+
+/* Starts to send every other rank the reason. */
+void ra_mpi_tell(ra_mpi *mpi, const char *reason);
+
+/* Makes progress on that; nonzero when MPI will not read `told` any more. */
+int ra_mpi_all_told(ra_mpi *mpi);
+
+/* Stops listening. Returns nonzero when MPI will not write to `heard` any more. */
+int ra_mpi_hush(ra_mpi *mpi);
+
+/* mpi_wait.c: a wait with a deadline that leaves the processor to others. */
+typedef struct ra_mpi_wait {
+    double until, yield_until; /* seconds of the monotonic clock */
+} ra_mpi_wait;
+
+ra_mpi_wait ra_mpi_wait_start(double seconds);
+
+/* Between two tests: gives the processor away for a moment. progressed: the last test found something complete.
+ * Returns 0 when the time is over. */
+int ra_mpi_wait_pause(ra_mpi_wait *wait, int progressed);
+
+#endif

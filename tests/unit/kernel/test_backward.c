@@ -1,0 +1,179 @@
+/* Every kernel's backward pass, for every type, against the definition of a tile and by finite differences. */
+#include "support/cmocka.h"
+#include "support/tile_run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const ra_dtype types[] = {RA_F64, RA_F32, RA_BF16, RA_F16};
+
+/* ||got - (want + start)|| relative to its size, or to that of elements of 1 where it is smaller: a row that sees one
+ * key has ds = 0 exactly, the difference of two equal sums, which rounding leaves a little off. */
+static double error_of(const double *got, const double *want, int64_t count, double start) {
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double right = want[i] + start;
+        off += (got[i] - right) * (got[i] - right);
+        size += right * right;
+    }
+    return sqrt(off / fmax(size, (double)count));
+}
+
+static void expect_close(const tile_case *c, const ra_kernel *kernel, const char *what, double error, double limit) {
+    if (!(error <= limit))
+        fail_msg("%s, %s, seed %u: %s is off by %g", kernel->name, ra_dtype_name(c->shape.dtype), c->seed, what, error);
+}
+
+static void check(const tile_case *c, const ra_kernel *kernel, int threads, double start) {
+    ra_launch launch = test_launch_make(kernel, &c->shape, threads);
+    test_result got = test_run_backward(c, kernel, &launch, start);
+    double limit = c->shape.dtype == RA_F64 ? 1e-13 : 1e-5;
+    int64_t rows = c->shape.batch * c->shape.heads_q * c->shape.rows_q;
+    expect_close(c, kernel, "dq", error_of(got.dq, c->dq, rows * c->shape.dim, start), limit);
+    for (int i = 0; i < TEST_PARTS; i++) {
+        expect_close(c, kernel, "dk", error_of(got.dk[i], c->dk_want[i], c->dk[i].elements, start), limit);
+        expect_close(c, kernel, "dv", error_of(got.dv[i], c->dv_want[i], c->dv[i].elements, start), limit);
+    }
+    test_result_free(&got);
+    test_launch_free(&launch);
+}
+
+static void test_random_tiles(void **state) {
+    (void)state;
+    print_message("seeds 1 to 60, each with every type and kernel\n");
+    for (unsigned seed = 1; seed <= 60; seed++) {
+        for (int t = 0; t < 4; t++) {
+            tile_case c;
+            tile_case_make(&c, seed, types[t], seed % 10 == 0 ? 256 : 40);
+            for (int i = 0; ra_kernel_at(i); i++)
+                if (ra_kernel_at(i)->usable()) check(&c, ra_kernel_at(i), 1 + (int)(seed % 3), seed % 2);
+            tile_case_free(&c);
+        }
+    }
+}
+
+static void test_bits_do_not_depend_on_threads(void **state) {
+    (void)state;
+    for (unsigned seed = 100; seed < 110; seed++) {
+        tile_case c;
+        tile_case_make(&c, seed, RA_F32, 40);
+        for (int i = 0; ra_kernel_at(i); i++) {
+            const ra_kernel *kernel = ra_kernel_at(i);
+            if (!kernel->usable()) continue;
+            ra_launch one = test_launch_make(kernel, &c.shape, 1), four = test_launch_make(kernel, &c.shape, 4);
+            test_result a = test_run_backward(&c, kernel, &one, 0), b = test_run_backward(&c, kernel, &four, 0);
+            assert_memory_equal(a.raw, b.raw, a.raw_bytes);
+            test_result_free(&a);
+            test_result_free(&b);
+            test_launch_free(&one);
+            test_launch_free(&four);
+        }
+        tile_case_free(&c);
+    }
+}
+
+/* The loss whose gradients the backward pass gives: sum of dout * o, o by the same kernel's forward pass. */
+static double loss(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch) {
+    test_result got = test_run_forward(c, kernel, launch);
+    const ra_shape *shape = &c->shape;
+    double sum = 0;
+    for (int64_t i = 0; i < shape->batch * shape->heads_q * shape->rows_q * shape->dim_v; i++) {
+        int64_t d = i % shape->dim_v, row = i / shape->dim_v % shape->rows_q;
+        int64_t head = i / shape->dim_v / shape->rows_q % shape->heads_q;
+        int64_t b = i / shape->dim_v / shape->rows_q / shape->heads_q;
+        sum += got.o[i] * c->dout.exact[test_index(c->dout.view, b, row, head, d)];
+    }
+    test_result_free(&got);
+    return sum;
+}
+
+static void check_slope(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch, double *x, double slope) {
+    const double step = 1e-5;
+    double keep = *x;
+    *x = keep + step;
+    double up = loss(c, kernel, launch);
+    *x = keep - step;
+    double down = loss(c, kernel, launch);
+    *x = keep;
+    double found = (up - down) / (2 * step);
+    if (!(fabs(found - slope) <= 1e-6 * (1 + fabs(slope))))
+        fail_msg("%s, seed %u: the slope is %.12g, the gradient says %.12g", kernel->name, c->seed, found, slope);
+}
+
+/* x's view and its gradient's differ in their strides, so each has its index. */
+static void check_tensor(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch, const test_tensor *x,
+                         ra_view gradient_view, const double *gradient, int64_t rows, int64_t heads, int64_t width) {
+    rng r = {c->seed};
+    for (int i = 0; i < 6; i++) {
+        int64_t b = rng_between(&r, 0, c->shape.batch - 1), row = rng_between(&r, 0, rows - 1);
+        int64_t h = rng_between(&r, 0, heads - 1), d = rng_between(&r, 0, width - 1);
+        double *element = (double *)x->memory + test_index(x->view, b, row, h, d);
+        check_slope(c, kernel, launch, element, gradient[test_index(gradient_view, b, row, h, d)]);
+    }
+}
+
+static void test_finite_differences(void **state) {
+    (void)state;
+    for (unsigned seed = 200; seed < 206; seed++) {
+        tile_case c;
+        tile_case_make(&c, seed, RA_F64, 8);
+        const ra_shape *shape = &c.shape;
+        int64_t head_size = shape->rows_q * shape->dim;
+        ra_view dq_view = {NULL, shape->heads_q * head_size, shape->dim, head_size, 1};
+        for (int i = 0; ra_kernel_at(i); i++) {
+            const ra_kernel *kernel = ra_kernel_at(i);
+            if (!kernel->usable()) continue;
+            ra_launch launch = test_launch_make(kernel, shape, 1);
+            test_result got = test_run_backward(&c, kernel, &launch, 0);
+            int64_t heads = c.parts[0].heads.count;
+            check_tensor(&c, kernel, &launch, &c.q, dq_view, got.dq, shape->rows_q, shape->heads_q, shape->dim);
+            for (int p = 0; p < TEST_PARTS; p++) {
+                int64_t rows = c.part_rows[p];
+                check_tensor(&c, kernel, &launch, &c.k[p], c.dk[p].view, got.dk[p], rows, heads, shape->dim);
+                check_tensor(&c, kernel, &launch, &c.v[p], c.dv[p].view, got.dv[p], rows, heads, shape->dim_v);
+            }
+            test_result_free(&got);
+            test_launch_free(&launch);
+        }
+        tile_case_free(&c);
+    }
+}
+
+/* One head, dim 1, three rows, each seeing its own key only. Row 0 saw nothing, by its lse. What row 2 and key 2 hold
+ * is theirs alone, though they share a block with the others. */
+static void test_unseen_rows_do_not_leak(void **state) {
+    (void)state;
+    ra_shape shape = {1, 1, 1, 1, 1, 3, 1, RA_F32, RA_F32};
+    float q[3] = {1, 1, INFINITY}, k[3] = {1, 1, NAN}, v[3] = {1, 2, INFINITY}, dout[3] = {NAN, 3, NAN};
+    float lse[3] = {-INFINITY, 1, 0}, delta[3] = {NAN, 5, 0};
+    ra_tile tile = {{0, 1, 3}, {0, 1, 3}, {0, 1, 1}, 0, 0, 0};
+    ra_tile_group group = {0, 1};
+    ra_tile_pass pass = {0, 1};
+    ra_view view = {NULL, 3, 1, 1, 1};
+    for (int i = 0; ra_kernel_at(i); i++) {
+        float dq[3] = {0}, dk[3] = {0}, dv[3] = {0};
+        ra_view qv = view, gv = view;
+        ra_kv_part part = {view, view, view, view, {0, 1, 1}};
+        qv.data = q, gv.data = dout;
+        part.k.data = k, part.v.data = v, part.dk.data = dk, part.dv.data = dv;
+        if (!ra_kernel_at(i)->usable()) continue;
+        ra_launch launch = test_launch_make(ra_kernel_at(i), &shape, 1);
+        ra_backward_call call = {&shape, qv, gv, lse, delta, &part, {&tile, &group, &pass, 1, 1, 1}, dq, launch};
+        ra_kernel_at(i)->backward(&call);
+        assert_true(dq[0] == 0 && dk[0] == 0 && dv[0] == 0);
+        assert_true(fabsf(dq[1] - 1) < 1e-6f && fabsf(dk[1] - 1) < 1e-6f && fabsf(dv[1] - 3) < 1e-6f);
+        assert_true(isnan(dv[2]));
+        test_launch_free(&launch);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_tiles),
+        cmocka_unit_test(test_bits_do_not_depend_on_threads),
+        cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_unseen_rows_do_not_leak),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/* Every kernel's forward pass, for every type, against the definition of a tile. */
+#include "support/cmocka.h"
+#include "support/tile_run.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const ra_dtype types[] = {RA_F64, RA_F32, RA_BF16, RA_F16};
+
+/* ||error|| / ||o||: what the accumulation type leaves, then what the output type adds. */
+static double tolerance(const ra_shape *shape) {
+    if (shape->out_dtype == RA_BF16) return 0x1p-8;
+    if (shape->out_dtype == RA_F16) return 0x1p-11;
+    return shape->dtype == RA_F64 ? 1e-14 : 1e-6;
+}
+
+static void check(const tile_case *c, const ra_kernel *kernel, int threads) {
+    ra_launch launch = test_launch_make(kernel, &c->shape, threads);
+    test_result got = test_run_forward(c, kernel, &launch);
+    int64_t rows = c->shape.batch * c->shape.heads_q * c->shape.rows_q;
+    double o = test_relative_error(got.o, c->o, rows * c->shape.dim_v);
+    double lse = test_relative_error(got.lse, c->lse, rows);
+    double lse_limit = c->shape.dtype == RA_F64 ? 1e-14 : 1e-6;
+    if (!(o <= tolerance(&c->shape)) || !(lse <= lse_limit))
+        fail_msg("%s, %s, seed %u: o is off by %g, lse by %g", kernel->name, ra_dtype_name(c->shape.dtype), c->seed, o,
+                 lse);
+    test_result_free(&got);
+    test_launch_free(&launch);
+}
+
+static void test_random_tiles(void **state) {
+    (void)state;
+    print_message("seeds 1 to 60, each with every type and kernel\n");
+    for (unsigned seed = 1; seed <= 60; seed++) {
+        for (int t = 0; t < 4; t++) {
+            tile_case c;
+            tile_case_make(&c, seed, types[t], seed % 10 == 0 ? 256 : 40);
+            if (types[t] != RA_F64 && seed % 2) c.shape.out_dtype = RA_F32;
+            for (int i = 0; ra_kernel_at(i); i++)
+                if (ra_kernel_at(i)->usable()) check(&c, ra_kernel_at(i), 1 + (int)(seed % 3));
+            tile_case_free(&c);
+        }
+    }
+}
+
+static void test_bits_do_not_depend_on_threads(void **state) {
+    (void)state;
+    for (unsigned seed = 100; seed < 110; seed++) {
+        tile_case c;
+        tile_case_make(&c, seed, RA_F32, 40);
+        for (int i = 0; ra_kernel_at(i); i++) {
+            const ra_kernel *kernel = ra_kernel_at(i);
+            if (!kernel->usable()) continue;
+            ra_launch one = test_launch_make(kernel, &c.shape, 1), four = test_launch_make(kernel, &c.shape, 4);
+            test_result a = test_run_forward(&c, kernel, &one), b = test_run_forward(&c, kernel, &four);
+            assert_memory_equal(a.raw, b.raw, a.raw_bytes);
+            test_result_free(&a);
+            test_result_free(&b);
+            test_launch_free(&one);
+            test_launch_free(&four);
+        }
+        tile_case_free(&c);
+    }
+}
+
+typedef struct pulse_count {
+    int calls, elsewhere;
+    pthread_t caller;
+} pulse_count;
+
+static void count_pulse(void *user) {
+    pulse_count *count = user;
+    if (pthread_equal(pthread_self(), count->caller))
+        count->calls++;
+    else
+        __atomic_fetch_add(&count->elsewhere, 1, __ATOMIC_RELAXED);
+}
+
+static void test_pulse_comes_from_the_calling_thread(void **state) {
+    (void)state;
+    tile_case c;
+    tile_case_make(&c, 4, RA_F32, 40);
+    for (int i = 0; ra_kernel_at(i); i++) {
+        if (!ra_kernel_at(i)->usable()) continue;
+        for (int threads = 1; threads <= 3; threads += 2) {
+            pulse_count count = {0, 0, pthread_self()};
+            ra_launch launch = test_launch_make(ra_kernel_at(i), &c.shape, threads);
+            launch.pulse = count_pulse;
+            launch.pulse_user = &count;
+            test_result got = test_run_forward(&c, ra_kernel_at(i), &launch);
+            assert_int_equal(count.elsewhere, 0);
+            if (threads == 1) assert_true(count.calls > 0);
+            test_result_free(&got);
+            test_launch_free(&launch);
+        }
+    }
+    tile_case_free(&c);
+}
+
+/* One head, dim 1, causal: o and lse [n] from q, k, v [n]. */
+static void run_small(const ra_kernel *kernel, ra_dtype dtype, int64_t n, const double *q, const double *k,
+                      const double *v, double *o_out, double *lse_out) {
+    ra_shape shape = {1, 1, 1, 1, 1, n, 1, dtype, dtype};
+    size_t bytes = ra_dtype_bytes(dtype);
+    char memory[8][64 * 8];
+    assert_true(n <= 64);
+    ra_convert(dtype, memory[0], RA_F64, q, n);
+    ra_convert(dtype, memory[1], RA_F64, k, n);
+    ra_convert(dtype, memory[2], RA_F64, v, n);
+    ra_view view = {NULL, n, 1, 1, 1};
+    ra_view qv = view, ov = view;
+    ra_kv_part part = {.k = view, .v = view, .heads = {0, 1, 1}};
+    qv.data = memory[0], part.k.data = memory[1], part.v.data = memory[2], ov.data = memory[3];
+    ra_tile tile = {{0, 1, n}, {0, 1, n}, {0, 1, 1}, -n, 0, 0};
+    ra_tile_group group = {0, 1};
+    ra_tile_pass pass = {0, 1};
+    ra_state state = {memory[4], memory[5], memory[6]};
+    ra_launch launch = test_launch_make(kernel, &shape, 1);
+    ra_forward_call call = {&shape, qv, &part, {&tile, &group, &pass, 1, 1, 1}, state, launch};
+    kernel->begin(&shape, state, &launch);
+    kernel->forward(&call);
+    kernel->finish(&shape, state, ov, memory[7], &launch);
+    assert_true(bytes == ra_shape_acc_bytes(&shape));
+    ra_convert(RA_F64, o_out, dtype, memory[3], n);
+    ra_convert(RA_F64, lse_out, dtype, memory[7], n);
+    test_launch_free(&launch);
+}
+
+/* Scores of -inf count as unseen; a score of +inf makes o = 0 and lse = +inf, as in the definition; huge ones differ by
+ * more than a type holds. No row becomes NaN. */
+static void test_extreme_scores(void **state) {
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        double big = types[t] == RA_F64 ? 1e300 : 1e30;
+        const double q[5] = {big, big, 1, big, 1}, k[5] = {-big, -big, -big, big, 2}, v[5] = {1, 2, 3, 4, 5};
+        for (int i = 0; ra_kernel_at(i); i++) {
+            double o[5], lse[5];
+            if (!ra_kernel_at(i)->usable()) continue;
+            run_small(ra_kernel_at(i), types[t], 5, q, k, v, o, lse);
+            assert_true(lse[0] == -INFINITY && o[0] == 0);
+            assert_true(lse[1] == -INFINITY && o[1] == 0);
+            assert_true(fabs(lse[2] + big) <= 1e-6 * big && fabs(o[2] - 2) < 1e-6);
+            assert_true(lse[3] == INFINITY && o[3] == 0);
+            assert_true(fabs(lse[4] - big) <= 1e-6 * big && fabs(o[4] - 4) < 1e-6);
+        }
+    }
+}
+
+/* What a row does not see cannot spoil it, even where the key stands in a block with keys that it sees. */
+static void test_unseen_values_do_not_leak(void **state) {
+    (void)state;
+    const double q[4] = {1, 1, 1, 1};
+    double k[4] = {1, 1, 1, 1}, v[4] = {1, 2, 3, INFINITY}, o[4], lse[4];
+    for (int i = 0; ra_kernel_at(i); i++) {
+        if (!ra_kernel_at(i)->usable()) continue;
+        for (int nan_key = 0; nan_key < 2; nan_key++) {
+            k[3] = nan_key ? NAN : 1;
+            run_small(ra_kernel_at(i), RA_F32, 4, q, k, v, o, lse);
+            assert_true(fabs(o[0] - 1) < 1e-6 && fabs(o[1] - 1.5) < 1e-6 && fabs(o[2] - 2) < 1e-6);
+            assert_true(nan_key ? isnan(o[3]) : o[3] == INFINITY);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_tiles),
+        cmocka_unit_test(test_bits_do_not_depend_on_threads),
+        cmocka_unit_test(test_pulse_comes_from_the_calling_thread),
+        cmocka_unit_test(test_extreme_scores),
+        cmocka_unit_test(test_unseen_values_do_not_leak),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Checks who includes whom, and that file names are unique.
+
+    check_layers.py [ROOT]
+
+The folders of src/ are layers, each with the layers it may use (LAYERS). kernel and transport never see each other.
+Programs (cli, bench, examples) and libringattn_mpi use the public headers only. core and schedule are pure: they
+include nothing but the part of the C library that touches no file, clock, thread or process.
+Prints one line per violation and exits 1 when there is any.
+"""
+
+import pathlib
+import re
+import sys
+
+LAYERS = {
+    "base": {"base"},
+    "core": {"base", "core"},
+    "schedule": {"base", "core", "schedule"},
+    "reference": {"base", "core", "reference"},
+    "device": {"base", "device"},
+    "kernel": {"base", "core", "device", "kernel"},
+    "transport": {"base", "core", "device", "transport"},
+    "plan": {"base", "core", "schedule", "plan", "kernel/kernel.h", "device/device.h"},
+    "exec": {"base", "core", "schedule", "plan", "device", "kernel", "transport", "exec"},
+    "api": {"base", "core", "schedule", "plan", "device", "kernel", "transport", "exec", "reference", "api"},
+}
+
+# Code that sees the public headers and its own folder, and nothing else of the tree.
+OUTSIDERS = ("cli", "bench", "examples", "src/transport/mpi", "src/transport/nccl")
+
+PURE = ("src/core", "src/schedule")
+PURE_HEADERS = {"assert.h", "float.h", "inttypes.h", "limits.h", "math.h", "stdarg.h", "stdbool.h", "stddef.h",
+                "stdint.h", "stdio.h", "stdlib.h", "string.h"}
+
+# Headers of optional dependencies, and the only folders of the library that may include them.
+FOREIGN = (
+    (re.compile(r"mpi\.h|ringattn/mpi\.h"), ("src/transport/mpi", "include/ringattn/mpi.h")),
+    (re.compile(r"nccl\.h"), ("src/transport/nccl", "include/ringattn/cuda.h")),
+    (re.compile(r"cuda.*\.h|cooperative_groups.*|ringattn/cuda\.h"),
+     ("src/device/cuda", "src/kernel/cuda", "src/transport/nccl", "include/ringattn/cuda.h")),
+)
+
+SOURCES = {".c", ".h", ".cu", ".cuh"}
+NAMED_ONCE = SOURCES | {".py", ".sh"}
+FOLDERS = ("include", "src", "cli", "bench", "examples", "tests", "tools")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def inside(path, folder):
+    return path == folder or path.startswith(folder + "/")
+
+
+def first_of(path, folders):
+    return next((folder for folder in folders if inside(path, folder)), None)
+
+
+def resolve(root, path, name):
+    """The file of the tree that a quoted include means: beside the file, or from src/ or tests/."""
+    for base in (root / path).parent, root / "src", root / "tests":
+        target = (base / name).resolve()
+        if target.is_file() and target.is_relative_to(root):
+            return target.relative_to(root).as_posix()
+    return None
+
+
+def check_library(path, target):
+    """path, a file of src/ that is no outsider, includes target, a file of the tree."""
+    layer = path.split("/")[1]
+    if layer not in LAYERS:
+        return f"src/{layer} is no layer: give it a line in LAYERS"
+    inner = target.removeprefix("src/")
+    if inner == target:
+        return f"the library may not include {target}"
+    if inner.split("/")[0] not in LAYERS[layer] and inner not in LAYERS[layer]:
+        return f"{layer} may not use {inner}"
+    if first_of(target, OUTSIDERS):
+        return f"{inner} belongs to a library of its own"
+    return None
+
+
+def check_quoted(root, path, name):
+    target = resolve(root, path, name)
+    if target is None:
+        return f'"{name}" is no file of the tree; public headers are included as <ringattn/...>'
+    outsider = first_of(path, OUTSIDERS)
+    if outsider:
+        return None if inside(target, outsider) else f"{outsider} may use public headers only, not {target}"
+    if inside(path, "include"):
+        return "public headers include one another as <ringattn/...>"
+    return check_library(path, target) if inside(path, "src") else None
+
+
+def check_bracketed(root, path, name):
+    if name.startswith("ringattn/") and not (root / "include" / name).is_file():
+        return f"<{name}> is no public header"
+    if first_of(path, PURE) and name not in PURE_HEADERS and not name.startswith("ringattn/"):
+        return f"{path.split('/')[1]} is pure and may not include <{name}>"
+    if not inside(path, "src") and not inside(path, "include"):
+        return None
+    for pattern, homes in FOREIGN:
+        if pattern.fullmatch(name) and not first_of(path, homes):
+            return f"<{name}> may be included only in {', '.join(homes)}"
+    return None
+
+
+def tree_files(root):
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and path.suffix in NAMED_ONCE:
+                yield path.relative_to(root).as_posix()
+
+
+def include_violations(root, path):
+    lines = (root / path).read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if match:
+            check = check_quoted if match[1] == '"' else check_bracketed
+            wrong = check(root, path, match[2])
+            if wrong:
+                yield f"{path}:{number}: {wrong}"
+
+
+def name_violations(paths):
+    seen = {}
+    for path in paths:
+        name = path.rsplit("/", 1)[-1]
+        if name == "__init__.py":
+            continue
+        if name in seen:
+            yield f"{path}: {seen[name]} has the same file name"
+        seen.setdefault(name, path)
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    paths = list(tree_files(root))
+    if not paths:
+        sys.exit(f"check_layers: no sources under {root}")
+    violations = list(name_violations(paths))
+    for path in paths:
+        if pathlib.PurePath(path).suffix in SOURCES:
+            violations += include_violations(root, path)
+    for violation in violations:
+        print(violation)
+    print(f"check_layers: {len(paths)} files, {len(violations)} violations")
+    sys.exit(1 if violations else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+#!/bin/sh
+# Installs from Debian's packages what is missing to build (setup.sh build) or to test (setup.sh test) ringattn. Says
+# nothing and takes no time when nothing is missing. Without the right to install it prints the line to type and fails.
+set -eu
+purpose=${1:-build}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# The compiler and the C library's headers.
+can_compile() { echo '#include <stdio.h>' | ${CC:-cc} -x c -fsyntax-only - 2>/dev/null; }
+
+# Debian's mpicc comes without the headers.
+can_compile_mpi() { echo '#include <mpi.h>' | mpicc -x c -fsyntax-only - 2>/dev/null; }
+
+can_fuzz() {
+    probe=$(mktemp -d)
+    echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' >"$probe/fuzz.c"
+    result=0
+    clang -fsanitize=fuzzer,address,undefined "$probe/fuzz.c" -o "$probe/fuzz" 2>/dev/null || result=1
+    rm -rf "$probe"
+    return $result
+}
+
+# Clang's sanitizers and libFuzzer come in a package of the same major version as the clang that is there.
+fuzz_package() {
+    if have clang; then
+        echo "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+    else
+        echo libclang-rt-dev
+    fi
+}
+
+missing_packages() {
+    can_compile || echo build-essential
+    have cmake || echo cmake
+    have ninja || echo ninja-build
+    [ "$purpose" = test ] || return 0
+    have c++ || echo build-essential
+    have python3 || echo python3
+    have pkg-config || echo pkg-config
+    pkg-config --exists cmocka 2>/dev/null || echo libcmocka-dev
+    have mpirun || echo openmpi-bin
+    can_compile_mpi || echo libopenmpi-dev
+    have clang || echo clang
+    can_fuzz || fuzz_package
+}
+
+case $purpose in
+build | test) ;;
+*)
+    echo "setup.sh: unknown purpose '$purpose'; use build or test" >&2
+    exit 2
+    ;;
+esac
+
+packages=$(missing_packages | sort -u | tr '\n' ' ')
+[ -n "$packages" ] || exit 0
+
+if ! have apt-get; then
+    echo "setup.sh: missing: ${packages}(names of Debian packages); install their like and try again" >&2
+    exit 1
+fi
+if [ "$(id -u)" = 0 ]; then
+    as_root=
+elif have sudo && sudo -n true 2>/dev/null; then
+    as_root="sudo -n"
+else
+    echo "setup.sh: something is missing. Type this, then try again:" >&2
+    echo "    sudo apt-get update && sudo apt-get install --no-install-recommends $packages" >&2
+    exit 1
+fi
+
+echo "setup.sh: installing $packages"
+log=$(mktemp)
+apt() { $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" </dev/null >"$log" 2>&1; }
+# An update that fails may still leave lists that are good enough.
+apt update || true
+# shellcheck disable=SC2086
+if ! apt install -y --no-install-recommends $packages; then
+    cat "$log" >&2
+    echo "setup.sh: apt-get could not install: $packages" >&2
+    exit 1
+fi
+rm -f "$log"
+
+packages=$(missing_packages | sort -u | tr '\n' ' ')
+if [ -n "$packages" ]; then
+    echo "setup.sh: installed, and still not usable: $packages" >&2
+    exit 1
+fi
