@@ -255,24 +255,19 @@ static void show(bench_case *bench, json_writer *json) {
 
 /* ---- the sweep ------------------------------------------------------------------------------------------------- */
 
-static bench_case make_case(const cli_options *options, const cli_launch *launch, int64_t i, double *times,
-                            int repeats) {
-    bench_case bench = {.launch = launch, .repeats = repeats, .seed = (uint64_t)cli_list_at(options->seed, 0, 1)};
-    bench.one = cases_at(options, i, SEQ_DEFAULT, launch->processes ? launch->processes : 1);
-    bench.how = cases_options(options, &bench.one, options->backward);
-    for (int pass = 0; pass < 2; ++pass) {
-        bench.wall[pass] = times + 2 * pass * repeats;
-        bench.cpu[pass] = times + (2 * pass + 1) * repeats;
-    }
-    return bench;
+static ra_status make_case(const cli_options *options, const cli_launch *launch, int64_t i, bench_case *bench_out) {
+    *bench_out = (bench_case){.launch = launch, .seed = (uint64_t)cli_list_at(options->seed, 0, 1)};
+    bench_out->one = cases_at(options, i, SEQ_DEFAULT, launch->processes ? launch->processes : 1);
+    bench_out->how = cases_options(options, &bench_out->one, options->backward);
+    return cases_problem(options, &bench_out->one, &bench_out->problem);
 }
 
 /* Whether every case can be planned, found out before anything is printed or any memory is filled. */
 static ra_status check_cases(const cli_options *options, const cli_launch *launch) {
     for (int64_t i = 0; i < cases_count(options); ++i) {
-        bench_case bench = make_case(options, launch, i, NULL, 0);
+        bench_case bench;
         ra_plan_info info = RA_PLAN_INFO_INIT;
-        CLI_TRY(cases_problem(options, &bench.one, &bench.problem));
+        CLI_TRY(make_case(options, launch, i, &bench));
         CLI_TRY(ra_predict(&bench.problem, &bench.how, bench.one.ranks, 0, &info));
     }
     return RA_OK;
@@ -281,8 +276,13 @@ static ra_status check_cases(const cli_options *options, const cli_launch *launc
 /* times: room for four lists of repeats. json: NULL for a table. */
 static ra_status run_case(const cli_options *options, const cli_launch *launch, int64_t i, double *times, int repeats,
                           json_writer *json) {
-    bench_case bench = make_case(options, launch, i, times, repeats);
-    CLI_TRY(cases_problem(options, &bench.one, &bench.problem));
+    bench_case bench;
+    CLI_TRY(make_case(options, launch, i, &bench));
+    bench.repeats = repeats;
+    for (int pass = 0; pass < 2; ++pass) {
+        bench.wall[pass] = times + 2 * pass * repeats;
+        bench.cpu[pass] = times + (2 * pass + 1) * repeats;
+    }
     if (launch->process == 0) progress_begin("benchmark");
     ra_status status = launch_run(launch, bench.one.ranks, bench_body, &bench);
     progress_end();

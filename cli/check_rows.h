@@ -3,7 +3,7 @@
 #define CLI_CHECK_ROWS_H
 
 #include "compare.h"
-#include "npy.h"
+#include "npy_file.h"
 #include "outputs.h"
 
 /* Compares `rows` rows of out, which is open and whole, spread over batch, heads and sequence. Holds the keys and

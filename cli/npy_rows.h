@@ -3,7 +3,7 @@
 #ifndef CLI_NPY_ROWS_H
 #define CLI_NPY_ROWS_H
 
-#include "npy.h"
+#include "npy_file.h"
 
 #include <ringattn/ringattn.h>
 

@@ -1,7 +1,7 @@
 #include "outputs.h"
 
 #include "cli.h"
-#include "npy.h"
+#include "npy_file.h"
 #include "npy_rows.h"
 
 #include <errno.h>

@@ -14,9 +14,7 @@ install(FILES include/ringattn/ringattn.h include/ringattn/transport.h
 install(TARGETS ringattn_shared ringattn_static EXPORT ringattn-targets)
 install(EXPORT ringattn-targets NAMESPACE ringattn:: DESTINATION ${package_dir})
 install(TARGETS ringattn)
-if(EXISTS ${PROJECT_SOURCE_DIR}/docs/ringattn.1)
-  install(FILES docs/ringattn.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-endif()
+install(FILES docs/ringattn.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 
 # A package of its own inside the package: whoever wants no MPI need not have it.
 if(RA_HAVE_MPI)

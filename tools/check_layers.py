@@ -56,8 +56,9 @@ def first_of(path, folders):
 
 
 def resolve(root, path, name):
-    """The file of the tree that a quoted include means: beside the file, or from src/ or tests/."""
-    for base in (root / path).parent, root / "src", root / "tests":
+    """The file of the tree that a quoted include means. Tests may look into tests/ and cli/ as well."""
+    folders = ("src", "tests", "cli") if inside(path, "tests") else ("src",)
+    for base in (root / path).parent, *(root / folder for folder in folders):
         target = (base / name).resolve()
         if target.is_file() and target.is_relative_to(root):
             return target.relative_to(root).as_posix()

@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One query row: i of head h of batch b, and the document that it stands in. */
+/* One query row, and the keys and values of its batch and head. */
 typedef struct query {
     const ra_problem *problem; /* every default filled in */
     const double *k, *v;       /* first row of this batch and of the key/value head that h reads */
-    int64_t b, h, i;
-    ra_document document;
-    const double *row; /* [dim] */
+    int64_t i;
+    ra_document document; /* that i stands in */
+    const double *row;    /* [dim] */
 } query;
 
 static int64_t key_stride(const ra_problem *problem) {
@@ -116,8 +116,6 @@ static query query_at(const ra_problem *problem, const double *q, const double *
     query row = {.problem = problem,
                  .k = k + key_offset(problem, b, h, problem->dim),
                  .v = v + key_offset(problem, b, h, problem->dim_v),
-                 .b = b,
-                 .h = h,
                  .i = i,
                  .document = document_of(problem, i),
                  .row = q + query_offset(problem, b, i, h, problem->dim)};

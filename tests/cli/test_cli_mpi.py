@@ -33,8 +33,8 @@ class Mpi(Workspace):
             with self.subTest(processes=processes):
                 self.run_ok("run", *self.input_args(), *self.outputs("thread"), "--ranks", processes, *flags)
                 wanted = self.load_outputs()
-                done = mpirun(processes, "run", *self.input_args(), *self.outputs("mpi"), "--transport", "mpi", "--report",
-                              self.path("r.json"), *flags)
+                done = mpirun(processes, "run", *self.input_args(), *self.outputs("mpi"), "--transport", "mpi",
+                              "--report", self.path("r.json"), *flags)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 for name, values in self.load_outputs().items():
                     self.assertEqual(furthest(values, wanted[name]), 0, name)
@@ -83,7 +83,7 @@ class Faults(Workspace):
 
     def hit(self, which, number):
         for name in ("q", "k", "v"):
-            self.run_ok("random", "--shape", "1,3000,8,64", "--out", self.path(name + ".npy"))
+            self.run_ok("random", "--shape", "1,2400,8,64", "--out", self.path(name + ".npy"))
         before = sorted(os.listdir(self.folder))
         args = [arg for name in ("q", "k", "v") for arg in (f"--{name}", self.path(name + ".npy"))]
         args += ["--out", self.path("o.npy"), "--transport", "mpi", "--kernel", "ref", "--timeout", str(self.TIMEOUT)]

@@ -1,6 +1,5 @@
 """What the command says about itself: report, plan, bench, verify, info, help."""
 import json
-import os
 import unittest
 
 from command import Workspace, load, ringattn
@@ -164,9 +163,8 @@ class Verify(Workspace):
         self.run_ok("verify", "--seq", 57, "--cu-seqlens", "0,1,30,57", "--causal", "--ranks", 3, "--dtype", "f64")
         self.run_ok("verify", "--seq", 9, "--seq-k", 4, "--causal", "--ranks", 12)
 
-    @unittest.skipIf(os.environ.get("RINGATTN_SWEEP"), "too slow under a sanitizer")
     def test_large_problems_are_sampled(self):
-        self.assertIn("sampled", self.run_ok("verify", "--seq", 13000, "--heads", 1, "--ranks", 3).stdout)
+        self.assertIn("sampled", self.run_ok("verify", "--seq", 4100, "--heads", 1, "--ranks", 3).stdout)
 
     def test_out_of_tolerance(self):
         """Scores in the thousands have an f32 rounding error of 1e-4: no softmax over them is exact."""

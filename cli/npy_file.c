@@ -1,4 +1,4 @@
-#include "npy.h"
+#include "npy_file.h"
 
 #include "cli.h"
 #include "npy_rows.h"

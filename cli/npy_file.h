@@ -2,8 +2,8 @@
  *
  *   "\x93NUMPY" major minor | header length (2 or 4 bytes) | {'descr': ..., 'fortran_order': ..., 'shape': ...} | data
  */
-#ifndef CLI_NPY_H
-#define CLI_NPY_H
+#ifndef CLI_NPY_FILE_H
+#define CLI_NPY_FILE_H
 
 #include <ringattn/ringattn.h>
 
