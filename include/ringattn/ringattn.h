@@ -70,6 +70,30 @@ RA_API const char *ra_version(void);
 
 typedef enum ra_dtype { RA_F32 = 0, RA_F64 = 1, RA_BF16 = 2, RA_F16 = 3 } ra_dtype;
 
+/* A branch of a dilated (LongNet) pattern: the keys of a document are cut into segments of `segment`, of each of which
+ * every `rate`-th is kept, from an offset on that depends on the head; a query that is kept (by its aligned position)
+ * sees the kept keys of its segment. Nothing need divide anything; a rate beyond the segment keeps few or none. */
+typedef struct ra_branch {
+    int64_t segment; /* at least 1 */
+    int64_t rate;    /* at least 1 */
+} ra_branch;
+
+typedef enum ra_dilated_heads {
+    RA_DILATED_ALL = 0, /* every head has every branch */
+    RA_DILATED_GROUPS   /* heads are dealt to the branches in order; the first heads % branches groups take one more */
+} ra_dilated_heads;
+
+typedef enum ra_dilated_offset {
+    RA_DILATED_HEAD = 0, /* the head's index modulo the rate: LongNet, the paper */
+    RA_DILATED_BLOCK,    /* blocks of ceil(heads / rate) heads share an offset: torchscale */
+    RA_DILATED_GROUP     /* the branch's index modulo the rate: dilated-attention-pytorch */
+} ra_dilated_offset;
+
+typedef enum ra_dilated_combine {
+    RA_DILATED_LSE = 0, /* one softmax over all branches' keys; a key in two branches counts twice */
+    RA_DILATED_MEAN     /* each branch its own softmax, then the mean over all branches; lse is that of the union */
+} ra_dilated_combine;
+
 /* What is computed, over the whole sequence and not per rank; every rank passes the same values.
  *
  *   q [batch, seq_q, heads_q, dim]   k [batch, seq_k, heads_kv, dim]   v [batch, seq_k, heads_kv, dim_v]
@@ -102,6 +126,12 @@ typedef struct ra_problem {
     int64_t documents;
     const int64_t *cu_seqlens_q; /* [documents + 1], from 0 to seq_q, never decreasing */
     const int64_t *cu_seqlens_k; /* [documents + 1], from 0 to seq_k, never decreasing */
+    /* Dilation. Causal, window and documents hold on top of it. */
+    int64_t branches;         /* 0: none, every key is there */
+    const ra_branch *dilated; /* [branches]; read during the call only */
+    ra_dilated_heads dilated_heads;
+    ra_dilated_offset dilated_offset;
+    ra_dilated_combine dilated_combine;
 } ra_problem;
 #define RA_PROBLEM_INIT {.struct_size = sizeof(ra_problem)}
 
@@ -184,7 +214,8 @@ typedef struct ra_tensor {
     int64_t stride[4];
 } ra_tensor;
 
-/* q, k, v are read; o and lse are written, and only when the call succeeds.
+/* q, k, v are read; o and lse are written and overlap nothing else. When the call fails o is as it was or all NaN:
+ * nothing partial is left looking whole.
  * lse: C-order [batch, heads_q, rows_q], float (double for RA_F64), natural logarithm; NULL: not wanted. */
 typedef struct ra_tensors {
     size_t struct_size;
@@ -194,7 +225,8 @@ typedef struct ra_tensors {
 } ra_tensors;
 #define RA_TENSORS_INIT {.struct_size = sizeof(ra_tensors)}
 
-/* q, k, v, o, lse (as the forward pass gave them) and dout are read; dq, dk, dv are written, and only on success. */
+/* q, k, v, o, lse (as the forward pass gave them) and dout are read; dq, dk, dv are written, and are as they were or all
+ * NaN when the call fails. dq may be the memory of o where their shapes and types are equal; nothing else may overlap. */
 typedef struct ra_gradients {
     size_t struct_size;
     ra_tensor q, k, v;
@@ -226,7 +258,7 @@ typedef struct ra_plan_info {
     int64_t pairs;             /* visible (query, key) pairs over batch and heads that this rank computes */
     int64_t workspace_bytes;   /* all that the run path uses, of which: */
     int64_t kv_slot_bytes;     /*   key/value slots */
-    int64_t state_bytes;       /*   O, m and l; in a backward plan the larger of that and dQ, delta */
+    int64_t state_bytes;       /*   m, l and, unless sums are made in the outputs, O; or delta, dQ if that is more */
     int64_t grad_slot_bytes;   /*   dK/dV: this rank's own and those that travel */
     int64_t scratch_bytes;     /*   the kernel's, independent of the sequence */
     int kv_slots, grad_slots;
@@ -296,6 +328,9 @@ RA_API const char *ra_dtype_name(ra_dtype dtype);
 RA_API ra_status ra_layout_parse(const char *name, ra_layout *layout_out);
 RA_API ra_status ra_strategy_parse(const char *name, ra_strategy *strategy_out);
 RA_API ra_status ra_dtype_parse(const char *name, ra_dtype *dtype_out);
+RA_API ra_status ra_dilated_heads_parse(const char *name, ra_dilated_heads *heads_out);
+RA_API ra_status ra_dilated_offset_parse(const char *name, ra_dilated_offset *offset_out);
+RA_API ra_status ra_dilated_combine_parse(const char *name, ra_dilated_combine *combine_out);
 
 /* Bytes of one element; 0 for a value that is no type. */
 RA_API size_t ra_dtype_bytes(ra_dtype dtype);

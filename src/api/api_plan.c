@@ -44,7 +44,11 @@ static ra_status build(ra_plan *plan, const ra_problem *problem, const ra_option
     RA_TRY(take_workspace(plan));
     RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, comm, &plan->forward));
     if (!p->setup.backward) return RA_OK;
-    return ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->backward, comm, &plan->backward);
+    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->backward, comm, &plan->backward));
+    ra_plan_info planned; /* for the backward pass's traffic, which may include the forward pass's */
+    ra_prediction_describe(p, &planned);
+    plan->backward.traffic = planned.backward;
+    return RA_OK;
 }
 
 /* Every rank shows its digest, also one that failed, so that no rank waits for a plan that never comes. */
@@ -141,7 +145,7 @@ ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *g, void *stream) {
     RA_TRY(view_of("dq", &g->dq, s->rows_q, s->shape.heads_q, s->shape.dim, &io.dq));
     RA_TRY(view_of("dk", &g->dk, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.dk));
     RA_TRY(view_of("dv", &g->dv, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.dv));
-    return ra_exec_backward(&plan->backward, &io, stream);
+    return ra_exec_backward(&plan->backward, &plan->forward, &io, stream);
 }
 
 ra_status ra_plan_describe(const ra_plan *plan, ra_plan_info *info_out) {

@@ -1,10 +1,13 @@
 #include "core/pattern.h"
 
+#include "base/status.h"
+#include "core/selection.h"
 #include "core/tile.h"
 
 typedef struct contact_loop {
     const ra_cut_problem *cut;
-    ra_shard keys;
+    ra_shard queries, keys;
+    ra_selection selection;
     ra_contact_emit emit;
     void *user;
 } contact_loop;
@@ -17,10 +20,17 @@ static int64_t min64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* q: the positions of the queries of one document in one span, at rows q_first_row...; k: likewise the keys. Their
- * strides are equal, so the band on positions, lo <= j - i <= hi, is a band on indices. */
-static ra_status emit_contact(const contact_loop *loop, ra_span q, int64_t q_first_row, ra_span k, int64_t k_first_row,
-                              int64_t lo, int64_t hi) {
+/* The rows at which positions, a part of one span of a shard, lie. */
+static ra_span rows_of(const ra_shard *shard, int s, ra_span positions) {
+    ra_span span = shard->spans[s];
+    return (ra_span){shard->first_row[s] + (positions.first - span.first) / span.stride, positions.stride / span.stride,
+                     positions.count};
+}
+
+/* q and k: positions of a query span and a key span. Their strides are equal, so the band on positions, lo <= j - i <=
+ * hi, is a band on indices. */
+static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_rows, ra_span k, int key_span, int64_t lo,
+                              int64_t hi) {
     int64_t shift = k.first - q.first;
     ra_tile band = {.q_rows = q, .k_rows = k, .lo = ra_ceil_div(lo - shift, q.stride),
                     .hi = ra_floor_div(hi - shift, q.stride)};
@@ -29,30 +39,58 @@ static ra_status emit_contact(const contact_loop *loop, ra_span q, int64_t q_fir
     if (from == to) return RA_OK;
     int64_t seen = to - from;
     ra_contact contact = {
-        .q_rows = {q_first_row, 1, q.count},
-        .k_rows = {k_first_row + from, 1, seen},
-        .heads = {0, 1, loop->cut->problem->heads_q},
+        .branch = loop->selection.branch,
+        .q_rows = q_rows,
+        .k_rows = rows_of(&loop->keys, key_span, ra_span_slice(k, from, to)),
+        .heads = loop->selection.heads,
         .lo = max64(band.lo - from, -q.count),
         .hi = min64(band.hi - from, seen),
     };
     return loop->emit(&contact, loop->user);
 }
 
-static ra_status document_contacts(const contact_loop *loop, ra_span q_span, int64_t q_first_row, ra_document document) {
-    int64_t from, to, lo, hi;
-    ra_span_indices(q_span, document.q0, document.q1, &from, &to);
-    if (from == to) return RA_OK;
-    ra_span q = ra_span_slice(q_span, from, to);
+/* Queries and keys of a document, as positions, of which the rank's own are taken. */
+static ra_status meet(const contact_loop *loop, int query_span, ra_document document, ra_span queries, ra_span keys) {
+    int64_t lo, hi;
+    ra_span q = ra_span_intersect(queries, loop->queries.spans[query_span]);
+    if (q.count == 0) return RA_OK;
+    ra_span q_rows = rows_of(&loop->queries, query_span, q);
     ra_problem_band(loop->cut->problem, document, &lo, &hi);
     for (int s = 0; s < loop->keys.span_count; s++) {
-        int64_t k_from, k_to;
-        ra_span_indices(loop->keys.spans[s], document.k0, document.k1, &k_from, &k_to);
-        if (k_from == k_to) continue;
-        ra_status status = emit_contact(loop, q, q_first_row + from, ra_span_slice(loop->keys.spans[s], k_from, k_to),
-                                        loop->keys.first_row[s] + k_from, lo, hi);
-        if (status != RA_OK) return status;
+        ra_span k = ra_span_intersect(keys, loop->keys.spans[s]);
+        if (k.count) RA_TRY(emit_contact(loop, q, q_rows, k, s, lo, hi));
     }
     return RA_OK;
+}
+
+/* One segment: the kept keys, and the queries whose aligned positions are kept. */
+static ra_status segment_contacts(const contact_loop *loop, int query_span, ra_document document, int64_t segment) {
+    const ra_selection *sel = &loop->selection;
+    int64_t start = document.k0 + segment * sel->segment, end = min64(start + sel->segment, document.k1);
+    int64_t first = start + sel->offset, shift = document.k1 - document.q1;
+    if (first >= end) return RA_OK;
+    ra_span kept = {first, sel->rate, (end - 1 - first) / sel->rate + 1};
+    ra_span aligned = ra_span_clip((ra_span){first - shift, kept.stride, kept.count}, document.q0, document.q1);
+    return meet(loop, query_span, document, aligned, kept);
+}
+
+/* The segments that hold the aligned positions of the span's queries; those before the first key are in none. */
+static ra_status dilated_contacts(const contact_loop *loop, int query_span, ra_document document) {
+    ra_span span = ra_span_clip(loop->queries.spans[query_span], document.q0, document.q1);
+    int64_t to_local = document.k1 - document.q1 - document.k0;
+    if (span.count == 0 || document.k0 == document.k1) return RA_OK;
+    int64_t last = ra_span_at(span, span.count - 1) + to_local;
+    if (last < 0) return RA_OK;
+    int64_t from = max64(0, span.first + to_local) / loop->selection.segment, to = last / loop->selection.segment;
+    for (int64_t segment = from; segment <= to; segment++)
+        RA_TRY(segment_contacts(loop, query_span, document, segment));
+    return RA_OK;
+}
+
+static ra_status document_contacts(const contact_loop *loop, int query_span, ra_document document) {
+    if (loop->cut->problem->branches) return dilated_contacts(loop, query_span, document);
+    return meet(loop, query_span, document, (ra_span){document.q0, 1, document.q1 - document.q0},
+                (ra_span){document.k0, 1, document.k1 - document.k0});
 }
 
 /* The first document whose queries end behind a position. */
@@ -66,20 +104,28 @@ static int64_t first_document(const ra_problem *problem, int64_t position) {
     return lo;
 }
 
+static ra_status span_contacts(const contact_loop *loop, int query_span) {
+    const ra_problem *problem = loop->cut->problem;
+    ra_span span = loop->queries.spans[query_span];
+    int64_t last = ra_span_at(span, span.count - 1);
+    for (int64_t d = first_document(problem, span.first); d < problem->documents; d++) {
+        ra_document document = ra_problem_document(problem, d);
+        if (document.q0 > last) break;
+        RA_TRY(document_contacts(loop, query_span, document));
+    }
+    return RA_OK;
+}
+
 ra_status ra_pattern_contacts(const ra_cut_problem *cut, int q_rank, int k_rank, ra_contact_emit emit, void *user) {
     const ra_problem *problem = cut->problem;
-    ra_shard queries = ra_shard_of(cut->layout, problem->seq_q, cut->ranks, q_rank);
-    contact_loop loop = {cut, ra_shard_of(cut->layout, problem->seq_k, cut->ranks, k_rank), emit, user};
-    for (int s = 0; s < queries.span_count; s++) {
-        ra_span span = queries.spans[s];
-        int64_t last = ra_span_at(span, span.count - 1);
-        for (int64_t d = first_document(problem, span.first); d < problem->documents; d++) {
-            ra_document document = ra_problem_document(problem, d);
-            if (document.q0 > last) break;
-            ra_status status = document_contacts(&loop, span, queries.first_row[s], document);
-            if (status != RA_OK) return status;
-        }
-    }
+    ra_selection_cursor cursor = {0};
+    contact_loop loop = {.cut = cut,
+                         .queries = ra_shard_of(cut->layout, problem->seq_q, cut->ranks, q_rank),
+                         .keys = ra_shard_of(cut->layout, problem->seq_k, cut->ranks, k_rank),
+                         .emit = emit,
+                         .user = user};
+    while (ra_selection_next(problem, &cursor, &loop.selection))
+        for (int s = 0; s < loop.queries.span_count; s++) RA_TRY(span_contacts(&loop, s));
     return RA_OK;
 }
 

@@ -1,4 +1,5 @@
-/* Which queries of one rank meet which keys of another: the pattern (documents, causal, window) seen through a layout.
+/* Which queries of one rank meet which keys of another: the pattern (documents, causal, window, dilation) seen through a
+ * layout.
  *
  * A contact is a tile before anybody has decided where the keys lie in memory: its keys are rows of their owner's shard.
  * Everything else is derived from contacts: which rows must travel, which tiles are computed, how many pairs there are.
@@ -10,7 +11,8 @@
 #include "core/shard.h"
 
 typedef struct ra_contact {
-    ra_span q_rows; /* rows of the query shard; every contact of a (query span, document) has the same ones */
+    int branch;     /* contacts of one branch share no (query, head) but with those of the same q_rows */
+    ra_span q_rows; /* rows of the query shard */
     ra_span k_rows; /* rows of the owner's key shard: each is seen by at least one query */
     ra_span heads;  /* query heads */
     int64_t lo, hi; /* the a-th query sees the b-th key when lo <= b - a <= hi */
@@ -23,8 +25,8 @@ typedef struct ra_cut_problem {
     int ranks;
 } ra_cut_problem;
 
-/* Calls emit for every contact between the queries of q_rank and the keys of k_rank, those with the same q_rows one
- * after another; stops at the first status that is not RA_OK and returns it. */
+/* Calls emit for every contact between the queries of q_rank and the keys of k_rank, branch by branch, those with the
+ * same q_rows and heads one after another; stops at the first status that is not RA_OK and returns it. */
 typedef ra_status (*ra_contact_emit)(const ra_contact *contact, void *user);
 ra_status ra_pattern_contacts(const ra_cut_problem *cut, int q_rank, int k_rank, ra_contact_emit emit, void *user);
 

@@ -82,6 +82,20 @@ static ra_status check_documents(ra_problem *p) {
     return check_cu("cu_seqlens_k", p->cu_seqlens_k, p->documents, p->seq_k);
 }
 
+static ra_status check_dilation(const ra_problem *p) {
+    if (p->branches == 0) return RA_OK;
+    RA_TRY(check_length("branches", p->branches, RA_MAX_BRANCHES));
+    if (!p->dilated) RA_REFUSE("branches is %lld but dilated is NULL", (long long)p->branches);
+    for (int64_t b = 0; b < p->branches; b++) {
+        RA_TRY(check_length("a dilated branch's segment", p->dilated[b].segment, RA_MAX_LENGTH));
+        RA_TRY(check_length("a dilated branch's rate", p->dilated[b].rate, RA_MAX_LENGTH));
+    }
+    if ((unsigned)p->dilated_heads > RA_DILATED_GROUPS) RA_REFUSE("dilated_heads %d is none", (int)p->dilated_heads);
+    if ((unsigned)p->dilated_offset > RA_DILATED_GROUP) RA_REFUSE("dilated_offset %d is none", (int)p->dilated_offset);
+    if ((unsigned)p->dilated_combine > RA_DILATED_MEAN) RA_REFUSE("dilated_combine %d is none", (int)p->dilated_combine);
+    return RA_OK;
+}
+
 ra_status ra_problem_normalise(const ra_problem *in, ra_problem *out) {
     if (!in) RA_REFUSE("problem is NULL");
     if (in->struct_size == 0 || in->struct_size > sizeof *in)
@@ -94,6 +108,7 @@ ra_status ra_problem_normalise(const ra_problem *in, ra_problem *out) {
     RA_TRY(check_shape(&p));
     RA_TRY(check_mask(&p));
     RA_TRY(check_documents(&p));
+    RA_TRY(check_dilation(&p));
     *out = p;
     return RA_OK;
 }
@@ -111,4 +126,16 @@ void ra_problem_band(const ra_problem *p, ra_document document, int64_t *lo_out,
     int64_t shift = document.k1 - document.q1;
     *lo_out = shift - left;
     *hi_out = shift + right;
+}
+
+static int is_mean(const ra_problem *p) {
+    return p->branches > 0 && p->dilated_combine == RA_DILATED_MEAN;
+}
+
+int64_t ra_problem_states(const ra_problem *p) {
+    return is_mean(p) && p->dilated_heads == RA_DILATED_ALL ? p->branches : 1;
+}
+
+double ra_problem_weight(const ra_problem *p) {
+    return is_mean(p) ? 1 / (double)p->branches : 1;
 }

@@ -7,10 +7,16 @@
 /* No sequence, batch or head count may exceed this, so that sums and products of two of them fit in 64 bits. */
 #define RA_MAX_LENGTH ((int64_t)1 << 40)
 #define RA_MAX_RANKS 65536
+#define RA_MAX_BRANCHES 64
 
 /* *out is *in with defaults made explicit: windowed, scale_given and out_dtype_given are 1 and their fields hold;
  * cu_seqlens are both NULL (one document, documents = 1) or both given. The arrays are not copied. */
 ra_status ra_problem_normalise(const ra_problem *in, ra_problem *out);
+
+/* How many softmaxes a head's row may have: the branches of a mean, unless each head has but one; else 1. What each
+ * contributes to the output is weighted by ra_problem_weight. */
+int64_t ra_problem_states(const ra_problem *normal);
+double ra_problem_weight(const ra_problem *normal);
 
 /* Documents as positions: the queries [q0, q1) and keys [k0, k1) of document d. */
 typedef struct ra_document {

@@ -2,59 +2,100 @@
 
 #include "base/status.h"
 
-#include <stdlib.h>
+int64_t ra_head_sets(const ra_problem *p) {
+    return p->branches ? p->heads_kv : 1;
+}
 
-static ra_status push(ra_pool *pool, ra_rowset *set, int64_t from, int64_t to) {
-    ra_run *run = ra_pool_append(pool, &set->runs, &set->count, &set->capacity, sizeof *run);
-    if (!run) return ra_fail(RA_ERR_MEMORY, "no memory for a set of rows while planning");
-    *run = (ra_run){from, to};
+ra_span ra_head_set(const ra_problem *p, int64_t i) {
+    return p->branches ? (ra_span){i, 1, 1} : (ra_span){0, 1, p->heads_kv};
+}
+
+/* ---- building ----------------------------------------------------------------------------------------------------- */
+
+static int64_t last_of(ra_span s) {
+    return ra_span_at(s, s.count - 1);
+}
+
+static ra_status push(ra_pool *pool, ra_rowset *set, ra_span span) {
+    ra_span *item = ra_pool_append(pool, &set->spans, &set->count, &set->capacity, sizeof *item);
+    if (!item) return ra_fail(RA_ERR_MEMORY, "no memory for a set of rows while planning");
+    *item = span;
     return RA_OK;
 }
 
-/* Appends a run that starts at or behind the last one's start; joins those that touch. */
-static ra_status append(ra_pool *pool, ra_rowset *set, int64_t from, int64_t to) {
-    if (from >= to) return RA_OK;
-    ra_run *last = set->count ? &set->runs[set->count - 1] : NULL;
-    if (!last || from > last->to) return push(pool, set, from, to);
-    if (to > last->to) last->to = to;
+/* Appends rows that lie behind all others, as part of the last span where they continue it. A single row takes any
+ * stride; so does the gap between two single ones. */
+static ra_status append(ra_pool *pool, ra_rowset *set, ra_span span) {
+    ra_span *last = set->count ? &set->spans[set->count - 1] : NULL;
+    if (span.count == 0) return RA_OK;
+    if (!last) return push(pool, set, span);
+    int64_t gap = span.first - last_of(*last);
+    int fits_last = last->count == 1 || gap == last->stride, fits_span = span.count == 1 || gap == span.stride;
+    if (!fits_last || !fits_span) return push(pool, set, span);
+    last->stride = gap;
+    last->count += span.count;
     return RA_OK;
 }
 
-typedef struct need_loop {
-    ra_pool *pool;
-    ra_rowset found; /* in the order of the contacts, which is not that of the rows */
-} need_loop;
+/* ---- walking two sets at once -------------------------------------------------------------------------------------- */
 
-static ra_status collect(const ra_contact *contact, void *user) {
-    need_loop *loop = user;
-    int64_t from = contact->k_rows.first, to = from + contact->k_rows.count;
-    int behind = loop->found.count && from >= loop->found.runs[loop->found.count - 1].from;
-    return behind ? append(loop->pool, &loop->found, from, to) : push(loop->pool, &loop->found, from, to);
+typedef struct cursor {
+    const ra_rowset *set;
+    int64_t span, index;
+} cursor;
+
+static int ended(const cursor *c) {
+    return c->span == c->set->count;
 }
 
-static int by_start(const void *a, const void *b) {
-    int64_t x = ((const ra_run *)a)->from, y = ((const ra_run *)b)->from;
-    return (x > y) - (x < y);
+static ra_span current(const cursor *c) {
+    return c->set->spans[c->span];
 }
 
-ra_status ra_rowset_needed(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int k_rank, ra_rowset *set_out) {
-    need_loop loop = {.pool = pool};
-    RA_TRY(ra_pattern_contacts(cut, q_rank, k_rank, collect, &loop));
-    if (loop.found.count > 1) qsort(loop.found.runs, (size_t)loop.found.count, sizeof(ra_run), by_start);
-    ra_rowset set = {0};
-    for (int64_t i = 0; i < loop.found.count; i++)
-        RA_TRY(append(pool, &set, loop.found.runs[i].from, loop.found.runs[i].to));
-    *set_out = set;
-    return RA_OK;
+static int64_t value(const cursor *c) {
+    return ra_span_at(current(c), c->index);
+}
+
+/* The next `count` rows, all of the current span. */
+static ra_span take(cursor *c, int64_t count) {
+    ra_span rows = ra_span_slice(current(c), c->index, c->index + count);
+    c->index += count;
+    if (c->index == current(c).count) {
+        c->span++;
+        c->index = 0;
+    }
+    return rows;
+}
+
+static int64_t left(const cursor *c) {
+    return current(c).count - c->index;
+}
+
+/* How many of the next rows of the current span lie before a row. */
+static int64_t before(const cursor *c, int64_t row) {
+    int64_t count = ra_ceil_div(row - value(c), current(c).stride);
+    return count < 0 ? 0 : count > left(c) ? left(c) : count;
+}
+
+/* How many rows both cursors, which stand on the same one, have in common before their spans differ. */
+static int64_t common(const cursor *a, const cursor *b) {
+    int64_t count = left(a) < left(b) ? left(a) : left(b);
+    return current(a).stride == current(b).stride ? count : 1;
 }
 
 ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out) {
     ra_rowset set = {0};
-    int64_t i = 0, j = 0;
-    while (i < a->count || j < b->count) {
-        int take_a = j == b->count || (i < a->count && a->runs[i].from <= b->runs[j].from);
-        ra_run run = take_a ? a->runs[i++] : b->runs[j++];
-        RA_TRY(append(pool, &set, run.from, run.to));
+    cursor x = {a, 0, 0}, y = {b, 0, 0};
+    while (!ended(&x) || !ended(&y)) {
+        if (ended(&y) || (!ended(&x) && value(&x) < value(&y)))
+            RA_TRY(append(pool, &set, take(&x, ended(&y) ? left(&x) : before(&x, value(&y)))));
+        else if (ended(&x) || value(&y) < value(&x))
+            RA_TRY(append(pool, &set, take(&y, ended(&x) ? left(&y) : before(&y, value(&x)))));
+        else {
+            int64_t count = common(&x, &y);
+            take(&y, count);
+            RA_TRY(append(pool, &set, take(&x, count)));
+        }
     }
     *set_out = set;
     return RA_OK;
@@ -62,15 +103,17 @@ ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b,
 
 ra_status ra_rowset_minus(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out) {
     ra_rowset set = {0};
-    int64_t j = 0;
-    for (int64_t i = 0; i < a->count; i++) {
-        int64_t from = a->runs[i].from, to = a->runs[i].to;
-        while (j < b->count && b->runs[j].to <= from) j++;
-        for (int64_t k = j; k < b->count && b->runs[k].from < to; k++) {
-            RA_TRY(append(pool, &set, from, b->runs[k].from));
-            if (b->runs[k].to > from) from = b->runs[k].to;
+    cursor x = {a, 0, 0}, y = {b, 0, 0};
+    while (!ended(&x)) {
+        if (ended(&y) || value(&x) < value(&y)) {
+            RA_TRY(append(pool, &set, take(&x, ended(&y) ? left(&x) : before(&x, value(&y)))));
+        } else if (value(&y) < value(&x)) {
+            take(&y, before(&y, value(&x)));
+        } else {
+            int64_t count = common(&x, &y);
+            take(&x, count);
+            take(&y, count);
         }
-        RA_TRY(append(pool, &set, from, to));
     }
     *set_out = set;
     return RA_OK;
@@ -78,6 +121,44 @@ ra_status ra_rowset_minus(ra_pool *pool, const ra_rowset *a, const ra_rowset *b,
 
 int64_t ra_rowset_rows(const ra_rowset *set) {
     int64_t rows = 0;
-    for (int64_t i = 0; i < set->count; i++) rows += set->runs[i].to - set->runs[i].from;
+    for (int64_t i = 0; i < set->count; i++) rows += set->spans[i].count;
     return rows;
+}
+
+/* ---- what is needed ------------------------------------------------------------------------------------------------ */
+
+/* Contacts come in rising runs, one per branch, head and span; each run becomes a set, and the sets are united. */
+typedef struct need_loop {
+    ra_pool *pool;
+    int64_t head_from, head_to; /* the query heads of the set */
+    ra_rowset *sets;
+    int64_t count, capacity;
+} need_loop;
+
+static ra_status collect(const ra_contact *contact, void *user) {
+    need_loop *loop = user;
+    if (ra_span_clip(contact->heads, loop->head_from, loop->head_to).count == 0) return RA_OK;
+    ra_rowset *last = loop->count ? &loop->sets[loop->count - 1] : NULL;
+    int rises = last && contact->k_rows.first > last_of(last->spans[last->count - 1]);
+    if (!rises) {
+        last = ra_pool_append(loop->pool, &loop->sets, &loop->count, &loop->capacity, sizeof *last);
+        if (!last) return ra_fail(RA_ERR_MEMORY, "no memory for a set of rows while planning");
+    }
+    return append(loop->pool, last, contact->k_rows);
+}
+
+ra_status ra_rowset_needed(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int k_rank, int64_t i,
+                           ra_rowset *set_out) {
+    const ra_problem *p = cut->problem;
+    ra_span kv = ra_head_set(p, i);
+    int64_t share = p->heads_q / p->heads_kv;
+    need_loop loop = {.pool = pool, .head_from = kv.first * share, .head_to = (kv.first + kv.count) * share};
+    RA_TRY(ra_pattern_contacts(cut, q_rank, k_rank, collect, &loop));
+    for (int64_t n = loop.count; n > 1; n = (n + 1) / 2) /* by pairs, so that no set is walked more than log n times */
+        for (int64_t j = 0; j < (n + 1) / 2; j++) {
+            if (2 * j + 1 < n) RA_TRY(ra_rowset_union(pool, &loop.sets[2 * j], &loop.sets[2 * j + 1], &loop.sets[j]));
+            else loop.sets[j] = loop.sets[2 * j];
+        }
+    *set_out = loop.count ? loop.sets[0] : (ra_rowset){0};
+    return RA_OK;
 }

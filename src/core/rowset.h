@@ -1,23 +1,28 @@
-/* A set of rows of one shard, as disjoint runs in increasing order, and the algebra that the schedules need. */
+/* A set of rows of one shard, as spans in increasing order that do not reach into each other, and the algebra that the
+ * schedules need. Dense sets are a few runs; the union of two dilations with odd rates may be many short spans. */
 #ifndef RA_CORE_ROWSET_H
 #define RA_CORE_ROWSET_H
 
 #include "base/pool.h"
 #include "core/pattern.h"
 
-typedef struct ra_run {
-    int64_t from, to; /* rows [from, to), from < to */
-} ra_run;
-
 typedef struct ra_rowset {
-    ra_run *runs;
+    ra_span *spans;
     int64_t count, capacity;
 } ra_rowset;
 
-/* All of them take memory from pool and fail only for want of it. */
+/* Key/value heads whose query heads all keep the same tokens need the same rows: a problem has one set of rows for all
+ * of them, or, when dilated, one for each. */
+int64_t ra_head_sets(const ra_problem *normal);
 
-/* The rows of k_rank that q_rank's queries see. */
-ra_status ra_rowset_needed(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int k_rank, ra_rowset *set_out);
+/* The key/value heads of set i. */
+ra_span ra_head_set(const ra_problem *normal, int64_t i);
+
+/* All of the following take memory from pool and fail only for want of it. */
+
+/* The rows of k_rank that q_rank's queries see in head set i. */
+ra_status ra_rowset_needed(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int k_rank, int64_t i,
+                           ra_rowset *set_out);
 
 ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out);
 ra_status ra_rowset_minus(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out);

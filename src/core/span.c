@@ -28,3 +28,41 @@ ra_span ra_span_clip(ra_span s, int64_t lo, int64_t hi) {
     ra_span_indices(s, lo, hi, &from, &to);
     return ra_span_slice(s, from, to);
 }
+
+/* x with a x = 1 modulo m, for coprime a and m; 0 when m is 1. */
+static int64_t inverse(int64_t a, int64_t m) {
+    int64_t old_r = a % m, r = m, old_x = 1, x = 0;
+    while (r != 0) {
+        int64_t quotient = old_r / r, t = old_r - quotient * r;
+        old_r = r;
+        r = t;
+        t = old_x - quotient * x;
+        old_x = x;
+        x = t;
+    }
+    return ((old_x % m) + m) % m;
+}
+
+static int64_t gcd(int64_t a, int64_t b) {
+    while (b) {
+        int64_t t = a % b;
+        a = b;
+        b = t;
+    }
+    return a;
+}
+
+/* a.first + i a.stride = b.first + j b.stride, solved for i modulo b.stride / gcd (the Chinese remainder theorem). */
+ra_span ra_span_intersect(ra_span a, ra_span b) {
+    int64_t g = gcd(a.stride, b.stride), modulus = b.stride / g, distance = b.first - a.first;
+    ra_span common = {a.first, a.stride * modulus, 0};
+    if (a.count == 0 || b.count == 0 || distance % g != 0) return common;
+    int64_t residue = ((distance / g) % modulus + modulus) % modulus;
+    int64_t i = residue * inverse(a.stride / g, modulus) % modulus;
+    int64_t a_last = ra_span_at(a, a.count - 1), b_last = ra_span_at(b, b.count - 1);
+    int64_t last = a_last < b_last ? a_last : b_last;
+    common.first = a.first + i * a.stride;
+    if (common.first < b.first) common.first += ra_ceil_div(b.first - common.first, common.stride) * common.stride;
+    common.count = common.first <= last ? (last - common.first) / common.stride + 1 : 0;
+    return common;
+}

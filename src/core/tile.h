@@ -22,7 +22,13 @@ typedef struct ra_tile {
     ra_span heads;  /* query heads */
     int64_t lo, hi; /* visible: lo <= b - a <= hi; within [-q_rows.count, k_rows.count] */
     int part;       /* which of the KV parts that come with the list */
+    const int64_t *k_index; /* [k_rows.count]: the keys' rows where they are no span; else NULL */
 } ra_tile;
+
+/* The row of the b-th key in its KV part. */
+static inline int64_t ra_tile_key(const ra_tile *tile, int64_t b) {
+    return tile->k_index ? tile->k_index[b] : ra_span_at(tile->k_rows, b);
+}
 
 /* Tiles that share their query rows and heads stand together as a group: a worker owns a block of a group's rows and
  * reads and writes their state once. */
@@ -33,6 +39,7 @@ typedef struct ra_tile_group {
 /* Groups of one pass have disjoint (query row, head) sets, so workers need no locks; passes follow one another. */
 typedef struct ra_tile_pass {
     int64_t first, count; /* of groups */
+    int64_t state;        /* which of the states it folds into */
 } ra_tile_pass;
 
 typedef struct ra_tile_list {

@@ -1,57 +1,107 @@
 /* The backward pass: dQ stays and is summed over the steps; dK and dV of this rank's rows are summed from its own tiles
- * and from what comes home. All are cast once, at the end. */
+ * and from what comes home. All are cast once, at the end.
+ *
+ * Where softmaxes are kept apart (a mean of branches), each needs its own lse and delta, which the forward pass does not
+ * leave behind: its states are computed once more first. */
 #include "base/status.h"
 #include "exec/exec.h"
 
+#include <math.h>
+
 static void compute(ra_walk *walk, const ra_compute *compute, const ra_kv_part *parts) {
-    const ra_backward_io *io = walk->io;
-    const ra_program *program = walk->program;
-    const ra_setup *setup = program->setup;
+    const ra_setup *setup = walk->program->setup;
     ra_backward_call call = {.shape = &setup->shape,
-                             .q = io->q,
-                             .dout = io->dout,
-                             .lse = io->lse,
-                             .delta = program->memory + program->workspace->delta,
+                             .q = walk->q,
+                             .dout = walk->dout,
+                             .lse = walk->lse,
+                             .delta = walk->delta,
                              .parts = parts,
                              .tiles = compute->tiles,
-                             .dq = program->memory + program->workspace->dq,
+                             .dq = walk->dq,
                              .launch = walk->launch};
     setup->kernel->backward(&call);
 }
 
-/* Everything that is added to starts at zero; slots are zeroed when they are computed into. */
-static void zero_sums(const ra_program *program, void *stream) {
-    const ra_setup *setup = program->setup;
-    const ra_shape *shape = &setup->shape;
-    size_t acc = ra_shape_acc_bytes(shape);
-    size_t rows_q = (size_t)(shape->batch * shape->heads_q * setup->rows_q);
-    size_t rows_k = (size_t)(shape->batch * shape->heads_kv * setup->rows_k);
-    setup->device->zero(program->memory + program->workspace->dq, rows_q * (size_t)shape->dim * acc, stream);
-    setup->device->zero(program->own.dk.data, rows_k * (size_t)shape->dim * acc, stream);
-    setup->device->zero(program->own.dv.data, rows_k * (size_t)shape->dim_v * acc, stream);
-}
-
 /* dq [batch, heads_q, rows_q, dim] of the workspace, as a view. */
-static ra_view dq_view(const ra_program *program) {
+static ra_view kept_dq(const ra_program *program) {
     const ra_shape *shape = &program->setup->shape;
     int64_t head = shape->rows_q * shape->dim;
     return (ra_view){program->memory + program->workspace->dq, shape->heads_q * head, shape->dim, head, 1};
 }
 
-ra_status ra_exec_backward(ra_program *program, const ra_backward_io *io, void *stream) {
+/* delta, from the output or, for several softmaxes, from their states; sets walk->lse and walk->delta. */
+static ra_status prepare(ra_program *program, ra_program *forward, const ra_backward_io *io, ra_walk *walk) {
     const ra_setup *setup = program->setup;
-    const ra_kernel *kernel = setup->kernel;
+    void *lse = program->memory + program->workspace->lse, *delta = program->memory + program->workspace->delta;
+    walk->delta = delta;
+    walk->lse = io->lse;
+    if (setup->shape.states == 1) {
+        setup->kernel->delta(&setup->shape, io->dout, io->o, delta, &walk->launch);
+        return RA_OK;
+    }
+    ra_state state = ra_program_state(program, NULL);
+    forward->own.k = io->k;
+    forward->own.v = io->v;
+    RA_TRY(ra_exec_states(forward, io->q, state, "the backward pass (computing the states again)", walk->launch));
+    setup->kernel->resume(&setup->shape, state, io->dout, lse, delta, &walk->launch);
+    walk->lse = lse;
+    return RA_OK;
+}
+
+typedef void (*output_visit)(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads,
+                             int64_t width, const ra_launch *launch);
+
+static void for_each_output(const ra_walk *walk, const ra_backward_io *io, output_visit visit) {
+    const ra_program *program = walk->program;
+    const ra_setup *setup = program->setup;
     const ra_shape *shape = &setup->shape;
+    visit(program, io->dq, walk->dq, setup->rows_q, shape->heads_q, shape->dim, &walk->launch);
+    visit(program, io->dk, program->own.dk, setup->rows_k, shape->heads_kv, shape->dim, &walk->launch);
+    visit(program, io->dv, program->own.dv, setup->rows_k, shape->heads_kv, shape->dim_v, &walk->launch);
+}
+
+/* Everything that is added to starts at zero; slots are zeroed when they are computed into. */
+static void start_at_zero(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads, int64_t width,
+                          const ra_launch *launch) {
+    const ra_setup *setup = program->setup;
+    size_t elements = (size_t)(setup->shape.batch * rows * heads * width);
+    if (setup->in_place) setup->kernel->fill(&setup->shape, to, rows, heads, width, 0, launch);
+    else setup->device->zero(sum.data, elements * ra_shape_acc_bytes(&setup->shape), launch->stream);
+}
+
+static void store(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads, int64_t width,
+                  const ra_launch *launch) {
+    const ra_setup *setup = program->setup;
+    if (setup->in_place && setup->shape.weight == 1) return; /* it is there already */
+    setup->kernel->store(&setup->shape, to, sum, rows, heads, width, launch);
+}
+
+static void spoil(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads, int64_t width,
+                  const ra_launch *launch) {
+    (void)sum;
+    if (program->setup->in_place)
+        program->setup->kernel->fill(&program->setup->shape, to, rows, heads, width, NAN, launch);
+}
+
+ra_status ra_exec_backward(ra_program *program, ra_program *forward, const ra_backward_io *io, void *stream) {
+    int in_place = program->setup->in_place;
     RA_TRY(ra_comm_check(program->comm));
     program->own.k = io->k;
     program->own.v = io->v;
-    ra_walk walk = {program, ra_program_launch(program, stream), "the backward pass", compute, io};
-    zero_sums(program, stream);
-    kernel->delta(shape, io->dout, io->o, program->memory + program->workspace->delta, &walk.launch);
-    RA_TRY(ra_walk_steps(&walk));
+    if (in_place) {
+        program->own.dk = io->dk;
+        program->own.dv = io->dv;
+    }
+    ra_walk walk = {.program = program, .launch = ra_program_launch(program, stream), .name = "the backward pass",
+                    .compute = compute, .q = io->q, .dout = io->dout, .dq = in_place ? io->dq : kept_dq(program)};
+    RA_TRY(prepare(program, forward, io, &walk));
+    for_each_output(&walk, io, start_at_zero);
+    ra_status status = ra_walk_steps(&walk);
+    if (status == RA_OK && program->setup->shape.states > 1) {
+        program->traffic.bytes_sent += forward->traffic.bytes_sent;
+        program->traffic.messages_sent += forward->traffic.messages_sent;
+    }
     walk.launch.pulse = NULL;
-    kernel->store(shape, io->dq, dq_view(program), setup->rows_q, shape->heads_q, shape->dim, &walk.launch);
-    kernel->store(shape, io->dk, program->own.dk, setup->rows_k, shape->heads_kv, shape->dim, &walk.launch);
-    kernel->store(shape, io->dv, program->own.dv, setup->rows_k, shape->heads_kv, shape->dim_v, &walk.launch);
-    return RA_OK;
+    for_each_output(&walk, io, status == RA_OK ? store : spoil);
+    return status;
 }

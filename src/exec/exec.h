@@ -18,20 +18,30 @@ typedef struct ra_backward_io {
 } ra_backward_io;
 
 ra_status ra_exec_forward(ra_program *program, const ra_forward_io *io, void *stream);
-ra_status ra_exec_backward(ra_program *program, const ra_backward_io *io, void *stream);
+
+/* forward: the same plan's, for problems whose softmaxes are kept apart. */
+ra_status ra_exec_backward(ra_program *program, ra_program *forward, const ra_backward_io *io, void *stream);
 
 /* What the two passes share: one walk over the steps. compute is called for every compute of a step while its messages
- * are in flight; parts are those its tiles refer to. */
+ * are in flight; parts are those its tiles refer to. Each pass uses some of what is below. */
 typedef struct ra_walk {
     ra_program *program;
     ra_launch launch;
     const char *name; /* of the pass, for errors */
     void (*compute)(struct ra_walk *walk, const ra_compute *compute, const ra_kv_part *parts);
-    const void *io;
+    ra_view q, dout, dq;
+    ra_state state;
+    const void *lse, *delta;
 } ra_walk;
 ra_status ra_walk_steps(ra_walk *walk);
 
-/* The program's launch: threads, scratch, and a pulse that lets messages move. */
+/* The program's launch: threads and scratch; the walk adds a pulse that lets messages move. */
 ra_launch ra_program_launch(ra_program *program, void *stream);
+
+/* The forward pass's state, with o where it is kept: in the workspace, or in the output when o is given. */
+ra_state ra_program_state(const ra_program *program, const ra_view *o);
+
+/* Walks a forward program from an empty state; own.k and own.v are set. */
+ra_status ra_exec_states(ra_program *program, ra_view q, ra_state state, const char *name, ra_launch launch);
 
 #endif

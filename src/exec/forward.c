@@ -2,28 +2,42 @@
 #include "base/status.h"
 #include "exec/exec.h"
 
-static ra_state state_of(const ra_program *program) {
-    const ra_workspace *w = program->workspace;
-    return (ra_state){program->memory + w->o, program->memory + w->m, program->memory + w->l};
-}
+#include <math.h>
 
 static void compute(ra_walk *walk, const ra_compute *compute, const ra_kv_part *parts) {
-    const ra_forward_io *io = walk->io;
     const ra_setup *setup = walk->program->setup;
-    ra_forward_call call = {.shape = &setup->shape, .q = io->q, .parts = parts, .tiles = compute->tiles,
-                            .state = state_of(walk->program), .launch = walk->launch};
+    ra_forward_call call = {.shape = &setup->shape, .q = walk->q, .parts = parts, .tiles = compute->tiles,
+                            .state = walk->state, .launch = walk->launch};
     setup->kernel->forward(&call);
+}
+
+ra_state ra_program_state(const ra_program *program, const ra_view *o) {
+    const ra_workspace *w = program->workspace;
+    const ra_shape *shape = &program->setup->shape;
+    int64_t head = shape->rows_q * shape->dim_v, batch = shape->heads_q * head;
+    ra_view kept = {program->memory + w->o, batch, shape->dim_v, head, 1};
+    return (ra_state){.o = o ? *o : kept, .o_state = shape->batch * batch, .m = program->memory + w->m,
+                      .l = program->memory + w->l};
+}
+
+ra_status ra_exec_states(ra_program *program, ra_view q, ra_state state, const char *name, ra_launch launch) {
+    const ra_setup *setup = program->setup;
+    ra_walk walk = {.program = program, .launch = launch, .name = name, .compute = compute, .q = q, .state = state};
+    setup->kernel->begin(&setup->shape, state, &launch);
+    return ra_walk_steps(&walk);
 }
 
 ra_status ra_exec_forward(ra_program *program, const ra_forward_io *io, void *stream) {
     const ra_setup *setup = program->setup;
+    const ra_shape *shape = &setup->shape;
+    int in_output = setup->in_place && shape->states == 1;
     RA_TRY(ra_comm_check(program->comm));
     program->own.k = io->k;
     program->own.v = io->v;
-    ra_walk walk = {program, ra_program_launch(program, stream), "the forward pass", compute, io};
-    setup->kernel->begin(&setup->shape, state_of(program), &walk.launch);
-    RA_TRY(ra_walk_steps(&walk));
-    walk.launch.pulse = NULL;
-    setup->kernel->finish(&setup->shape, state_of(program), io->o, io->lse, &walk.launch);
-    return RA_OK;
+    ra_launch launch = ra_program_launch(program, stream);
+    ra_state state = ra_program_state(program, in_output ? &io->o : NULL);
+    ra_status status = ra_exec_states(program, io->q, state, "the forward pass", launch);
+    if (status == RA_OK) setup->kernel->finish(shape, state, io->o, io->lse, &launch);
+    else if (in_output) setup->kernel->fill(shape, io->o, setup->rows_q, shape->heads_q, shape->dim_v, NAN, &launch);
+    return status;
 }

@@ -12,32 +12,44 @@ static ra_view packed_view(void *data, int64_t batch, int64_t rows, int64_t widt
     return (ra_view){data, rows * width, width, batch * rows * width, 1};
 }
 
-/* The keys and values, or their gradients, of a piece that starts `offset` elements into a slot. */
-static void piece_views(const ra_shape *shape, const ra_piece *piece, unsigned char *slot, int64_t offset, size_t bytes,
-                        ra_view *k_out, ra_view *v_out) {
-    int64_t rows = piece->rows.count;
-    int64_t keys = piece->heads.count * shape->batch * rows * shape->dim;
-    *k_out = packed_view(slot + (size_t)offset * bytes, shape->batch, rows, shape->dim);
-    *v_out = packed_view(slot + (size_t)(offset + keys) * bytes, shape->batch, rows, shape->dim_v);
+/* The keys and values, or their gradients, of records [heads, rows, batch, dim + dim_v] that start `offset` elements into
+ * a slot; `rows` from one head to the next. */
+static void record_views(const ra_shape *shape, unsigned char *slot, int64_t offset, int64_t rows, size_t bytes,
+                         ra_view *k_out, ra_view *v_out) {
+    int64_t each = shape->dim + shape->dim_v, record = shape->batch * each;
+    *k_out = (ra_view){slot + (size_t)offset * bytes, each, record, rows * record, 1};
+    *v_out = *k_out;
+    v_out->data = slot + (size_t)(offset + shape->dim) * bytes;
+}
+
+/* A part that is a piece, or the slot as one array of records, in which every head finds its keys by index. */
+static ra_kv_part bind_part(const ra_program *program, const ra_compute *compute, int64_t piece, int64_t offset) {
+    const ra_setup *setup = program->setup;
+    const ra_piece *p = piece == RA_ALL_RECORDS ? NULL : &compute->parcel.pieces[piece];
+    int64_t rows = p ? p->rows.count : 0;
+    ra_kv_part part = {.heads = p ? p->heads : (ra_span){0, 1, setup->shape.heads_kv}};
+    record_views(&setup->shape, ra_program_slot(program, RA_CARGO_KV, compute->kv_slot), offset, rows,
+                 ra_cargo_bytes(&setup->problem, RA_CARGO_KV), &part.k, &part.v);
+    if (program->schedule->pass == RA_BACKWARD)
+        record_views(&setup->shape, ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot), offset, rows,
+                     ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD), &part.dk, &part.dv);
+    return part;
 }
 
 static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_compute *compute, ra_kv_part **parts_out) {
-    const ra_setup *setup = program->setup;
-    const ra_parcel *parcel = &compute->parcel;
+    const ra_problem *problem = &program->setup->problem;
     *parts_out = NULL;
     if (compute->kv_slot == RA_OWN) return RA_OK;
-    ra_kv_part *parts = ra_pool_take(pool, parcel->piece_count, sizeof *parts);
-    if (!parts) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    int64_t offset = 0;
-    for (int64_t i = 0; i < parcel->piece_count; i++) {
-        const ra_piece *piece = &parcel->pieces[i];
-        parts[i].heads = piece->heads;
-        piece_views(&setup->shape, piece, ra_program_slot(program, RA_CARGO_KV, compute->kv_slot), offset,
-                    ra_cargo_bytes(&setup->problem, RA_CARGO_KV), &parts[i].k, &parts[i].v);
-        if (program->schedule->pass == RA_BACKWARD)
-            piece_views(&setup->shape, piece, ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot), offset,
-                        ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD), &parts[i].dk, &parts[i].dv);
-        offset += ra_piece_elements(&setup->problem, piece);
+    ra_kv_part *parts = ra_pool_take(pool, compute->part_count, sizeof *parts);
+    int64_t *offsets = ra_pool_take(pool, compute->parcel.piece_count, sizeof *offsets), offset = 0;
+    if (!parts || !offsets) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int64_t i = 0; i < compute->parcel.piece_count; i++) {
+        offsets[i] = offset;
+        offset += ra_piece_elements(problem, &compute->parcel.pieces[i]);
+    }
+    for (int64_t i = 0; i < compute->part_count; i++) {
+        int64_t piece = compute->parts[i];
+        parts[i] = bind_part(program, compute, piece, piece == RA_ALL_RECORDS ? 0 : offsets[piece]);
     }
     *parts_out = parts;
     return RA_OK;
@@ -71,7 +83,7 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
     const ra_shape *shape = &setup->shape;
     ra_program program = {.schedule = schedule, .setup = setup, .workspace = workspace, .memory = memory, .comm = comm};
     program.own.heads = (ra_span){0, 1, shape->heads_kv};
-    if (schedule->pass == RA_BACKWARD) {
+    if (schedule->pass == RA_BACKWARD && !setup->in_place) {
         program.own.dk = packed_view(program.memory + workspace->own_dk, shape->batch, setup->rows_k, shape->dim);
         program.own.dv = packed_view(program.memory + workspace->own_dv, shape->batch, setup->rows_k, shape->dim_v);
     }

@@ -18,7 +18,7 @@ typedef struct ra_bound_step {
 typedef struct ra_program {
     const ra_schedule *schedule;
     ra_bound_step *steps; /* [schedule->step_count] */
-    ra_kv_part own;       /* this rank's rows: dk and dv are bound, k and v come with each run */
+    ra_kv_part own;       /* this rank's rows: k and v come with each run, so do dk and dv where sums are made in place */
     const ra_setup *setup;
     const ra_workspace *workspace;
     unsigned char *memory; /* the workspace's block */

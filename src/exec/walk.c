@@ -13,41 +13,30 @@ ra_launch ra_program_launch(ra_program *program, void *stream) {
                        .stream = stream};
 }
 
-static unsigned char *elements_at(void *slot, int64_t elements, size_t bytes) {
-    return (unsigned char *)slot + (size_t)elements * bytes;
-}
-
-/* Own rows into a slot, piece by piece: keys, then values. */
+/* Own rows into a slot, piece by piece. */
 static void pack(const ra_walk *walk, const ra_pack *pack) {
     const ra_program *program = walk->program;
-    const ra_shape *shape = &program->setup->shape;
-    const ra_kernel *kernel = program->setup->kernel;
-    size_t bytes = ra_cargo_bytes(&program->setup->problem, RA_CARGO_KV);
+    const ra_setup *setup = program->setup;
+    size_t bytes = ra_cargo_bytes(&setup->problem, RA_CARGO_KV);
     unsigned char *to = ra_program_slot(program, RA_CARGO_KV, pack->slot);
     for (int64_t i = 0; i < pack->parcel.piece_count; i++) {
         const ra_piece *piece = &pack->parcel.pieces[i];
-        int64_t rows = piece->heads.count * shape->batch * piece->rows.count;
-        kernel->pack(to, program->own.k, piece->rows, piece->heads, shape->batch, shape->dim, bytes, &walk->launch);
-        to = elements_at(to, rows * shape->dim, bytes);
-        kernel->pack(to, program->own.v, piece->rows, piece->heads, shape->batch, shape->dim_v, bytes, &walk->launch);
-        to = elements_at(to, rows * shape->dim_v, bytes);
+        setup->kernel->pack(&setup->shape, to, program->own.k, program->own.v, piece->rows, piece->heads, &walk->launch);
+        to += (size_t)ra_piece_elements(&setup->problem, piece) * bytes;
     }
 }
 
 /* Gradients that came home are added to this rank's rows, piece by piece. */
 static void fold_home(const ra_walk *walk, const ra_fold *fold) {
     const ra_program *program = walk->program;
-    const ra_shape *shape = &program->setup->shape;
-    const ra_kernel *kernel = program->setup->kernel;
-    size_t bytes = ra_cargo_bytes(&program->setup->problem, RA_CARGO_GRAD);
-    unsigned char *from = ra_program_slot(program, RA_CARGO_GRAD, fold->from);
+    const ra_setup *setup = program->setup;
+    size_t bytes = ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD);
+    const unsigned char *from = ra_program_slot(program, RA_CARGO_GRAD, fold->from);
     for (int64_t i = 0; i < fold->parcel.piece_count; i++) {
         const ra_piece *piece = &fold->parcel.pieces[i];
-        int64_t rows = piece->heads.count * shape->batch * piece->rows.count;
-        kernel->add_rows(shape, program->own.dk, from, piece->rows, piece->heads, shape->dim, &walk->launch);
-        from = elements_at(from, rows * shape->dim, bytes);
-        kernel->add_rows(shape, program->own.dv, from, piece->rows, piece->heads, shape->dim_v, &walk->launch);
-        from = elements_at(from, rows * shape->dim_v, bytes);
+        setup->kernel->add_rows(&setup->shape, program->own.dk, program->own.dv, from, piece->rows, piece->heads,
+                                &walk->launch);
+        from += (size_t)ra_piece_elements(&setup->problem, piece) * bytes;
     }
 }
 

@@ -14,7 +14,9 @@
 typedef struct ra_shape {
     int64_t batch, heads_q, heads_kv, dim, dim_v;
     int64_t rows_q; /* of this rank: what the state's arrays are sized by */
+    int64_t states; /* softmaxes that are kept apart: what a pass's state indexes; at least 1 */
     double scale;
+    double weight;  /* of each softmax in the output, and so of every gradient */
     ra_dtype dtype, out_dtype;
 } ra_shape;
 
@@ -37,12 +39,14 @@ typedef struct ra_kv_part {
     ra_span heads;  /* the key/value heads it holds */
 } ra_kv_part;
 
-/* What the forward pass carries from step to step, accumulation type, C-order:
- *   o [batch, heads_q, rows_q, dim_v]   sum of e^{s - m} v, not normalised
- *   m [batch, heads_q, rows_q]          running maximum of the scores s (which include the scale); -inf: nothing seen
- *   l [batch, heads_q, rows_q]          sum of e^{s - m} */
+/* What the forward pass carries from step to step, accumulation type:
+ *   o: a view, so that it may be the output itself   sum of e^{s - m} v, not normalised
+ *   m [states, batch, heads_q, rows_q], C-order      running maximum of the scores s (with the scale); -inf: nothing seen
+ *   l [states, batch, heads_q, rows_q], C-order      sum of e^{s - m} */
 typedef struct ra_state {
-    void *o, *m, *l;
+    ra_view o;       /* of state 0 */
+    int64_t o_state; /* elements from one state's o to the next one's */
+    void *m, *l;
 } ra_state;
 
 /* What runs it: shared by every call. pulse, where not NULL, is called now and then from the calling thread between
@@ -70,11 +74,11 @@ typedef struct ra_forward_call {
 typedef struct ra_backward_call {
     const ra_shape *shape;
     ra_view q, dout;
-    const void *lse;         /* [batch, heads_q, rows_q], accumulation type */
-    const void *delta;       /* likewise: sum over d of dout * o */
+    const void *lse;         /* [states, batch, heads_q, rows_q], accumulation type */
+    const void *delta;       /* likewise: sum over d of dout * o, where o is that softmax's own output */
     const ra_kv_part *parts; /* dk and dv are added to */
     ra_tile_list tiles;
-    void *dq; /* [batch, heads_q, rows_q, dim], accumulation type, added to */
+    ra_view dq; /* accumulation type, added to; may be the output itself */
     ra_launch launch;
 } ra_backward_call;
 
@@ -93,28 +97,37 @@ typedef struct ra_kernel {
     /* state = nothing seen: o = 0, m = -inf, l = 0. */
     void (*begin)(const ra_shape *shape, ra_state state, const ra_launch *launch);
 
-    /* o_out [batch, rows_q, heads_q, dim_v] of out_dtype = o / l, 0 where nothing was seen;
-     * lse_out [batch, heads_q, rows_q], accumulation type, = m + log l; NULL: not wanted. */
+    /* o_out [batch, rows_q, heads_q, dim_v] of out_dtype = weight * sum over states of o / l, 0 where nothing was seen;
+     * lse_out [batch, heads_q, rows_q], accumulation type, = log of the sum of l e^m; NULL: not wanted. o_out may be
+     * the state's own o. */
     void (*finish)(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch);
 
-    /* delta_out [batch, heads_q, rows_q], accumulation type, = sum over d of dout * o; o has out_dtype. */
+    /* delta_out [batch, heads_q, rows_q], accumulation type, = sum over d of dout * o / weight; o has out_dtype. For one
+     * state. */
     void (*delta)(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_launch *launch);
 
-    /* to [heads.count, batch, rows.count, width], C-order, elements of `bytes` bytes = those rows and heads of from. */
-    void (*pack)(void *to, ra_view from, ra_span rows, ra_span heads, int64_t batch, int64_t width, size_t bytes,
+    /* For several: lse_out and delta_out [states, batch, heads_q, rows_q] from the forward pass's state. */
+    void (*resume)(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                   const ra_launch *launch);
+
+    /* Records. to [heads.count, rows.count, batch, dim + dim_v], C-order, of dtype = those rows and heads of k and v. */
+    void (*pack)(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
                  const ra_launch *launch);
 
-    /* to [rows and heads] += from [heads.count, batch, rows.count, width], accumulation type. */
-    void (*add_rows)(const ra_shape *shape, ra_view to, const void *from, ra_span rows, ra_span heads, int64_t width,
+    /* dk and dv [rows and heads] += from [heads.count, rows.count, batch, dim + dim_v], accumulation type. */
+    void (*add_rows)(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,
                      const ra_launch *launch);
 
     /* to[i] += from[i], accumulation type. */
     void (*add)(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_launch *launch);
 
-    /* to [batch, rows, heads, width] of out_dtype = from [heads, batch, rows, width] seen through a view of the
-     * accumulation type. */
+    /* to [batch, rows, heads, width] of out_dtype = weight * from, a view of the accumulation type, which may be to. */
     void (*store)(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
                   const ra_launch *launch);
+
+    /* to [batch, rows, heads, width] of out_dtype = value. */
+    void (*fill)(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
+                 const ra_launch *launch);
 } ra_kernel;
 
 /* The kernels compiled in, best last. NULL past the end. */

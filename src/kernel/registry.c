@@ -26,10 +26,12 @@ static void fill(void) {
     ra_kernel kernel = {.begin = ra_rows_begin,
                         .finish = ra_rows_finish,
                         .delta = ra_rows_delta,
+                        .resume = ra_rows_resume,
                         .pack = ra_rows_pack,
                         .add_rows = ra_rows_add_rows,
                         .add = ra_rows_add,
-                        .store = ra_rows_store};
+                        .store = ra_rows_store,
+                        .fill = ra_rows_fill};
     for (int i = 0; i < KERNELS; i++) {
         kernel.name = table[i].name;
         table[i].override(&kernel);

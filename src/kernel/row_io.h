@@ -12,6 +12,13 @@ static inline void *ra_view_row(ra_view view, size_t bytes, int64_t b, int64_t r
     return (char *)view.data + (b * view.batch + row * view.row + h * view.head) * (int64_t)bytes;
 }
 
+/* The o of state s. */
+static inline ra_view ra_state_o(const ra_shape *shape, const ra_state *state, int64_t s) {
+    ra_view o = state->o;
+    o.data = (char *)o.data + s * state->o_state * (int64_t)ra_shape_acc_bytes(shape);
+    return o;
+}
+
 /* to[i] = from[i * stride] for i below count, from being of dtype. */
 void ra_row_load_f32(float *to, ra_dtype dtype, const void *from, int64_t stride, int64_t count);
 void ra_row_load_f64(double *to, ra_dtype dtype, const void *from, int64_t stride, int64_t count);

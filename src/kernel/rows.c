@@ -21,11 +21,11 @@ enum { CHUNK = 256 };
 typedef struct row_job {
     const ra_shape *shape;
     ra_state state;
-    ra_view to, from;
-    void *array; /* the C-order side */
+    ra_view to, from, other;
+    void *array, *second; /* C-order sides */
     ra_span rows, heads;
-    int64_t batch, width; /* width: elements of a row */
-    size_t bytes;         /* of an element */
+    int64_t width; /* elements of a row */
+    double value;
     void (*row)(const struct row_job *job, int64_t b, int64_t row, int64_t head);
 } row_job;
 
@@ -35,8 +35,8 @@ static int64_t chunks_of(int64_t rows) {
 
 static void run_chunk(void *user, int64_t index) {
     const row_job *job = user;
-    int64_t chunks = chunks_of(job->rows.count);
-    int64_t head = index / chunks / job->batch, b = index / chunks % job->batch;
+    int64_t chunks = chunks_of(job->rows.count), batch = job->shape->batch;
+    int64_t head = index / chunks / batch, b = index / chunks % batch;
     int64_t first = index % chunks * CHUNK;
     int64_t last = first + CHUNK < job->rows.count ? first + CHUNK : job->rows.count;
     for (int64_t row = first; row < last; row++) job->row(job, b, row, head);
@@ -44,7 +44,7 @@ static void run_chunk(void *user, int64_t index) {
 
 /* job->row for every batch, index of rows and index of heads. A few rows are done before other threads have woken. */
 static void run_rows(const row_job *job, const ra_launch *launch) {
-    int64_t bands = job->heads.count * job->batch;
+    int64_t bands = job->heads.count * job->shape->batch;
     int few = bands * job->rows.count < 2 * CHUNK;
     ra_parallel_for(few ? 1 : launch->threads, bands * chunks_of(job->rows.count), run_chunk, (void *)job);
 }
@@ -53,14 +53,14 @@ static ra_span first_n(int64_t count) {
     return (ra_span){0, 1, count};
 }
 
-/* The i-th row of an array of rows of the accumulation type. */
-static void *acc_row(const ra_shape *shape, void *array, int64_t i, int64_t width) {
-    return (char *)array + i * width * (int64_t)ra_shape_acc_bytes(shape);
+static row_job query_job(const ra_shape *shape) {
+    return (row_job){
+        .shape = shape, .rows = first_n(shape->rows_q), .heads = first_n(shape->heads_q), .width = shape->dim_v};
 }
 
-/* [batch, heads_q, rows_q] */
-static int64_t state_index(const ra_shape *shape, int64_t b, int64_t head, int64_t row) {
-    return (b * shape->heads_q + head) * shape->rows_q + row;
+/* [states, batch, heads_q, rows_q] */
+static int64_t state_index(const ra_shape *shape, int64_t s, int64_t b, int64_t head, int64_t row) {
+    return ((s * shape->batch + b) * shape->heads_q + head) * shape->rows_q + row;
 }
 
 static double load_one(const ra_shape *shape, void *array, int64_t i) {
@@ -74,104 +74,144 @@ static void store_one(const ra_shape *shape, void *array, int64_t i, double x) {
         ((float *)array)[i] = (float)x;
 }
 
+/* A row of a view as doubles, and back. */
+static void load(double *to, ra_dtype dtype, ra_view view, int64_t b, int64_t row, int64_t head, int64_t width) {
+    ra_row_load_f64(to, dtype, ra_view_row(view, ra_dtype_bytes(dtype), b, row, head), view.dim, width);
+}
+
+static void store(ra_dtype dtype, ra_view view, int64_t b, int64_t row, int64_t head, const double *from, int64_t width) {
+    ra_row_store_f64(dtype, ra_view_row(view, ra_dtype_bytes(dtype), b, row, head), view.dim, from, width);
+}
+
+/* ---- state ---------------------------------------------------------------------------------------------------------- */
+
 static void begin_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
-    int64_t i = state_index(job->shape, b, head, row);
-    memset(acc_row(job->shape, job->state.o, i, job->width), 0, (size_t)job->width * job->bytes);
-    store_one(job->shape, job->state.m, i, -INFINITY);
-    store_one(job->shape, job->state.l, i, 0);
+    static const double zero[RA_MAX_DIM];
+    for (int64_t s = 0; s < job->shape->states; s++) {
+        int64_t i = state_index(job->shape, s, b, head, row);
+        store(ra_acc_dtype(job->shape), ra_state_o(job->shape, &job->state, s), b, row, head, zero, job->width);
+        store_one(job->shape, job->state.m, i, -INFINITY);
+        store_one(job->shape, job->state.l, i, 0);
+    }
 }
 
 void ra_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *launch) {
-    row_job job = {.shape = shape,
-                   .state = state,
-                   .rows = first_n(shape->rows_q),
-                   .heads = first_n(shape->heads_q),
-                   .batch = shape->batch,
-                   .width = shape->dim_v,
-                   .bytes = ra_shape_acc_bytes(shape),
-                   .row = begin_row};
+    row_job job = query_job(shape);
+    job.state = state;
+    job.row = begin_row;
     run_rows(&job, launch);
 }
 
-/* A maximum that is not finite has nothing to normalise by: -inf, nothing was seen; +inf, a score overflowed. The
- * definition gives such a row o = 0 and lse = the maximum. */
-static void finish_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
-    double o[RA_MAX_DIM];
-    int64_t i = state_index(job->shape, b, head, row);
+/* o [width] = the output of softmax s; returns its lse. A maximum that is not finite has nothing to normalise by: -inf,
+ * nothing was seen; +inf, a score overflowed. The definition gives such a row o = 0 and lse = the maximum. */
+static double softmax_row(const row_job *job, int64_t s, int64_t b, int64_t row, int64_t head, double *o) {
+    int64_t i = state_index(job->shape, s, b, head, row);
     double m = load_one(job->shape, job->state.m, i), l = load_one(job->shape, job->state.l, i);
-    ra_row_load_f64(o, ra_acc_dtype(job->shape), acc_row(job->shape, job->state.o, i, job->width), 1, job->width);
+    load(o, ra_acc_dtype(job->shape), ra_state_o(job->shape, &job->state, s), b, row, head, job->width);
     for (int64_t d = 0; d < job->width; d++) o[d] = isinf(m) ? 0 : o[d] / l;
-    ra_row_store_f64(job->shape->out_dtype, ra_view_row(job->to, job->bytes, b, row, head), job->to.dim, o, job->width);
-    if (job->array) store_one(job->shape, job->array, i, isinf(m) ? m : m + log(l));
+    return isinf(m) ? m : m + log(l);
+}
+
+/* log(e^a + e^b) */
+static double log_add(double a, double b) {
+    double most = a > b ? a : b, least = a > b ? b : a;
+    return isinf(most) ? most : most + log1p(exp(least - most));
+}
+
+static void finish_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
+    double sum[RA_MAX_DIM], o[RA_MAX_DIM];
+    double lse = softmax_row(job, 0, b, row, head, sum);
+    for (int64_t s = 1; s < job->shape->states; s++) {
+        lse = log_add(lse, softmax_row(job, s, b, row, head, o));
+        for (int64_t d = 0; d < job->width; d++) sum[d] += o[d];
+    }
+    for (int64_t d = 0; d < job->width; d++) sum[d] *= job->shape->weight;
+    store(job->shape->out_dtype, job->to, b, row, head, sum, job->width);
+    if (job->array) store_one(job->shape, job->array, state_index(job->shape, 0, b, head, row), lse);
 }
 
 void ra_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch) {
-    row_job job = {.shape = shape,
-                   .state = state,
-                   .to = o_out,
-                   .array = lse_out,
-                   .rows = first_n(shape->rows_q),
-                   .heads = first_n(shape->heads_q),
-                   .batch = shape->batch,
-                   .width = shape->dim_v,
-                   .bytes = ra_dtype_bytes(shape->out_dtype),
-                   .row = finish_row};
+    row_job job = query_job(shape);
+    job.state = state;
+    job.to = o_out;
+    job.array = lse_out;
+    job.row = finish_row;
     run_rows(&job, launch);
+}
+
+/* ---- delta ---------------------------------------------------------------------------------------------------------- */
+
+static double dot(const double *x, const double *y, int64_t count) {
+    double sum = 0;
+    for (int64_t d = 0; d < count; d++) sum += x[d] * y[d];
+    return sum;
 }
 
 static void delta_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
-    double dout[RA_MAX_DIM], o[RA_MAX_DIM], sum = 0;
-    ra_row_load_f64(dout, job->shape->dtype, ra_view_row(job->to, job->bytes, b, row, head), job->to.dim, job->width);
-    ra_row_load_f64(o, job->shape->out_dtype,
-                    ra_view_row(job->from, ra_dtype_bytes(job->shape->out_dtype), b, row, head), job->from.dim,
-                    job->width);
-    for (int64_t d = 0; d < job->width; d++) sum += dout[d] * o[d];
-    store_one(job->shape, job->array, state_index(job->shape, b, head, row), sum);
+    double dout[RA_MAX_DIM], o[RA_MAX_DIM];
+    load(dout, job->shape->dtype, job->from, b, row, head, job->width);
+    load(o, job->shape->out_dtype, job->other, b, row, head, job->width);
+    store_one(job->shape, job->array, state_index(job->shape, 0, b, head, row),
+              dot(dout, o, job->width) / job->shape->weight);
 }
 
 void ra_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_launch *launch) {
-    row_job job = {.shape = shape,
-                   .to = dout,
-                   .from = o,
-                   .array = delta_out,
-                   .rows = first_n(shape->rows_q),
-                   .heads = first_n(shape->heads_q),
-                   .batch = shape->batch,
-                   .width = shape->dim_v,
-                   .bytes = ra_dtype_bytes(shape->dtype),
-                   .row = delta_row};
+    row_job job = query_job(shape);
+    job.from = dout;
+    job.other = o;
+    job.array = delta_out;
+    job.row = delta_row;
     run_rows(&job, launch);
 }
 
-/* Row number of [heads.count, batch, rows.count]. */
-static int64_t packed_index(const row_job *job, int64_t b, int64_t row, int64_t head) {
-    return (head * job->batch + b) * job->rows.count + row;
+static void resume_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
+    double dout[RA_MAX_DIM], o[RA_MAX_DIM];
+    load(dout, job->shape->dtype, job->from, b, row, head, job->width);
+    for (int64_t s = 0; s < job->shape->states; s++) {
+        int64_t i = state_index(job->shape, s, b, head, row);
+        store_one(job->shape, job->array, i, softmax_row(job, s, b, row, head, o));
+        store_one(job->shape, job->second, i, dot(dout, o, job->width));
+    }
 }
 
-static void gather(char *to, const char *from, int64_t stride_bytes, int64_t count, size_t bytes) {
-    for (int64_t i = 0; i < count; i++) memcpy(to + i * (int64_t)bytes, from + i * stride_bytes, bytes);
+void ra_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                    const ra_launch *launch) {
+    row_job job = query_job(shape);
+    job.state = state;
+    job.from = dout;
+    job.array = lse_out;
+    job.second = delta_out;
+    job.row = resume_row;
+    run_rows(&job, launch);
+}
+
+/* ---- records -------------------------------------------------------------------------------------------------------- */
+
+/* Elements before [head, row, b] of records [heads.count, rows.count, batch, dim + dim_v]. */
+static int64_t record_offset(const row_job *job, int64_t b, int64_t row, int64_t head) {
+    return ((head * job->rows.count + row) * job->shape->batch + b) * (job->shape->dim + job->shape->dim_v);
+}
+
+static void gather(char *to, ra_view from, size_t bytes, int64_t b, int64_t row, int64_t head, int64_t count) {
+    const char *first = ra_view_row(from, bytes, b, row, head);
+    if (from.dim == 1) {
+        memcpy(to, first, (size_t)count * bytes);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) memcpy(to + i * (int64_t)bytes, first + i * from.dim * (int64_t)bytes, bytes);
 }
 
 static void pack_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
-    int64_t bytes = (int64_t)job->bytes;
-    char *to = (char *)job->array + packed_index(job, b, row, head) * job->width * bytes;
-    const char *from = ra_view_row(job->from, job->bytes, b, ra_span_at(job->rows, row), ra_span_at(job->heads, head));
-    if (job->from.dim == 1)
-        memcpy(to, from, (size_t)(job->width * bytes));
-    else
-        gather(to, from, job->from.dim * bytes, job->width, job->bytes);
+    size_t bytes = ra_dtype_bytes(job->shape->dtype);
+    int64_t at = ra_span_at(job->rows, row), h = ra_span_at(job->heads, head), dim = job->shape->dim;
+    char *to = (char *)job->array + record_offset(job, b, row, head) * (int64_t)bytes;
+    gather(to, job->from, bytes, b, at, h, dim);
+    gather(to + dim * (int64_t)bytes, job->other, bytes, b, at, h, job->shape->dim_v);
 }
 
-void ra_rows_pack(void *to, ra_view from, ra_span rows, ra_span heads, int64_t batch, int64_t width, size_t bytes,
+void ra_rows_pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
                   const ra_launch *launch) {
-    row_job job = {.from = from,
-                   .array = to,
-                   .rows = rows,
-                   .heads = heads,
-                   .batch = batch,
-                   .width = width,
-                   .bytes = bytes,
-                   .row = pack_row};
+    row_job job = {.shape = shape, .from = k, .other = v, .array = to, .rows = rows, .heads = heads, .row = pack_row};
     run_rows(&job, launch);
 }
 
@@ -183,71 +223,76 @@ static void add_f64(double *to, int64_t stride, const double *from, int64_t coun
     for (int64_t i = 0; i < count; i++) to[i * stride] += from[i];
 }
 
-static void add_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
-    void *to = ra_view_row(job->to, job->bytes, b, ra_span_at(job->rows, row), ra_span_at(job->heads, head));
-    const void *from = acc_row(job->shape, job->array, packed_index(job, b, row, head), job->width);
-    if (job->shape->dtype == RA_F64)
-        add_f64(to, job->to.dim, from, job->width);
+/* to[i * stride] += from[i], accumulation type. */
+static void add_some(const ra_shape *shape, void *to, int64_t stride, const void *from, int64_t count) {
+    if (shape->dtype == RA_F64)
+        add_f64(to, stride, from, count);
     else
-        add_f32(to, job->to.dim, from, job->width);
+        add_f32(to, stride, from, count);
 }
 
-void ra_rows_add_rows(const ra_shape *shape, ra_view to, const void *from, ra_span rows, ra_span heads, int64_t width,
+static void add_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
+    size_t bytes = ra_shape_acc_bytes(job->shape);
+    int64_t at = ra_span_at(job->rows, row), h = ra_span_at(job->heads, head), dim = job->shape->dim;
+    const char *from = (const char *)job->array + record_offset(job, b, row, head) * (int64_t)bytes;
+    add_some(job->shape, ra_view_row(job->to, bytes, b, at, h), job->to.dim, from, dim);
+    add_some(job->shape, ra_view_row(job->other, bytes, b, at, h), job->other.dim, from + dim * (int64_t)bytes,
+             job->shape->dim_v);
+}
+
+void ra_rows_add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,
                       const ra_launch *launch) {
-    row_job job = {.shape = shape,
-                   .to = to,
-                   .array = (void *)from,
-                   .rows = rows,
-                   .heads = heads,
-                   .batch = shape->batch,
-                   .width = width,
-                   .bytes = ra_shape_acc_bytes(shape),
-                   .row = add_row};
+    row_job job = {
+        .shape = shape, .to = dk, .other = dv, .array = (void *)from, .rows = rows, .heads = heads, .row = add_row};
     run_rows(&job, launch);
 }
 
-/* Both arrays cut into rows of RA_MAX_DIM elements, the last one shorter. */
-static void add_piece(const row_job *job, int64_t b, int64_t row, int64_t head) {
-    (void)b, (void)head;
-    int64_t first = row * RA_MAX_DIM;
-    int64_t count = job->width - first < RA_MAX_DIM ? job->width - first : RA_MAX_DIM;
-    void *to = acc_row(job->shape, job->to.data, first, 1);
-    const void *from = acc_row(job->shape, job->array, first, 1);
-    if (job->shape->dtype == RA_F64)
-        add_f64(to, 1, from, count);
-    else
-        add_f32(to, 1, from, count);
+enum { ADD_CHUNK = 1 << 16 };
+
+typedef struct add_job {
+    const ra_shape *shape;
+    char *to;
+    const char *from;
+    int64_t count;
+} add_job;
+
+static void add_chunk(void *user, int64_t index) {
+    const add_job *job = user;
+    int64_t first = index * ADD_CHUNK, bytes = (int64_t)ra_shape_acc_bytes(job->shape);
+    int64_t count = job->count - first < ADD_CHUNK ? job->count - first : ADD_CHUNK;
+    add_some(job->shape, job->to + first * bytes, 1, job->from + first * bytes, count);
 }
 
 void ra_rows_add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_launch *launch) {
-    row_job job = {.shape = shape,
-                   .to = {.data = to},
-                   .array = (void *)from,
-                   .width = count,
-                   .rows = first_n((count + RA_MAX_DIM - 1) / RA_MAX_DIM),
-                   .heads = first_n(1),
-                   .batch = 1,
-                   .row = add_piece};
-    run_rows(&job, launch);
+    add_job job = {shape, to, from, count};
+    ra_parallel_for(launch->threads, (count + ADD_CHUNK - 1) / ADD_CHUNK, add_chunk, &job);
 }
+
+/* ---- outputs -------------------------------------------------------------------------------------------------------- */
 
 static void store_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
     double x[RA_MAX_DIM];
-    ra_row_load_f64(x, ra_acc_dtype(job->shape), ra_view_row(job->from, ra_shape_acc_bytes(job->shape), b, row, head),
-                    job->from.dim, job->width);
-    ra_row_store_f64(job->shape->out_dtype, ra_view_row(job->to, job->bytes, b, row, head), job->to.dim, x, job->width);
+    load(x, ra_acc_dtype(job->shape), job->from, b, row, head, job->width);
+    for (int64_t d = 0; d < job->width; d++) x[d] *= job->shape->weight;
+    store(job->shape->out_dtype, job->to, b, row, head, x, job->width);
 }
 
 void ra_rows_store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
                    const ra_launch *launch) {
-    row_job job = {.shape = shape,
-                   .to = to,
-                   .from = from,
-                   .rows = first_n(rows),
-                   .heads = first_n(heads),
-                   .batch = shape->batch,
-                   .width = width,
-                   .bytes = ra_dtype_bytes(shape->out_dtype),
-                   .row = store_row};
+    row_job job = {.shape = shape, .to = to, .from = from, .rows = first_n(rows), .heads = first_n(heads),
+                   .width = width, .row = store_row};
+    run_rows(&job, launch);
+}
+
+static void fill_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
+    double values[RA_MAX_DIM];
+    for (int64_t d = 0; d < job->width; d++) values[d] = job->value;
+    store(job->shape->out_dtype, job->to, b, row, head, values, job->width);
+}
+
+void ra_rows_fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
+                  const ra_launch *launch) {
+    row_job job = {.shape = shape, .to = to, .rows = first_n(rows), .heads = first_n(heads), .width = width,
+                   .value = value, .row = fill_row};
     run_rows(&job, launch);
 }

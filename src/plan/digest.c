@@ -17,7 +17,8 @@ static const struct {
     {"heads_kv", NUMBER},              {"dim", NUMBER},          {"dim_v", NUMBER},        {"scale", REAL},
     {"causal", NUMBER},                {"window_left", NUMBER},  {"window_right", NUMBER}, {"documents", NUMBER},
     {"cu_seqlens_q", HASH},            {"cu_seqlens_k", HASH},   {"layout", NUMBER},       {"strategy", NUMBER},
-    {"backward", NUMBER},
+    {"backward", NUMBER},              {"branches", NUMBER},     {"dilated", HASH},        {"dilated_heads", NUMBER},
+    {"dilated_offset", NUMBER},        {"dilated_combine", NUMBER},
 };
 
 /* FNV-1a over the entries; 0 for no array. */
@@ -32,14 +33,19 @@ static int64_t hash(const int64_t *values, int64_t count) {
 ra_digest ra_digest_of(const ra_setup *setup) {
     const ra_problem *p = &setup->problem;
     int64_t version = RA_VERSION_MAJOR * 1000000 + RA_VERSION_MINOR * 1000 + RA_VERSION_PATCH;
-    int64_t scale;
+    int64_t scale, dilated[2 * RA_MAX_BRANCHES];
+    for (int64_t i = 0; i < p->branches; i++) {
+        dilated[2 * i] = p->dilated[i].segment;
+        dilated[2 * i + 1] = p->dilated[i].rate;
+    }
     memcpy(&scale, &p->scale, sizeof scale);
     ra_digest digest = {
         .status = RA_OK,
         .fields = {version, setup->ranks, p->dtype, p->out_dtype, p->batch, p->seq_q, p->seq_k, p->heads_q, p->heads_kv,
                    p->dim, p->dim_v, scale, p->causal != 0, p->window_left, p->window_right, p->documents,
                    hash(p->cu_seqlens_q, p->documents + 1), hash(p->cu_seqlens_k, p->documents + 1), setup->layout,
-                   setup->strategy, setup->backward},
+                   setup->strategy, setup->backward, p->branches, hash(dilated, 2 * p->branches), p->dilated_heads,
+                   p->dilated_offset, p->dilated_combine},
     };
     return digest;
 }

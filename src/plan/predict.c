@@ -40,6 +40,10 @@ void ra_prediction_describe(const ra_prediction *p, ra_plan_info *info_out) {
     if (setup->backward)
         ra_schedule_traffic(&setup->problem, &p->backward, &info.backward.bytes_planned,
                             &info.backward.messages_planned);
+    if (setup->backward && setup->shape.states > 1) { /* the states are computed once more */
+        info.backward.bytes_planned += info.forward.bytes_planned;
+        info.backward.messages_planned += info.forward.messages_planned;
+    }
     *info_out = info;
 }
 

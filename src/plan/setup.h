@@ -19,6 +19,7 @@ typedef struct ra_setup {
     void *workspace; /* the caller's, or NULL */
     size_t workspace_bytes;
     int64_t rows_q, rows_k; /* of this rank */
+    int in_place;           /* outputs have the accumulation type, so sums are made in them and not in the workspace */
     ra_shape shape;
 } ra_setup;
 

@@ -45,7 +45,7 @@ ra_status ra_workspace_lay_out(ra_pool *pool, const ra_setup *setup, const ra_sc
     w.kv_slot_bytes = r.at;
     RA_TRY(take_slots(pool, &r, &forward->grad, backward ? &backward->grad : NULL, acc, &w.grad_slots,
                       &w.grad_slot_count));
-    if (backward) {
+    if (backward && !setup->in_place) {
         int64_t rows = shape->heads_kv * shape->batch * setup->rows_k;
         w.own_dk = take(&r, rows * shape->dim, acc);
         w.own_dv = take(&r, rows * shape->dim_v, acc);
@@ -54,12 +54,16 @@ ra_status ra_workspace_lay_out(ra_pool *pool, const ra_setup *setup, const ra_sc
 
     int64_t rows = shape->batch * shape->heads_q * setup->rows_q;
     ruler state = r, gradient = r;
-    w.o = take(&state, rows * shape->dim_v, acc);
-    w.m = take(&state, rows, acc);
-    w.l = take(&state, rows, acc);
+    w.m = take(&state, shape->states * rows, acc);
+    w.l = take(&state, shape->states * rows, acc);
+    if (shape->states > 1 || !setup->in_place) w.o = take(&state, shape->states * rows * shape->dim_v, acc);
+    if (backward && shape->states > 1) {
+        gradient = state;
+        w.lse = take(&gradient, shape->states * rows, acc);
+    }
     if (backward) {
-        w.dq = take(&gradient, rows * shape->dim, acc);
-        w.delta = take(&gradient, rows, acc);
+        w.delta = take(&gradient, shape->states * rows, acc);
+        if (!setup->in_place) w.dq = take(&gradient, rows * shape->dim, acc);
     }
     size_t start = r.at;
     r.overflow |= state.overflow | gradient.overflow;

@@ -12,6 +12,7 @@
 
 /* One query row, and the keys and values of its batch and head. */
 typedef struct query {
+    int64_t h;
     const ra_problem *problem; /* every default filled in */
     const double *k, *v;       /* first row of this batch and of the key/value head that h reads */
     int64_t i;
@@ -57,6 +58,42 @@ static int sees(const query *row, int64_t j) {
     return 1;
 }
 
+/* The branch whose group of heads h is in: the first heads % branches groups have one more. */
+static int64_t branch_of(const ra_problem *problem, int64_t h) {
+    int64_t base = problem->heads_q / problem->branches, extra = problem->heads_q % problem->branches, start = 0;
+    for (int64_t b = 0; b < problem->branches; b++) {
+        start += base + (b < extra);
+        if (h < start) return b;
+    }
+    return problem->branches;
+}
+
+static int64_t offset_of(const ra_problem *problem, int64_t h, int64_t b, int64_t rate) {
+    if (problem->dilated_offset == RA_DILATED_HEAD) return h % rate;
+    if (problem->dilated_offset == RA_DILATED_BLOCK) return h / ((problem->heads_q + rate - 1) / rate);
+    return b % rate;
+}
+
+/* Whether branch b of a dilated problem keeps the pair, whatever the mask says: t and u, counted from the document's
+ * first key, in one segment and both kept. */
+static int branch_keeps(const query *row, int64_t b, int64_t j) {
+    const ra_problem *problem = row->problem;
+    int64_t w = problem->dilated[b].segment, r = problem->dilated[b].rate;
+    int64_t o = offset_of(problem, row->h, b, r);
+    int64_t t = row->i - row->document.q1 + row->document.k1 - row->document.k0, u = j - row->document.k0;
+    if (problem->dilated_heads == RA_DILATED_GROUPS && branch_of(problem, row->h) != b) return 0;
+    return t >= 0 && t / w == u / w && t % w % r == o && u % w % r == o;
+}
+
+/* How many times a pair counts: once in a dense problem, else in each of the branches [from, to) that keeps it. */
+static int64_t count_of(const query *row, int64_t from, int64_t to, int64_t j) {
+    int64_t count = 0;
+    if (!sees(row, j)) return 0;
+    if (row->problem->branches == 0) return 1;
+    for (int64_t b = from; b < to; b++) count += branch_keeps(row, b, j);
+    return count;
+}
+
 /* Four sums side by side: one would wait for itself at every step. */
 static double dot(const double *x, const double *y, int64_t count) {
     double sum[4] = {0};
@@ -71,13 +108,16 @@ static void add_times(double *to, double by, const double *x, int64_t count) {
     for (int64_t i = 0; i < count; i++) to[i] += by * x[i];
 }
 
-/* s [seq_k] = the row's scores, -inf where it does not see; only its document's keys are written. Returns their lse. */
-static double scores(const query *row, double *s) {
+/* s [seq_k] = the row's scores plus the logarithm of how often each counts in branches [from, to), -inf where never;
+ * only its document's keys are written. Returns their lse. */
+static double scores(const query *row, int64_t from, int64_t to, double *s) {
     const ra_problem *problem = row->problem;
     double most = -INFINITY, sum = 0;
     for (int64_t j = row->document.k0; j < row->document.k1; j++) {
+        int64_t count = count_of(row, from, to, j);
         s[j] = -INFINITY;
-        if (sees(row, j)) s[j] = problem->scale * dot(row->row, row->k + j * key_stride(problem), problem->dim);
+        if (count) s[j] = problem->scale * dot(row->row, row->k + j * key_stride(problem), problem->dim);
+        if (count > 1) s[j] += log((double)count);
         most = s[j] > most ? s[j] : most;
     }
     double base = isfinite(most) ? most : 0;
@@ -85,35 +125,56 @@ static double scores(const query *row, double *s) {
     return log(sum) + base;
 }
 
-/* s becomes p; o [dim_v] and lse of the row. */
-static void attend(const query *row, double *s, double *o_out, double *lse_out) {
+/* s becomes p; o [dim_v] += weight times the output of one softmax, which is left in own [dim_v]. */
+static void soften(const query *row, double lse, double weight, double *s, double *own, double *o) {
     const ra_problem *problem = row->problem;
-    double lse = scores(row, s);
-    memset(o_out, 0, (size_t)problem->dim_v * sizeof *o_out);
+    memset(own, 0, (size_t)problem->dim_v * sizeof *own);
     for (int64_t j = row->document.k0; j < row->document.k1; j++) {
         s[j] = isfinite(lse) && s[j] > -INFINITY ? exp(s[j] - lse) : 0;
-        if (s[j] != 0) add_times(o_out, s[j], row->v + j * value_stride(problem), problem->dim_v);
+        if (s[j] != 0) add_times(own, s[j], row->v + j * value_stride(problem), problem->dim_v);
     }
-    *lse_out = lse;
+    add_times(o, weight, own, problem->dim_v);
 }
 
-/* What one row adds to the gradients. p [seq_k]; dout, o [dim_v]; dq [dim]; dk, dv: as k and v in the query. */
-static void differentiate(const query *row, const double *p, const double *dout, const double *o, double *dq,
-                          double *dk, double *dv) {
+/* What one softmax of a row adds to the gradients. p [seq_k]; dout, own [dim_v]; dq [dim]; dk, dv: as k and v. */
+static void differentiate(const query *row, const double *p, double weight, const double *dout, const double *own,
+                          double *dq, double *dk, double *dv) {
     const ra_problem *problem = row->problem;
-    double delta = dot(dout, o, problem->dim_v);
+    double delta = dot(dout, own, problem->dim_v);
     for (int64_t j = row->document.k0; j < row->document.k1; j++) {
         if (p[j] == 0) continue;
-        double ds = p[j] * (dot(dout, row->v + j * value_stride(problem), problem->dim_v) - delta);
-        add_times(dv + j * value_stride(problem), p[j], dout, problem->dim_v);
+        double ds = weight * p[j] * (dot(dout, row->v + j * value_stride(problem), problem->dim_v) - delta);
+        add_times(dv + j * value_stride(problem), weight * p[j], dout, problem->dim_v);
         add_times(dq, problem->scale * ds, row->k + j * key_stride(problem), problem->dim);
         add_times(dk + j * key_stride(problem), problem->scale * ds, row->row, problem->dim);
+    }
+}
+
+/* Where a row's gradients go; dout NULL: none are wanted. */
+typedef struct gradients {
+    const double *dout;
+    double *dq, *dk, *dv;
+} gradients;
+
+/* One row: a softmax over everything, or each branch its own and then their mean. */
+static void attend(const query *row, double *s, double *o_out, double *lse_out, gradients g) {
+    const ra_problem *problem = row->problem;
+    int mean = problem->branches > 0 && problem->dilated_combine == RA_DILATED_MEAN;
+    int64_t softmaxes = mean ? problem->branches : 1;
+    double own[256], weight = mean ? 1 / (double)problem->branches : 1;
+    memset(o_out, 0, (size_t)problem->dim_v * sizeof *o_out);
+    *lse_out = scores(row, 0, problem->branches, s);
+    for (int64_t i = 0; i < softmaxes; i++) {
+        double lse = mean ? scores(row, i, i + 1, s) : *lse_out;
+        soften(row, lse, weight, s, own, o_out);
+        if (g.dout) differentiate(row, s, weight, g.dout, own, g.dq, g.dk, g.dv);
     }
 }
 
 static query query_at(const ra_problem *problem, const double *q, const double *k, const double *v, int64_t b,
                       int64_t h, int64_t i) {
     query row = {.problem = problem,
+                 .h = h,
                  .k = k + key_offset(problem, b, h, problem->dim),
                  .v = v + key_offset(problem, b, h, problem->dim_v),
                  .i = i,
@@ -139,7 +200,7 @@ ra_status ra_reference_row(const ra_problem *problem, const double *q, const dou
                   (long long)h, (long long)b);
     RA_TRY(make_scores(&normal, &s));
     query row = query_at(&normal, q, k, v, b, h, i);
-    attend(&row, s, o_out, lse_out);
+    attend(&row, s, o_out, lse_out, (gradients){0});
     free(s);
     return RA_OK;
 }
@@ -166,10 +227,11 @@ ra_status ra_reference(const ra_problem *problem, const double *q, const double 
         int64_t i = index % p.seq_q, h = index / p.seq_q % p.heads_q, b = index / p.seq_q / p.heads_q;
         int64_t at_o = query_offset(&p, b, i, h, p.dim_v);
         query row = query_at(&p, q, k, v, b, h, i);
-        attend(&row, s, o_out + at_o, &lse_out[index]);
+        gradients g = {0};
         if (dout)
-            differentiate(&row, s, dout + at_o, o_out + at_o, dq_out + query_offset(&p, b, i, h, p.dim),
-                          dk_out + key_offset(&p, b, h, p.dim), dv_out + key_offset(&p, b, h, p.dim_v));
+            g = (gradients){dout + at_o, dq_out + query_offset(&p, b, i, h, p.dim),
+                            dk_out + key_offset(&p, b, h, p.dim), dv_out + key_offset(&p, b, h, p.dim_v)};
+        attend(&row, s, o_out + at_o, &lse_out[index], g);
     }
     free(s);
     return RA_OK;

@@ -62,7 +62,7 @@ ra_status ra_add_fold(ra_builder *b, int step, int to, int from, const ra_parcel
 ra_status ra_add_compute(ra_builder *b, int step, int kv_slot, int grad_slot, const ra_parcel *parcel) {
     if (parcel->elements == 0) return RA_OK;
     ra_compute compute = {.kv_slot = kv_slot, .grad_slot = grad_slot, .parcel = *parcel};
-    RA_TRY(ra_tiles_make(b, parcel, &compute.tiles, &compute.pairs));
+    RA_TRY(ra_tiles_make(b, &compute));
     if (compute.tiles.tile_count == 0 && (b->pass == RA_FORWARD || grad_slot == RA_OWN)) return RA_OK;
     ra_step *s = &b->schedule->steps[step];
     ra_compute *item = ra_pool_append(b->pool, &s->computes, &s->compute_count, &s->compute_capacity, sizeof *item);

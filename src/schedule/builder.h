@@ -18,8 +18,8 @@ typedef struct ra_builder {
 /* The rank `steps` further along the ring, or back for negative ones. */
 int ra_rank_along(const ra_builder *b, int rank, int steps);
 
-/* Parcels. needed: the rows of owner that q_rank sees; whole: all its rows. */
-ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *rows, ra_parcel *parcel_out);
+/* Parcels. of: those rows for each head set; needed: the rows of owner that q_rank sees; whole: all its rows. */
+ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *sets, ra_parcel *parcel_out);
 ra_status ra_parcel_needed(ra_builder *b, int q_rank, int owner, ra_parcel *parcel_out);
 ra_status ra_parcel_whole(ra_builder *b, int owner, ra_parcel *parcel_out);
 
@@ -34,8 +34,8 @@ ra_status ra_add_fold(ra_builder *b, int step, int to, int from, const ra_parcel
 ra_status ra_add_compute(ra_builder *b, int step, int kv_slot, int grad_slot, const ra_parcel *parcel);
 ra_status ra_add_compute_own(ra_builder *b, int step);
 
-/* The tiles of q_rank's queries with the parcel's rows. */
-ra_status ra_tiles_make(ra_builder *b, const ra_parcel *parcel, ra_tile_list *tiles_out, int64_t *pairs_out);
+/* Fills in the tiles of this rank's queries with compute->parcel, the parts they refer to, and the pairs. */
+ra_status ra_tiles_make(ra_builder *b, ra_compute *compute);
 
 /* The strategies. */
 ra_status ra_make_ring(ra_builder *b);

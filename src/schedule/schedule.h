@@ -18,8 +18,9 @@
 #include "core/pattern.h"
 #include "core/tile.h"
 
-/* Rows of one owner that lie together in a slot: keys [heads, batch, rows, dim], then values [heads, batch, rows, dim_v];
- * in a gradient slot dK and dV likewise. */
+/* A slot is an array of records, one for each (row, key/value head) in it: for every batch the key, then the value
+ * (in a gradient slot dK, then dV), [batch, dim + dim_v]. A piece is a run of records: some rows of one owner for some
+ * heads, [heads, rows]. */
 typedef struct ra_piece {
     ra_span rows;  /* of the owner's shard */
     ra_span heads; /* key/value heads */
@@ -39,6 +40,9 @@ typedef enum ra_cargo { RA_CARGO_KV, RA_CARGO_GRAD } ra_cargo;
 /* In place of a slot: the rank's own K and V, or its own dK and dV, all rows of its shard. */
 #define RA_OWN (-1)
 
+/* In place of a piece: the slot as one array of records, for tiles whose keys are given by an index. */
+#define RA_ALL_RECORDS (-1)
+
 typedef struct ra_pack {
     int slot;
     ra_parcel parcel; /* of own rows */
@@ -54,8 +58,11 @@ typedef struct ra_transfer {
 typedef struct ra_compute {
     int kv_slot;      /* or RA_OWN */
     int grad_slot;    /* where dK and dV go, zeroed first; or RA_OWN, which is added to; backward only */
-    ra_parcel parcel; /* what the slot holds; tile.part is an index into its pieces. For RA_OWN: one piece, all rows */
+    ra_parcel parcel; /* what the slot holds */
     ra_tile_list tiles;
+    int64_t *parts; /* [part_count]: what tile.part stands for: a piece of the parcel, or RA_ALL_RECORDS of the slot.
+                     * For kv_slot RA_OWN there is one part, all own rows */
+    int64_t part_count;
     int64_t pairs; /* over batch and heads */
 } ra_compute;
 
@@ -94,7 +101,8 @@ typedef struct ra_schedule {
 ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
                            ra_schedule *schedule_out);
 
-/* Elements of a piece, keys and values together. */
+/* Elements of a record, and of a piece. */
+int64_t ra_record_elements(const ra_problem *problem);
 int64_t ra_piece_elements(const ra_problem *problem, const ra_piece *piece);
 
 /* Elements of a parcel's first `pieces` pieces. */

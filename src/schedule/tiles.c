@@ -1,100 +1,248 @@
-/* From contacts to tiles: a contact's keys are cut where the slot's pieces are. */
+/* From contacts to tiles: a contact's keys are found in the slot.
+ *
+ * Where they lie there as a few runs, each run becomes a tile:
+ *
+ *     contact's keys   b = 0 1 2 3 4 5 6 7          slot: piece 1 holds b = 0..4, piece 0 holds b = 5..7
+ *     tiles                [───────────][─────]
+ *
+ * Where they are strewn (rows of several branches, or rows that travel to different hops, lie between each other), the
+ * contact becomes one tile with an index of its keys' records.
+ */
 #include "schedule/builder.h"
 
 #include <stdlib.h>
 
-/* A piece and where it stands in its parcel, to be found by row. */
+/* A piece, to be found by row. `record`: the slot's record of its first row and head. */
 typedef struct indexed_piece {
-    int64_t from, to;
-    int part;
+    ra_span rows;
+    int64_t piece, record;
 } indexed_piece;
 
+/* Some of a contact's keys in one piece: those with indices b. */
+typedef struct fragment {
+    ra_span b;            /* stride 1: a run */
+    ra_span rows;         /* of the piece */
+    int64_t piece, record; /* record: that of the piece's row 0 */
+} fragment;
+
+typedef struct tile_entry {
+    ra_tile tile;
+    int branch;
+} tile_entry;
+
 typedef struct tile_loop {
-    ra_builder *builder;
-    const indexed_piece *index;
-    int64_t index_count;
-    ra_tile *tiles;
-    int64_t tile_count, tile_capacity;
-    ra_tile_group *groups;
-    int64_t group_count, group_capacity;
-    int64_t pairs;
+    ra_builder *b;
+    ra_compute *compute;
+    int64_t head_from, head_to; /* query heads of the set in hand */
+    int one_head;               /* the set is one key/value head: an index of records can serve it */
+
+    /* The pieces that hold the set's heads, as runs in rising order of rows: [starts[r], starts[r + 1]). */
+    indexed_piece *index;
+    int64_t index_count, index_capacity;
+    int64_t *starts;
+    int64_t start_count, start_capacity;
+
+    fragment *fragments; /* of the contact in hand */
+    int64_t fragment_count, fragment_capacity;
+
+    tile_entry *entries;
+    int64_t entry_count, entry_capacity;
+    int64_t *part_of; /* [piece_count + 1]: the part that stands for a piece, or -1; the last: for all records */
+    int64_t part_capacity;
 } tile_loop;
 
-static int by_row(const void *a, const void *b) {
-    int64_t x = ((const indexed_piece *)a)->from, y = ((const indexed_piece *)b)->from;
-    return (x > y) - (x < y);
+static ra_status no_memory(void) {
+    return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
 }
 
-/* The first piece that ends behind a row. */
-static int64_t first_piece(const tile_loop *loop, int64_t row) {
-    int64_t lo = 0, hi = loop->index_count;
-    while (lo < hi) {
-        int64_t mid = lo + (hi - lo) / 2;
-        if (loop->index[mid].to > row) hi = mid;
-        else lo = mid + 1;
-    }
-    return lo;
+static int64_t last_of(ra_span s) {
+    return ra_span_at(s, s.count - 1);
 }
+
+/* ---- where pieces are ---------------------------------------------------------------------------------------------- */
+
+static ra_status index_pieces(tile_loop *loop, int64_t kv_head) {
+    const ra_parcel *parcel = &loop->compute->parcel;
+    int64_t record = 0;
+    loop->index_count = loop->start_count = 0;
+    for (int64_t i = 0; i < parcel->piece_count; i++) {
+        const ra_piece *piece = &parcel->pieces[i];
+        int64_t records = piece->heads.count * piece->rows.count;
+        if (ra_span_clip(piece->heads, kv_head, kv_head + 1).count) {
+            const indexed_piece *before = loop->index_count ? &loop->index[loop->index_count - 1] : NULL;
+            if (!before || piece->rows.first <= last_of(before->rows)) {
+                int64_t *start = ra_pool_append(loop->b->scratch, &loop->starts, &loop->start_count,
+                                                &loop->start_capacity, sizeof *start);
+                if (!start) return no_memory();
+                *start = loop->index_count;
+            }
+            indexed_piece *item = ra_pool_append(loop->b->scratch, &loop->index, &loop->index_count,
+                                                 &loop->index_capacity, sizeof *item);
+            if (!item) return no_memory();
+            *item = (indexed_piece){piece->rows, i, record};
+        }
+        record += records;
+    }
+    return RA_OK;
+}
+
+/* The first piece of [from, to) that ends behind a row. */
+static int64_t first_piece(const tile_loop *loop, int64_t from, int64_t to, int64_t row) {
+    while (from < to) {
+        int64_t mid = from + (to - from) / 2;
+        if (last_of(loop->index[mid].rows) >= row) to = mid;
+        else from = mid + 1;
+    }
+    return from;
+}
+
+static ra_status find_fragments(tile_loop *loop, ra_span keys) {
+    loop->fragment_count = 0;
+    for (int64_t r = 0; r < loop->start_count; r++) {
+        int64_t end = r + 1 < loop->start_count ? loop->starts[r + 1] : loop->index_count;
+        for (int64_t i = first_piece(loop, loop->starts[r], end, keys.first); i < end; i++) {
+            const indexed_piece *piece = &loop->index[i];
+            if (piece->rows.first > last_of(keys)) break;
+            ra_span common = ra_span_intersect(keys, piece->rows);
+            if (common.count == 0) continue;
+            fragment *f = ra_pool_append(loop->b->scratch, &loop->fragments, &loop->fragment_count,
+                                         &loop->fragment_capacity, sizeof *f);
+            if (!f) return no_memory();
+            *f = (fragment){
+                {(common.first - keys.first) / keys.stride, common.count > 1 ? common.stride / keys.stride : 1, common.count},
+                {(common.first - piece->rows.first) / piece->rows.stride, common.stride / piece->rows.stride, common.count},
+                piece->piece,
+                piece->record};
+        }
+    }
+    return RA_OK;
+}
+
+/* ---- tiles --------------------------------------------------------------------------------------------------------- */
+
+static ra_status part_for(tile_loop *loop, int64_t piece, int *part_out) {
+    ra_compute *compute = loop->compute;
+    int64_t slot = piece == RA_ALL_RECORDS ? compute->parcel.piece_count : piece;
+    if (loop->part_of[slot] < 0) {
+        int64_t *part = ra_pool_append(loop->b->pool, &compute->parts, &compute->part_count, &loop->part_capacity,
+                                       sizeof *part);
+        if (!part) return no_memory();
+        *part = piece;
+        loop->part_of[slot] = compute->part_count - 1;
+    }
+    *part_out = (int)loop->part_of[slot];
+    return RA_OK;
+}
+
+static ra_status add_tile(tile_loop *loop, const ra_contact *contact, ra_tile tile, int64_t piece) {
+    if (tile.lo < -tile.q_rows.count) tile.lo = -tile.q_rows.count;
+    if (tile.hi > tile.k_rows.count) tile.hi = tile.k_rows.count;
+    if (ra_tile_pairs(&tile) == 0) return RA_OK;
+    RA_TRY(part_for(loop, piece, &tile.part));
+    tile_entry *entry = ra_pool_append(loop->b->scratch, &loop->entries, &loop->entry_count, &loop->entry_capacity,
+                                       sizeof *entry);
+    if (!entry) return no_memory();
+    *entry = (tile_entry){tile, contact->branch};
+    return RA_OK;
+}
+
+/* A tile per run: its key 0 is the contact's key b.first. */
+static ra_status add_runs(tile_loop *loop, const ra_contact *contact, ra_span heads) {
+    for (int64_t i = 0; i < loop->fragment_count; i++) {
+        const fragment *f = &loop->fragments[i];
+        ra_tile tile = {.q_rows = contact->q_rows, .k_rows = f->rows, .heads = heads,
+                        .lo = contact->lo - f->b.first, .hi = contact->hi - f->b.first};
+        RA_TRY(add_tile(loop, contact, tile, f->piece));
+    }
+    return RA_OK;
+}
+
+/* One tile for all keys: record numbers by index. */
+static ra_status add_indexed(tile_loop *loop, const ra_contact *contact, ra_span heads) {
+    int64_t *index = ra_pool_take(loop->b->pool, contact->k_rows.count, sizeof *index);
+    if (!index) return no_memory();
+    for (int64_t i = 0; i < loop->fragment_count; i++) {
+        const fragment *f = &loop->fragments[i];
+        for (int64_t j = 0; j < f->b.count; j++) index[ra_span_at(f->b, j)] = f->record + ra_span_at(f->rows, j);
+    }
+    ra_tile tile = {.q_rows = contact->q_rows, .k_rows = {0, 1, contact->k_rows.count}, .heads = heads,
+                    .lo = contact->lo, .hi = contact->hi, .k_index = index};
+    return add_tile(loop, contact, tile, RA_ALL_RECORDS);
+}
+
+/* Runs shorter than this on average are not worth a tile each. */
+enum { SHORT_RUN = 32 };
+
+static ra_status place_contact(const ra_contact *contact, void *user) {
+    tile_loop *loop = user;
+    ra_span heads = ra_span_clip(contact->heads, loop->head_from, loop->head_to);
+    if (heads.count == 0) return RA_OK;
+    RA_TRY(find_fragments(loop, contact->k_rows));
+    int few = loop->fragment_count <= 2 || contact->k_rows.count / loop->fragment_count >= SHORT_RUN;
+    int runs = few || !loop->one_head; /* pieces of several heads hold whole runs of keys, so that this always works */
+    for (int64_t i = 0; i < loop->fragment_count && loop->one_head; i++) runs &= loop->fragments[i].b.stride == 1;
+    return runs ? add_runs(loop, contact, heads) : add_indexed(loop, contact, heads);
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------------------ */
 
 static int same_span(ra_span a, ra_span b) {
     return a.first == b.first && a.stride == b.stride && a.count == b.count;
 }
 
-static ra_status add_tile(tile_loop *loop, ra_tile tile) {
-    if (ra_tile_pairs(&tile) == 0) return RA_OK;
-    ra_pool *pool = loop->builder->pool;
-    const ra_tile *before = loop->tile_count ? &loop->tiles[loop->tile_count - 1] : NULL;
-    int joins = before && same_span(before->q_rows, tile.q_rows) && same_span(before->heads, tile.heads);
-    ra_tile *item = ra_pool_append(pool, &loop->tiles, &loop->tile_count, &loop->tile_capacity, sizeof *item);
-    if (!item) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-    *item = tile;
-    loop->pairs += ra_tile_pairs(&tile) * tile.heads.count;
-    if (!joins) {
-        ra_tile_group *group = ra_pool_append(pool, &loop->groups, &loop->group_count, &loop->group_capacity,
-                                              sizeof *group);
-        if (!group) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-        group->first = loop->tile_count - 1;
+/* Each branch of a mean has a state of its own, unless each head has but one branch. */
+static int64_t state_of(const ra_problem *p, int branch) {
+    return ra_problem_states(p) > 1 ? branch : 0;
+}
+
+static void add_pass(tile_loop *loop, int branch, ra_tile *tiles, ra_tile_group *groups, ra_tile_pass *passes,
+                          ra_tile_list *list) {
+    ra_tile_pass *pass = &passes[list->pass_count];
+    *pass = (ra_tile_pass){list->group_count, 0, state_of(loop->b->cut->problem, branch)};
+    for (int64_t i = 0; i < loop->entry_count; i++) {
+        const ra_tile *tile = &loop->entries[i].tile, *before = pass->count ? &tiles[list->tile_count - 1] : NULL;
+        if (loop->entries[i].branch != branch) continue;
+        int joins = before && same_span(before->q_rows, tile->q_rows) && same_span(before->heads, tile->heads);
+        if (!joins) {
+            groups[list->group_count++] = (ra_tile_group){list->tile_count, 0};
+            pass->count++;
+        }
+        groups[list->group_count - 1].count++;
+        tiles[list->tile_count++] = *tile;
+        loop->compute->pairs += ra_tile_pairs(tile) * tile->heads.count * loop->b->cut->problem->batch;
     }
-    loop->groups[loop->group_count - 1].count++;
+    list->pass_count += pass->count > 0;
+}
+
+/* Branch by branch, so that inside a pass no query row of a head comes twice but in its own group. */
+static ra_status make_list(tile_loop *loop) {
+    int64_t branches = loop->b->cut->problem->branches ? loop->b->cut->problem->branches : 1;
+    ra_tile *tiles = ra_pool_take(loop->b->pool, loop->entry_count, sizeof *tiles);
+    ra_tile_group *groups = ra_pool_take(loop->b->pool, loop->entry_count, sizeof *groups);
+    ra_tile_pass *passes = ra_pool_take(loop->b->pool, branches, sizeof *passes);
+    ra_tile_list list = {.tiles = tiles, .groups = groups, .passes = passes};
+    if (!tiles || !groups || !passes) return no_memory();
+    for (int branch = 0; branch < branches; branch++) add_pass(loop, branch, tiles, groups, passes, &list);
+    loop->compute->tiles = list;
     return RA_OK;
 }
 
-static ra_status cut_contact(const ra_contact *contact, void *user) {
-    tile_loop *loop = user;
-    int64_t from = contact->k_rows.first, to = from + contact->k_rows.count;
-    for (int64_t i = first_piece(loop, from); i < loop->index_count && loop->index[i].from < to; i++) {
-        const indexed_piece *piece = &loop->index[i];
-        int64_t first = from > piece->from ? from : piece->from;
-        int64_t end = to < piece->to ? to : piece->to;
-        int64_t shift = first - from; /* the tile's key 0 is the contact's key `shift` */
-        ra_tile tile = {.q_rows = contact->q_rows,
-                        .k_rows = {first - piece->from, 1, end - first},
-                        .heads = contact->heads,
-                        .lo = contact->lo - shift,
-                        .hi = contact->hi - shift,
-                        .part = piece->part};
-        if (tile.lo < -tile.q_rows.count) tile.lo = -tile.q_rows.count;
-        if (tile.hi > tile.k_rows.count) tile.hi = tile.k_rows.count;
-        RA_TRY(add_tile(loop, tile));
+ra_status ra_tiles_make(ra_builder *b, ra_compute *compute) {
+    const ra_problem *problem = b->cut->problem;
+    const ra_parcel *parcel = &compute->parcel;
+    tile_loop loop = {.b = b, .compute = compute};
+    /* Heads that lie alike in the slot are done together. */
+    int together = parcel->piece_count == 0 || parcel->pieces[0].heads.count == problem->heads_kv;
+    int64_t sets = together ? 1 : problem->heads_kv, share = problem->heads_q / problem->heads_kv;
+    loop.one_head = sets == problem->heads_kv;
+    loop.part_of = ra_pool_take(b->scratch, parcel->piece_count + 1, sizeof *loop.part_of);
+    if (!loop.part_of) return no_memory();
+    for (int64_t i = 0; i <= parcel->piece_count; i++) loop.part_of[i] = -1;
+    for (int64_t i = 0; i < sets; i++) {
+        loop.head_from = together ? 0 : i * share;
+        loop.head_to = together ? problem->heads_q : (i + 1) * share;
+        RA_TRY(index_pieces(&loop, i));
+        RA_TRY(ra_pattern_contacts(b->cut, b->rank, parcel->owner, place_contact, &loop));
     }
-    return RA_OK;
-}
-
-ra_status ra_tiles_make(ra_builder *b, const ra_parcel *parcel, ra_tile_list *tiles_out, int64_t *pairs_out) {
-    indexed_piece *index = ra_pool_take(b->scratch, parcel->piece_count, sizeof *index);
-    ra_tile_pass *pass = ra_pool_take(b->pool, 1, sizeof *pass);
-    if (!index || !pass) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-    for (int64_t i = 0; i < parcel->piece_count; i++) {
-        ra_span rows = parcel->pieces[i].rows;
-        index[i] = (indexed_piece){rows.first, rows.first + rows.count, (int)i};
-    }
-    qsort(index, (size_t)parcel->piece_count, sizeof *index, by_row);
-    tile_loop loop = {.builder = b, .index = index, .index_count = parcel->piece_count};
-    RA_TRY(ra_pattern_contacts(b->cut, b->rank, parcel->owner, cut_contact, &loop));
-    pass->count = loop.group_count;
-    *tiles_out = (ra_tile_list){.tiles = loop.tiles, .groups = loop.groups, .passes = pass,
-                                .tile_count = loop.tile_count, .group_count = loop.group_count,
-                                .pass_count = loop.group_count > 0};
-    *pairs_out = loop.pairs * b->cut->problem->batch;
-    return RA_OK;
+    return make_list(&loop);
 }

@@ -59,6 +59,18 @@ static void make_shape(test_case *c, rng *r, double work) {
     }
 }
 
+static void make_dilation(test_case *c, rng *r) {
+    static const int64_t segments[] = {1, 2, 3, 5, 8, 13, 16, 40, 64, 100, 256, 1000, 5000};
+    static const int64_t rates[] = {1, 1, 2, 2, 3, 4, 5, 6, 8, 12, 16, 70};
+    ra_problem *p = &c->problem;
+    p->branches = rng_between(r, 1, CASE_MAX_BRANCHES);
+    for (int64_t b = 0; b < p->branches; b++) c->branches[b] = (ra_branch){pick(r, segments, 13), pick(r, rates, 12)};
+    p->dilated = c->branches;
+    p->dilated_heads = (ra_dilated_heads)rng_between(r, 0, 1);
+    p->dilated_offset = (ra_dilated_offset)rng_between(r, 0, 2);
+    p->dilated_combine = (ra_dilated_combine)rng_between(r, 0, 1);
+}
+
 void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work) {
     rng random = {seed * 2654435761u + 12345}, *r = &random;
     *c = (test_case){.seed = seed, .problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT};
@@ -76,6 +88,7 @@ void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work) {
         p->window_right = rng_between(r, -1, rng_one_in(r, 2) ? 5 : p->seq_k);
     }
     if (rng_one_in(r, 3)) make_documents(c, r);
+    if (rng_one_in(r, 2)) make_dilation(c, r);
     c->options.layout = (ra_layout)rng_between(r, 0, 3);
     c->options.strategy = (ra_strategy)rng_between(r, 0, 3);
     c->options.kernel = rng_one_in(r, 4) ? "ref" : "portable";
@@ -88,11 +101,12 @@ const char *case_text(const test_case *c, char *text, size_t bytes) {
     const ra_problem *p = &c->problem;
     snprintf(text, bytes,
              "seed %llu: %s B%lld Sq%lld Sk%lld H%lld:%lld D%lld Dv%lld scale%s%g causal%d window%d(%lld,%lld) "
-             "documents%lld%s %s %s %s threads%d strides%d",
+             "documents%lld%s dilated%lld(heads%d offset%d combine%d) %s %s %s threads%d strides%d",
              (unsigned long long)c->seed, ra_dtype_name(p->dtype), (long long)p->batch, (long long)p->seq_q,
              (long long)p->seq_k, (long long)p->heads_q, (long long)p->heads_kv, (long long)p->dim, (long long)p->dim_v,
              p->scale_given ? "=" : "~", p->scale, p->causal, p->windowed, (long long)p->window_left,
              (long long)p->window_right, (long long)p->documents, p->cu_seqlens_k ? "+k" : "",
+             (long long)p->branches, p->dilated_heads, p->dilated_offset, p->dilated_combine,
              ra_layout_name(c->options.layout), ra_strategy_name(c->options.strategy), c->options.kernel,
              c->options.threads, c->strides);
     return text;

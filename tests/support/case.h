@@ -4,13 +4,14 @@
 
 #include <ringattn/ringattn.h>
 
-enum { CASE_MAX_DOCUMENTS = 64 };
+enum { CASE_MAX_DOCUMENTS = 64, CASE_MAX_BRANCHES = 4 };
 
 typedef struct test_case {
     uint64_t seed;
-    ra_problem problem; /* its cu_seqlens point into this structure: do not copy it */
+    ra_problem problem; /* its arrays are in this structure: do not copy it */
     ra_options options;
     int64_t cu_q[CASE_MAX_DOCUMENTS + 1], cu_k[CASE_MAX_DOCUMENTS + 1];
+    ra_branch branches[CASE_MAX_BRANCHES];
     int strides; /* how the tensors lie in memory: 0 C-order; 1 heads before rows; 2 padded, dim not last */
 } test_case;
 

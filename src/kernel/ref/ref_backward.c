@@ -13,7 +13,7 @@ typedef struct tile_head {
     const ra_shape *shape;
     const ra_tile *tile;
     const ra_kv_part *part;
-    int64_t b, h, g;
+    int64_t s, b, h, g; /* s: the state */
 } tile_head;
 
 typedef struct query_row {
@@ -26,7 +26,8 @@ typedef struct key_row {
 } key_row;
 
 static int64_t row_index(const tile_head *at, int64_t a) {
-    return (at->b * at->shape->heads_q + at->h) * at->shape->rows_q + ra_span_at(at->tile->q_rows, a);
+    int64_t band = (at->s * at->shape->batch + at->b) * at->shape->heads_q + at->h;
+    return band * at->shape->rows_q + ra_span_at(at->tile->q_rows, a);
 }
 
 static void load_query(const tile_head *at, int64_t a, query_row *query) {
@@ -38,7 +39,7 @@ static void load_query(const tile_head *at, int64_t a, query_row *query) {
 }
 
 static void load_key(const tile_head *at, int64_t key, key_row *to) {
-    int64_t row = ra_span_at(at->tile->k_rows, key);
+    int64_t row = ra_tile_key(at->tile, key);
     ra_ref_load(to->k, at->shape->dtype, at->part->k, at->b, row, at->g, at->shape->dim);
     ra_ref_load(to->v, at->shape->dtype, at->part->v, at->b, row, at->g, at->shape->dim_v);
 }
@@ -73,7 +74,8 @@ static void run_query(const tile_head *at, int64_t a) {
         pair(shape, &query, &key, &p, &ds);
         for (int64_t d = 0; ds != 0 && d < shape->dim; d++) dq[d] += shape->scale * ds * key.k[d];
     }
-    add_to(shape, (char *)at->call->dq + row_index(at, a) * shape->dim * (int64_t)bytes, 1, dq, shape->dim);
+    int64_t row = ra_span_at(at->tile->q_rows, a);
+    add_to(shape, ra_view_row(at->call->dq, bytes, at->b, row, at->h), at->call->dq.dim, dq, shape->dim);
     ra_pulse(&at->call->launch, 0);
 }
 
@@ -81,7 +83,7 @@ static void run_key(const tile_head *at, int64_t j) {
     const ra_shape *shape = at->shape;
     size_t bytes = ra_shape_acc_bytes(shape);
     double dk[RA_MAX_DIM] = {0}, dv[RA_MAX_DIM] = {0}, p, ds;
-    int64_t row = ra_span_at(at->tile->k_rows, j);
+    int64_t row = ra_tile_key(at->tile, j);
     query_row query;
     key_row key;
     load_key(at, j, &key);
@@ -97,17 +99,24 @@ static void run_key(const tile_head *at, int64_t j) {
     ra_pulse(&at->call->launch, 0);
 }
 
-static void run_tile(const ra_backward_call *call, const ra_tile *tile, int64_t b, int64_t h) {
+static void run_tile(const ra_backward_call *call, const ra_tile *tile, int64_t s, int64_t b, int64_t h) {
     const ra_kv_part *part = &call->parts[tile->part];
-    tile_head at = {call, call->shape, tile, part, b, h, ra_ref_kv_head(call->shape, part, h)};
+    tile_head at = {call, call->shape, tile, part, s, b, h, ra_ref_kv_head(call->shape, part, h)};
     for (int64_t a = 0; a < tile->q_rows.count; a++) run_query(&at, a);
     for (int64_t j = 0; j < tile->k_rows.count; j++) run_key(&at, j);
 }
 
-void ra_ref_backward(const ra_backward_call *call) {
-    for (int64_t t = 0; t < call->tiles.tile_count; t++) {
-        const ra_tile *tile = &call->tiles.tiles[t];
+static void run_group(const ra_backward_call *call, const ra_tile_group *group, int64_t state) {
+    for (int64_t t = 0; t < group->count; t++) {
+        const ra_tile *tile = &call->tiles.tiles[group->first + t];
         for (int64_t b = 0; b < call->shape->batch; b++)
-            for (int64_t h = 0; h < tile->heads.count; h++) run_tile(call, tile, b, ra_span_at(tile->heads, h));
+            for (int64_t h = 0; h < tile->heads.count; h++) run_tile(call, tile, state, b, ra_span_at(tile->heads, h));
     }
+}
+
+void ra_ref_backward(const ra_backward_call *call) {
+    const ra_tile_list *list = &call->tiles;
+    for (int64_t p = 0; p < list->pass_count; p++)
+        for (int64_t g = 0; g < list->passes[p].count; g++)
+            run_group(call, &list->groups[list->passes[p].first + g], list->passes[p].state);
 }

@@ -33,7 +33,7 @@ static void fold_row(const ra_forward_call *call, const ra_tile *tile, int64_t b
     ra_ref_load(q, shape->dtype, call->q, b, ra_span_at(tile->q_rows, a), h, shape->dim);
     ra_tile_visible(tile, a, a + 1, &from, &to);
     for (int64_t key = from; key < to; key++) {
-        int64_t row = ra_span_at(tile->k_rows, key);
+        int64_t row = ra_tile_key(tile, key);
         ra_ref_load(k, shape->dtype, part->k, b, row, g, shape->dim);
         ra_ref_load(v, shape->dtype, part->v, b, row, g, shape->dim_v);
         double s = shape->scale * ra_ref_dot(q, k, shape->dim);
@@ -43,30 +43,40 @@ static void fold_row(const ra_forward_call *call, const ra_tile *tile, int64_t b
     }
 }
 
-static void run_row(const ra_forward_call *call, const ra_tile *tile, int64_t b, int64_t h, int64_t a) {
+static void run_row(const ra_forward_call *call, const ra_tile *tile, int64_t s, int64_t b, int64_t h, int64_t a) {
     const ra_shape *shape = call->shape;
     ra_dtype acc = ra_acc_dtype(shape);
     size_t bytes = ra_shape_acc_bytes(shape);
-    int64_t i = (b * shape->heads_q + h) * shape->rows_q + ra_span_at(tile->q_rows, a);
+    int64_t row = ra_span_at(tile->q_rows, a);
+    int64_t i = ((s * shape->batch + b) * shape->heads_q + h) * shape->rows_q + row;
+    ra_view o_view = ra_state_o(shape, &call->state, s);
     char *m = (char *)call->state.m + i * (int64_t)bytes;
     char *l = (char *)call->state.l + i * (int64_t)bytes;
-    char *o = (char *)call->state.o + i * shape->dim_v * (int64_t)bytes;
+    char *o = ra_view_row(o_view, bytes, b, row, h);
     row_state state;
     ra_row_load_f64(&state.m, acc, m, 1, 1);
     ra_row_load_f64(&state.l, acc, l, 1, 1);
-    ra_row_load_f64(state.o, acc, o, 1, shape->dim_v);
+    ra_row_load_f64(state.o, acc, o, o_view.dim, shape->dim_v);
     fold_row(call, tile, b, h, a, &state);
     ra_row_store_f64(acc, m, 1, &state.m, 1);
     ra_row_store_f64(acc, l, 1, &state.l, 1);
-    ra_row_store_f64(acc, o, 1, state.o, shape->dim_v);
+    ra_row_store_f64(acc, o, o_view.dim, state.o, shape->dim_v);
     ra_pulse(&call->launch, 0);
 }
 
+static void run_tile(const ra_forward_call *call, const ra_tile *tile, int64_t state) {
+    for (int64_t b = 0; b < call->shape->batch; b++)
+        for (int64_t h = 0; h < tile->heads.count; h++)
+            for (int64_t a = 0; a < tile->q_rows.count; a++)
+                run_row(call, tile, state, b, ra_span_at(tile->heads, h), a);
+}
+
 void ra_ref_forward(const ra_forward_call *call) {
-    for (int64_t t = 0; t < call->tiles.tile_count; t++) {
-        const ra_tile *tile = &call->tiles.tiles[t];
-        for (int64_t b = 0; b < call->shape->batch; b++)
-            for (int64_t h = 0; h < tile->heads.count; h++)
-                for (int64_t a = 0; a < tile->q_rows.count; a++) run_row(call, tile, b, ra_span_at(tile->heads, h), a);
-    }
+    const ra_tile_list *list = &call->tiles;
+    for (int64_t p = 0; p < list->pass_count; p++)
+        for (int64_t g = 0; g < list->passes[p].count; g++) {
+            const ra_tile_group *group = &list->groups[list->passes[p].first + g];
+            for (int64_t t = 0; t < group->count; t++)
+                run_tile(call, &list->tiles[group->first + t], list->passes[p].state);
+        }
 }

@@ -34,10 +34,27 @@ static void test_clip_and_indices(void **state) {
     }
 }
 
+/* Against looking for common elements one by one. */
+static void test_intersection(void **state) {
+    (void)state;
+    rng r = {23};
+    for (int i = 0; i < 20000; i++) {
+        ra_span a = {rng_between(&r, -20, 40), rng_between(&r, 1, 12), rng_between(&r, 0, 15)};
+        ra_span b = {rng_between(&r, -20, 40), rng_between(&r, 1, 12), rng_between(&r, 0, 15)};
+        ra_span common = ra_span_intersect(a, b);
+        int64_t found = 0;
+        for (int64_t j = 0; j < a.count; j++)
+            for (int64_t k = 0; k < b.count; k++)
+                if (ra_span_at(a, j) == ra_span_at(b, k)) assert_int_equal(ra_span_at(common, found++), ra_span_at(a, j));
+        assert_int_equal(common.count, found);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_division_rounds_as_named),
         cmocka_unit_test(test_clip_and_indices),
+        cmocka_unit_test(test_intersection),
     };
     return cmocka_run_group_tests_name("span", tests, NULL, NULL);
 }
