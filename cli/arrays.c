@@ -47,7 +47,18 @@ ra_status arrays_create(const ra_problem *problem, const ra_options *how, int ra
     return add_all(problem, how->backward, arrays_out);
 }
 
+ra_status arrays_add_gradients(const ra_problem *p, rank_arrays *a) {
+    int64_t q = p->batch * a->rows_q * p->heads_q, k = p->batch * a->rows_k * p->heads_kv;
+    CLI_TRY(add(a, q * p->dim_v, p->dtype, &a->dout));
+    CLI_TRY(add(a, k * p->dim, p->out_dtype, &a->dk));
+    CLI_TRY(add(a, k * p->dim_v, p->out_dtype, &a->dv));
+    if (p->dim != p->dim_v) return add(a, q * p->dim, p->out_dtype, &a->dq);
+    a->dq = a->o;
+    return RA_OK;
+}
+
 void arrays_free(rank_arrays *arrays) {
+    if (arrays->dq == arrays->o) arrays->dq = NULL;
     void *all[] = {arrays->positions_q, arrays->positions_k, arrays->q,  arrays->k,  arrays->v, arrays->o,
                    arrays->lse,         arrays->dout,        arrays->dq, arrays->dk, arrays->dv};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; ++i) free(all[i]);

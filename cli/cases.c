@@ -76,6 +76,11 @@ ra_status cases_problem(const cli_options *options, const cli_case *one, ra_prob
     problem.documents = options->cu_q.count ? options->cu_q.count - 1 : 0;
     problem.cu_seqlens_q = options->cu_q.values;
     problem.cu_seqlens_k = options->cu_k.values;
+    problem.branches = options->dilated.count / 2;
+    problem.dilated = (const ra_branch *)options->dilated.values; /* segment, rate, segment, rate, ... */
+    problem.dilated_heads = (ra_dilated_heads)cli_list_at(options->dilated_heads, 0, RA_DILATED_ALL);
+    problem.dilated_offset = (ra_dilated_offset)cli_list_at(options->dilated_offset, 0, RA_DILATED_HEAD);
+    problem.dilated_combine = (ra_dilated_combine)cli_list_at(options->dilated_combine, 0, RA_DILATED_LSE);
     *problem_out = problem;
     return RA_OK;
 }

@@ -5,9 +5,11 @@
 
 #include <stdlib.h>
 
-/* One head of the problem by itself, as the definition takes it: doubles, C-order [1, rows, 1, dim]. */
+/* One key/value head of the problem by itself, as the definition takes it: doubles, C-order [1, rows, heads, dim]. */
 typedef struct head_arrays {
-    double *q, *k, *v; /* of q only the rows that are asked for are filled in */
+    double *q;         /* all heads, for a pattern may depend on the head's number; only what is asked for is filled in,
+                        * and the rest, never touched, takes no memory */
+    double *k, *v;     /* one head */
     double *o;         /* [dim_v] */
 } head_arrays;
 
@@ -35,12 +37,12 @@ static ra_status read_keys(const ra_problem *p, const npy_file *k, const npy_fil
 static ra_status compare_row(const ra_problem *p, const npy_file *q, const output_file *out, int64_t b, int64_t head,
                              int64_t i, head_arrays *arrays, deviation *sum) {
     ra_problem single = *p;
-    single.batch = single.heads_q = single.heads_kv = 1;
+    single.batch = single.heads_kv = 1;
     single.dtype = single.out_dtype = RA_F64;
     double got[256], lse;
     char raw[256 * 8];
-    CLI_TRY(read_part(q, p->dtype, b, i, head, arrays->q + i * p->dim));
-    CLI_TRY(ra_reference_row(&single, arrays->q, arrays->k, arrays->v, 0, 0, i, arrays->o, &lse));
+    CLI_TRY(read_part(q, p->dtype, b, i, head, arrays->q + (i * p->heads_q + head) * p->dim));
+    CLI_TRY(ra_reference_row(&single, arrays->q, arrays->k, arrays->v, 0, head, i, arrays->o, &lse));
     int64_t bytes = p->dim_v * (int64_t)ra_dtype_bytes(out->dtype);
     int64_t offset = out->data_offset + ((b * p->seq_q + i) * p->heads_q + head) * bytes;
     CLI_TRY(rows_pread(out->what, out->fd, raw, (size_t)bytes, offset));
@@ -68,7 +70,7 @@ static ra_status compare_sample(const ra_problem *p, const npy_file *q, const np
 ra_status check_rows(const ra_problem *problem, const npy_file *q, const npy_file *k, const npy_file *v,
                      const output_file *out, int64_t rows, deviation *deviation_out) {
     *deviation_out = (deviation){0};
-    head_arrays arrays = {.q = calloc((size_t)(problem->seq_q * problem->dim), sizeof(double)),
+    head_arrays arrays = {.q = calloc((size_t)(problem->seq_q * problem->heads_q * problem->dim), sizeof(double)),
                           .k = malloc((size_t)(problem->seq_k * problem->dim) * sizeof(double)),
                           .v = malloc((size_t)(problem->seq_k * problem->dim_v) * sizeof(double)),
                           .o = malloc((size_t)problem->dim_v * sizeof(double))};

@@ -22,7 +22,7 @@ typedef enum flag_kind {
     KIND_REAL,   /* double, followed by nothing: its *_given is set through `given` */
     KIND_INTS,   /* cli_list of numbers */
     KIND_NAMES,  /* cli_list of names */
-    KIND_LATER   /* known, and refused */
+    KIND_PAIRS   /* cli_list of numbers, two for each item A:B */
 } flag_kind;
 
 /* One entry of a list: the item as text to the number that stands for it. */
@@ -127,6 +127,27 @@ static ra_status parse_device(const char *flag_name, const char *item, int64_t *
     CLI_REFUSE("%s: there is no device '%s'; choose cpu", flag_name, item);
 }
 
+static ra_status parse_dilated_heads(const char *flag_name, const char *item, int64_t *value_out) {
+    ra_dilated_heads heads = RA_DILATED_ALL;
+    CLI_TRY(name_flag(flag_name, ra_dilated_heads_parse(item, &heads)));
+    *value_out = heads;
+    return RA_OK;
+}
+
+static ra_status parse_dilated_offset(const char *flag_name, const char *item, int64_t *value_out) {
+    ra_dilated_offset offset = RA_DILATED_HEAD;
+    CLI_TRY(name_flag(flag_name, ra_dilated_offset_parse(item, &offset)));
+    *value_out = offset;
+    return RA_OK;
+}
+
+static ra_status parse_dilated_combine(const char *flag_name, const char *item, int64_t *value_out) {
+    ra_dilated_combine combine = RA_DILATED_LSE;
+    CLI_TRY(name_flag(flag_name, ra_dilated_combine_parse(item, &combine)));
+    *value_out = combine;
+    return RA_OK;
+}
+
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 
 #define AT(field) offsetof(cli_options, field)
@@ -161,10 +182,10 @@ static const flag flags[] = {
     {"--cu-seqlens", ATTENTION, KIND_INTS, AT(cu_q), 0, 0, LENGTH_MAX, ANY, NULL},
     {"--cu-seqlens-k", ATTENTION, KIND_INTS, AT(cu_k), 0, 0, LENGTH_MAX, ANY, NULL},
     {"--scale", ATTENTION, KIND_REAL, AT(scale), AT(scale_given), 0, 0, 0, NULL},
-    {"--dilated", ATTENTION, KIND_LATER, 0, 0, 0, 0, 0, NULL},
-    {"--dilated-heads", ATTENTION, KIND_LATER, 0, 0, 0, 0, 0, NULL},
-    {"--dilated-offset", ATTENTION, KIND_LATER, 0, 0, 0, 0, 0, NULL},
-    {"--dilated-combine", ATTENTION, KIND_LATER, 0, 0, 0, 0, 0, NULL},
+    {"--dilated", ATTENTION, KIND_PAIRS, AT(dilated), 0, 1, (int64_t)1 << 40, ANY, NULL},
+    {"--dilated-heads", ATTENTION, KIND_NAMES, AT(dilated_heads), 0, 0, 0, 1, parse_dilated_heads},
+    {"--dilated-offset", ATTENTION, KIND_NAMES, AT(dilated_offset), 0, 0, 0, 1, parse_dilated_offset},
+    {"--dilated-combine", ATTENTION, KIND_NAMES, AT(dilated_combine), 0, 0, 0, 1, parse_dilated_combine},
     {"--dtype", ATTENTION | CLI_RANDOM, KIND_NAMES, AT(dtype), 0, 0, 0, SWEEP, parse_dtype},
     {"--device", ATTENTION, KIND_NAMES, AT(device), 0, 0, 0, 1, parse_device},
     {"--kernel", ATTENTION, KIND_NAMES, AT(kernel), 0, 0, 0, SWEEP, parse_kernel},
@@ -186,9 +207,23 @@ enum { FLAGS = sizeof flags / sizeof flags[0], COMMANDS = sizeof commands / size
 
 /* ---- walking it ------------------------------------------------------------------------------------------------ */
 
-static ra_status parse_item(const flag *f, const char *item, int64_t *value_out) {
-    return f->kind == KIND_INTS ? parse_int(f->name, item, f->min, f->max, value_out)
-                                : f->parse(f->name, item, value_out);
+/* A:B, both numbers. Cuts the item, which is a copy of the argument's, at the colon. */
+static ra_status parse_pair(const flag *f, char *item, int64_t *values_out) {
+    char *colon = strchr(item, ':');
+    if (!colon) CLI_REFUSE("%s: '%s' is not SEGMENT:RATE, two numbers with a colon between them", f->name, item);
+    *colon = '\0';
+    CLI_TRY(parse_int(f->name, item, f->min, f->max, &values_out[0]));
+    return parse_int(f->name, colon + 1, f->min, f->max, &values_out[1]);
+}
+
+static int64_t values_per_item(const flag *f) {
+    return f->kind == KIND_PAIRS ? 2 : 1;
+}
+
+static ra_status parse_item(const flag *f, char *item, int64_t *values_out) {
+    if (f->kind == KIND_PAIRS) return parse_pair(f, item, values_out);
+    return f->kind == KIND_INTS ? parse_int(f->name, item, f->min, f->max, values_out)
+                                : f->parse(f->name, item, values_out);
 }
 
 static ra_status check_entries(const flag *f, cli_command command, int64_t count) {
@@ -202,9 +237,10 @@ static ra_status check_entries(const flag *f, cli_command command, int64_t count
 
 /* value: items with commas between them; none may be empty. */
 static ra_status parse_list(const flag *f, cli_command command, const char *value, cli_list *list) {
-    int64_t count = 1;
+    int64_t count = 1, width = values_per_item(f);
     for (const char *at = value; *at; ++at) count += *at == ',';
     CLI_TRY(check_entries(f, command, count));
+    count *= width;
     char *text = malloc(strlen(value) + 1);
     free(list->values);
     list->count = 0;
@@ -217,7 +253,7 @@ static ra_status parse_list(const flag *f, cli_command command, const char *valu
         char *comma = strchr(item, ',');
         if (comma) *comma = '\0';
         status = parse_item(f, item, &list->values[list->count]);
-        list->count += status == RA_OK;
+        list->count += status == RA_OK ? width : 0;
         item = comma ? comma + 1 : item;
     }
     free(text);
@@ -239,12 +275,10 @@ static ra_status store(const flag *f, const char *value, cli_options *options) {
         return parse_real(f->name, value, field);
     case KIND_INTS:
     case KIND_NAMES:
-        return parse_list(f, options->command, value, field);
-    case KIND_LATER:
+    case KIND_PAIRS:
         break;
     }
-    return ra_fail(RA_ERR_UNSUPPORTED, "%s: dilated patterns are not yet supported; leave the --dilated flags out",
-                   f->name);
+    return parse_list(f, options->command, value, field);
 }
 
 /* Finds `--name` or the `--name` of `--name=value`. */
@@ -288,7 +322,6 @@ static ra_status take_flag(int argc, const char *const *argv, int *at, cli_optio
         if (value) CLI_REFUSE("%s: takes no value", f->name);
         return store(f, NULL, options);
     }
-    if (f->kind == KIND_LATER) return store(f, NULL, options);
     if (value) return store(f, value + 1, options);
     if (*at >= argc || strncmp(argv[*at], "--", 2) == 0) CLI_REFUSE("%s: needs a value after it", f->name);
     return store(f, argv[(*at)++], options);
@@ -317,6 +350,17 @@ static ra_status check_documents(const cli_options *options) {
     return RA_OK;
 }
 
+static ra_status check_dilation(const cli_options *options) {
+    const char *orphan = options->dilated_heads.count    ? "--dilated-heads"
+                         : options->dilated_offset.count ? "--dilated-offset"
+                         : options->dilated_combine.count ? "--dilated-combine"
+                                                          : NULL;
+    if (orphan && !options->dilated.count) CLI_REFUSE("%s: needs --dilated beside it", orphan);
+    if (options->dilated.count > 2 * 64) CLI_REFUSE("--dilated: has %lld branches; at most 64 are supported",
+                                                    (long long)options->dilated.count / 2);
+    return RA_OK;
+}
+
 static ra_status check_run(const cli_options *options) {
     if (!options->q) CLI_REFUSE("--q: is missing; run needs --q, --k, --v and --out");
     if (!options->k) CLI_REFUSE("--k: is missing; run needs --q, --k, --v and --out");
@@ -331,6 +375,7 @@ static ra_status check_together(const cli_options *options) {
     if (options->timeout_given && !(options->timeout > 0 && options->timeout <= 1e9))
         CLI_REFUSE("--timeout: %g is out of range; give seconds above 0", options->timeout);
     CLI_TRY(check_documents(options));
+    CLI_TRY(check_dilation(options));
     for (int64_t i = 0; i < options->ranks.count; ++i)
         if (cli_list_at(options->transport, 0, 0) == CLI_TRANSPORT_SELF && options->ranks.values[i] != 1)
             CLI_REFUSE("--ranks: --transport self has one rank, not %lld; use --transport thread",
@@ -369,7 +414,7 @@ ra_status cli_options_parse(int argc, const char *const *argv, cli_options *opti
 
 void cli_options_free(cli_options *options) {
     for (int i = 0; i < FLAGS; ++i) {
-        if (flags[i].kind != KIND_INTS && flags[i].kind != KIND_NAMES) continue;
+        if (flags[i].kind != KIND_INTS && flags[i].kind != KIND_NAMES && flags[i].kind != KIND_PAIRS) continue;
         cli_list *list = (cli_list *)((char *)options + flags[i].offset);
         free(list->values);
         *list = (cli_list){0};

@@ -36,6 +36,8 @@ typedef struct cli_options {
     cli_list transport, device;               /* cli_transport; always 0 */
     cli_list window;                          /* left, right */
     cli_list cu_q, cu_k;                      /* documents + 1 entries */
+    cli_list dilated;                         /* segment, rate, segment, rate, ... */
+    cli_list dilated_heads, dilated_offset, dilated_combine;
     cli_list shape;                           /* batch, rows, heads, dim */
     double scale, timeout;
     int scale_given, timeout_given;

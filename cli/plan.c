@@ -15,6 +15,11 @@ typedef struct rank_plan {
     ra_plan_info forward, both;
 } rank_plan;
 
+/* Over all ranks. */
+typedef struct plan_sum {
+    int64_t pairs, forward_bytes, backward_bytes;
+} plan_sum;
+
 typedef struct whole_plan {
     cli_case one;
     ra_problem problem;
@@ -23,6 +28,8 @@ typedef struct whole_plan {
     rank_plan *rank;  /* [ranks] */
     double imbalance; /* most pairs of a rank over the mean */
     int64_t pairs;
+    int dilated;
+    plan_sum dense; /* the same problem without dilation on the same ranks */
 } whole_plan;
 
 static const ra_plan_info *chosen(const whole_plan *plan, int rank) {
@@ -51,6 +58,23 @@ static ra_status predict(whole_plan *plan) {
         if (rank->forward.pairs > most) most = rank->forward.pairs;
     }
     plan->imbalance = plan->pairs ? (double)most * plan->one.ranks / (double)plan->pairs : 1;
+    return RA_OK;
+}
+
+/* What the dense problem would cost, cut in the same way. */
+static ra_status predict_dense(whole_plan *plan) {
+    ra_problem problem = plan->problem;
+    ra_options how = plan->how_both;
+    problem.branches = 0;
+    how.layout = plan->rank[0].forward.layout;
+    how.strategy = plan->rank[0].forward.strategy;
+    for (int r = 0; r < plan->one.ranks; ++r) {
+        ra_plan_info info = RA_PLAN_INFO_INIT;
+        CLI_TRY(ra_predict(&problem, &how, plan->one.ranks, r, &info));
+        plan->dense.pairs += info.pairs;
+        plan->dense.forward_bytes += info.forward.bytes_planned;
+        plan->dense.backward_bytes += info.backward.bytes_planned;
+    }
     return RA_OK;
 }
 
@@ -106,6 +130,13 @@ static void write_json(const whole_plan *plan) {
     json_text(&json, "layout", ra_layout_name(info->layout));
     json_int(&json, "pairs", plan->pairs);
     json_real(&json, "imbalance", plan->imbalance);
+    if (plan->dilated) {
+        json_open(&json, "dense", '{');
+        json_int(&json, "pairs", plan->dense.pairs);
+        json_int(&json, "forward_bytes", plan->dense.forward_bytes);
+        json_int(&json, "backward_bytes", plan->dense.backward_bytes);
+        json_close(&json, '}');
+    }
     json_open(&json, "ranks", '[');
     for (int r = 0; r < one->ranks; ++r) write_rank(&json, plan, r);
     json_close(&json, ']');
@@ -137,6 +168,9 @@ static void print_total(const whole_plan *plan) {
     printf("   all %9lld %9lld %9s %9s %9s %9s %9s %6lld %9s %6lld\n", (long long)plan->one.seq_q,
            (long long)plan->one.seq_k, text_count(plan->pairs, text[0]), "", "", "", text_bytes(forward, text[1]),
            (long long)messages_forward, text_bytes(backward, text[2]), (long long)messages_backward);
+    if (plan->dilated)
+        printf(" dense %9s %9s %9s %9s %9s %9s %9s %6s %9s\n", "", "", text_count(plan->dense.pairs, text[0]), "", "", "",
+               text_bytes(plan->dense.forward_bytes, text[1]), "", text_bytes(plan->dense.backward_bytes, text[2]));
     printf("\n  imbalance (most pairs of a rank / mean): %.3f\n\n", plan->imbalance);
 }
 
@@ -172,7 +206,9 @@ ra_status cli_plan(const cli_options *options) {
     plan.how_both = cases_options(options, &plan.one, 1);
     plan.rank = calloc((size_t)plan.one.ranks, sizeof *plan.rank);
     if (!plan.rank) return ra_fail(RA_ERR_MEMORY, "--ranks: no memory for %d plans", plan.one.ranks);
+    plan.dilated = plan.problem.branches > 0;
     ra_status status = predict(&plan);
+    if (status == RA_OK && plan.dilated) status = predict_dense(&plan);
     if (status == RA_OK && options->json) write_json(&plan);
     if (status == RA_OK && !options->json) status = print_text(&plan);
     free(plan.rank);

@@ -1,7 +1,7 @@
 /* ringattn run: attention over files.
  *
  *   open (per process)   headers, shapes, targets
- *   rank body            own rows in -> plan -> forward, backward -> own rows out
+ *   rank body            own rows in -> plan -> forward -> own rows out -> backward -> gradients out
  *   rank 0               check, report, rename
  *
  * Between the stages the ranks agree that all is well, so that a failure anywhere ends every rank with one sentence and
@@ -141,15 +141,23 @@ static ra_status read_arrays(run_rank *r) {
     const run_job *job = r->job;
     rank_arrays *a = &r->arrays;
     ra_dtype dtype = job->problem.dtype;
-    CLI_TRY(arrays_create(&job->problem, &job->how, r->ranks, r->rank, a));
+    ra_options forward_only = job->how;
+    forward_only.backward = 0;
+    CLI_TRY(arrays_create(&job->problem, &forward_only, r->ranks, r->rank, a));
     CLI_TRY(rows_read(&job->q, a->positions_q, a->rows_q, dtype, a->q));
     CLI_TRY(rows_read(&job->k, a->positions_k, a->rows_k, dtype, a->k));
     CLI_TRY(rows_read(&job->v, a->positions_k, a->rows_k, dtype, a->v));
-    return job->options->dout ? rows_read(&job->dout, a->positions_q, a->rows_q, dtype, a->dout) : RA_OK;
+    return RA_OK;
+}
+
+/* When the output is written: dq may take its place. */
+static ra_status read_dout(run_rank *r) {
+    CLI_TRY(arrays_add_gradients(&r->job->problem, &r->arrays));
+    return rows_read(&r->job->dout, r->arrays.positions_q, r->arrays.rows_q, r->job->problem.dtype, r->arrays.dout);
 }
 
 /* The ranks start each pass together, so that its time is its own. */
-static ra_status compute(run_rank *r) {
+static ra_status compute_forward(run_rank *r) {
     ra_options how = r->job->how;
     how.layout = r->arrays.layout;
     double begin = timing_wall();
@@ -162,11 +170,13 @@ static ra_status compute(run_rank *r) {
     ra_tensors tensors = arrays_tensors(&r->arrays);
     CLI_TRY(ra_plan_forward(r->plan, &tensors, NULL));
     r->seconds[1] = timing_wall() - begin;
-    if (!r->job->options->dout) return RA_OK;
+    return RA_OK;
+}
 
+static ra_status compute_backward(run_rank *r) {
     phase(r, "backward");
     CLI_TRY(agree(r, RA_OK));
-    begin = timing_wall();
+    double begin = timing_wall();
     ra_gradients gradients = arrays_gradients(&r->arrays);
     CLI_TRY(ra_plan_backward(r->plan, &gradients, NULL));
     r->seconds[2] = timing_wall() - begin;
@@ -201,13 +211,18 @@ static ra_status write_rows(const output_file *file, const int64_t *positions, i
                       rows, data);
 }
 
+static ra_status write_gradients(const run_rank *r) {
+    const run_job *job = r->job;
+    const rank_arrays *a = &r->arrays;
+    CLI_TRY(write_rows(job->dq, a->positions_q, a->rows_q, a->dq));
+    CLI_TRY(write_rows(job->dk, a->positions_k, a->rows_k, a->dk));
+    return write_rows(job->dv, a->positions_k, a->rows_k, a->dv);
+}
+
 static ra_status write_outputs(const run_rank *r) {
     const run_job *job = r->job;
     const rank_arrays *a = &r->arrays;
     CLI_TRY(write_rows(job->out, a->positions_q, a->rows_q, a->o));
-    CLI_TRY(write_rows(job->dq, a->positions_q, a->rows_q, a->dq));
-    CLI_TRY(write_rows(job->dk, a->positions_k, a->rows_k, a->dk));
-    CLI_TRY(write_rows(job->dv, a->positions_k, a->rows_k, a->dv));
     const output_file *lse = job->lse;
     if (!lse) return RA_OK;
     return rows_write(lse->what, lse->fd, lse->data_offset, lse->shape[0] * lse->shape[1], lse->shape[2],
@@ -274,10 +289,16 @@ static ra_status gather_and_conclude(run_rank *r) {
 static ra_status run_stages(run_rank *r) {
     phase(r, "reading");
     CLI_TRY(agree(r, read_arrays(r)));
-    CLI_TRY(agree(r, compute(r)));
+    CLI_TRY(agree(r, compute_forward(r)));
     phase(r, "writing");
     CLI_TRY(open_outputs(r));
     CLI_TRY(agree(r, write_outputs(r)));
+    if (r->job->options->dout) {
+        CLI_TRY(agree(r, read_dout(r)));
+        CLI_TRY(agree(r, compute_backward(r)));
+        phase(r, "writing");
+        CLI_TRY(agree(r, write_gradients(r)));
+    }
     return gather_and_conclude(r);
 }
 

@@ -27,6 +27,13 @@ CASES = {
                                                       cu_k=[0, 4, 11, 26])),
     "scale": ((2, 11, 14, 2, 2, 1, 4), dict(scale=0.37)),
     "scale-zero": ((1, 12, 12, 1, 1, 4, 4), dict(scale=0.0, causal=True)),
+    "dilated-lse": ((1, 26, 26, 4, 2, 4, 4), dict(causal=True, dilated=[(4, 1), (8, 2), (26, 3)])),
+    "dilated-groups-mean": ((1, 21, 21, 5, 1, 4, 3), dict(dilated=[(4, 1), (8, 2)], dilated_heads="groups",
+                                                          dilated_offset="group", dilated_combine="mean")),
+    "dilated-all-mean": ((1, 20, 24, 2, 2, 4, 4), dict(causal=True, dilated=[(6, 2), (10, 3), (2, 1)],
+                                                       dilated_combine="mean")),
+    "dilated-block": ((1, 23, 23, 4, 4, 4, 4), dict(dilated=[(6, 4), (5, 7)], dilated_offset="block", window=(9, 1),
+                                                    cu_q=[0, 7, 23])),
 }
 NAMES = ("o", "lse", "dq", "dk", "dv")
 
@@ -49,6 +56,11 @@ def flags(pattern):
         words += ["--cu-seqlens-k", ",".join(map(str, pattern["cu_k"]))]
     if "scale" in pattern:
         words += ["--scale", repr(pattern["scale"])]
+    if "dilated" in pattern:
+        words += ["--dilated", ",".join("%d:%d" % branch for branch in pattern["dilated"])]
+    for key in ("dilated_heads", "dilated_offset", "dilated_combine"):
+        if key in pattern:
+            words += ["--" + key.replace("_", "-"), pattern[key]]
     return words
 
 

@@ -62,10 +62,19 @@ class WrongOptions(Workspace):
         self.refuse_run("--cu-seqlens", "0,4,24", words=["--cu-seqlens"])
 
     def test_not_yet_supported(self):
-        for args in [["--device", "cuda"], ["--dilated", "4:1,8:2"], ["--dilated=4:1"], ["--dilated-heads", "all"],
-                     ["--dilated-offset", "head"], ["--dilated-combine", "lse"], ["--transport", "nccl"]]:
+        for args in [["--device", "cuda"], ["--transport", "nccl"]]:
             with self.subTest(args=args):
                 self.refuse_run(*args, words=["not yet supported"])
+
+    def test_dilation(self):
+        for value in ["", "4", "4:", ":2", "4:0", "0:1", "-4:1", "4:1,", "4:1;8:2", "4:1:2", "4:x", "4:1,8"]:
+            with self.subTest(value=value):
+                self.refuse_run("--dilated", value, words=["--dilated"])
+        self.refuse_run("--dilated", ",".join(["4:1"] * 65), words=["--dilated", "64"])
+        for flag, value in [("--dilated-heads", "some"), ("--dilated-offset", "tail"), ("--dilated-combine", "sum")]:
+            self.refuse_run("--dilated", "4:1", flag, value, words=[flag, value])
+        for flag, value in [("--dilated-heads", "all"), ("--dilated-offset", "head"), ("--dilated-combine", "lse")]:
+            self.refuse_run(flag, value, words=[flag, "--dilated"])
 
     def test_transport_self_has_one_rank(self):
         self.refuse_run("--transport", "self", "--ranks", "2", words=["--ranks"])

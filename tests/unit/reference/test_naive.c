@@ -16,6 +16,7 @@ static const char *const names[ARRAYS] = {"q", "k", "v", "dout", "o", "lse", "dq
 typedef struct golden {
     ra_problem problem;
     int64_t cu_q[MAX_DOCUMENTS], cu_k[MAX_DOCUMENTS];
+    ra_branch branches[MAX_DOCUMENTS];
     test_npy array[ARRAYS];
 } golden;
 
@@ -36,6 +37,18 @@ static int64_t parse_list(const char *text, int64_t *list) {
         assert_true(end != text);
     }
     return count;
+}
+
+/* "4:1,8:2" */
+static void parse_branches(golden *g, const char *text) {
+    for (char *end; *text; text = *end == ',' ? end + 1 : end) {
+        ra_branch *branch = &g->branches[g->problem.branches++];
+        assert_true(g->problem.branches <= MAX_DOCUMENTS);
+        branch->segment = strtoll(text, &end, 10);
+        assert_true(*end == ':');
+        branch->rate = strtoll(end + 1, &end, 10);
+    }
+    g->problem.dilated = g->branches;
 }
 
 static void parse_flag(golden *g, const char *flag) {
@@ -60,6 +73,14 @@ static void parse_flag(golden *g, const char *flag) {
     } else if (strcmp(flag, "--scale") == 0) {
         g->problem.scale = strtod(value, NULL);
         g->problem.scale_given = 1;
+    } else if (strcmp(flag, "--dilated") == 0) {
+        parse_branches(g, value);
+    } else if (strcmp(flag, "--dilated-heads") == 0) {
+        assert_int_equal(ra_dilated_heads_parse(value, &g->problem.dilated_heads), RA_OK);
+    } else if (strcmp(flag, "--dilated-offset") == 0) {
+        assert_int_equal(ra_dilated_offset_parse(value, &g->problem.dilated_offset), RA_OK);
+    } else if (strcmp(flag, "--dilated-combine") == 0) {
+        assert_int_equal(ra_dilated_combine_parse(value, &g->problem.dilated_combine), RA_OK);
     } else {
         fail_msg("cases.txt has an unknown flag %s", flag);
     }
