@@ -17,13 +17,13 @@ CTEST := ctest --output-on-failure --no-tests=error -j$(JOBS)
 CONFIGURE := cmake -S . -G Ninja --log-level=WARNING
 STRICT := -DRA_TESTS=ON -DRA_MPI=ON -DRA_WERROR=ON
 
-# The sanitizer builds run the same tests on fewer random problems, but for those that measure precision or time, and,
-# under ThreadSanitizer, those with a single thread. On kernels that randomise addresses widely the sanitizers' shadow
-# memory may be taken, so they run without, where that is allowed.
+# The sanitizer builds run the same tests on fewer random problems, but for those that measure (precision, memory, time)
+# and, under ThreadSanitizer, those with a single thread. On kernels that randomise addresses widely the shadow
+# memory may be taken, so they run without that, where it is allowed.
 SANITIZED_SWEEP ?= 60
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 SANITIZED := RINGATTN_SWEEP=$(SANITIZED_SWEEP) $(FIXED_ADDRESSES)
-ASAN_SKIPS := 'precision|accuracy|mpi_faults|test_cli_(mpi|report|results)'
+ASAN_SKIPS := 'precision|accuracy|test_memory|mpi_faults|test_cli_(mpi|report|results)'
 TSAN_SKIPS := 'precision|accuracy|test_(forward|backward)|test_cli_'
 
 .NOTPARALLEL:
