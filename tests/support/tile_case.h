@@ -1,7 +1,8 @@
 /* Random inputs for a kernel, and what the definition of a tile makes of them, in doubles, pair by pair.
  *
- * A case has views with all kinds of strides, several key/value parts, and several calls' worth of tiles: passes of
- * groups over strided rows and heads, several tiles in a group, bands that leave rows with nothing to see.
+ * A case has views with all kinds of strides, several key/value parts, several states, and several calls' worth of
+ * tiles: passes of groups over strided rows and heads, several tiles in a group, keys that are a span or listed in any
+ * order, bands that leave rows with nothing to see.
  */
 #ifndef RA_TESTS_SUPPORT_TILE_CASE_H
 #define RA_TESTS_SUPPORT_TILE_CASE_H
@@ -9,7 +10,9 @@
 #include "kernel/kernel.h"
 #include "support/rng.h"
 
-enum { TEST_PARTS = 3, TEST_CALLS = 2, TEST_PASSES = 2, TEST_GROUPS = 3, TEST_TILES = 3 };
+enum { TEST_PARTS = 3, TEST_CALLS = 2, TEST_PASSES = 3, TEST_GROUPS = 3, TEST_TILES = 3, TEST_STATES = 3 };
+
+enum { TEST_LIST_TILES = TEST_PASSES * TEST_GROUPS * TEST_TILES, TEST_KEYS = 300 };
 
 /* A tensor of one type, and the same elements as doubles. `view` and `exact` index alike. */
 typedef struct test_tensor {
@@ -21,7 +24,8 @@ typedef struct test_tensor {
 } test_tensor;
 
 typedef struct test_list {
-    ra_tile tiles[TEST_PASSES * TEST_GROUPS * TEST_TILES];
+    ra_tile tiles[TEST_LIST_TILES];
+    int64_t k_index[TEST_LIST_TILES][TEST_KEYS]; /* of the tiles that have one */
     ra_tile_group groups[TEST_PASSES * TEST_GROUPS];
     ra_tile_pass passes[TEST_PASSES];
     ra_tile_list list;
@@ -31,15 +35,21 @@ typedef struct tile_case {
     unsigned seed;
     ra_shape shape;
     ra_dtype acc;
-    test_tensor q, dout;
+    test_tensor q, dout, dq;
+    test_tensor out;     /* where finish writes, of out_dtype, unless in_place */
+    test_tensor state_o; /* the o of every state; its view is that of state 0 */
+    int64_t o_state;     /* elements from one state's o to the next one's */
+    int in_place;        /* finish writes where state 0 has its o */
     test_tensor k[TEST_PARTS], v[TEST_PARTS], dk[TEST_PARTS], dv[TEST_PARTS];
     int64_t part_rows[TEST_PARTS];
     ra_kv_part parts[TEST_PARTS];
     test_list calls[TEST_CALLS];
-    /* What the definition gives: */
-    double *o, *lse;                                   /* [batch, heads_q, rows_q, dim_v], [batch, heads_q, rows_q] */
-    double *delta, *dq;                                /* [batch, heads_q, rows_q], [batch, heads_q, rows_q, dim] */
-    double *dk_want[TEST_PARTS], *dv_want[TEST_PARTS]; /* as the views index */
+    /* What the definition gives, the first two of all states together: */
+    double *o, *lse;                 /* [batch, heads_q, rows_q, dim_v], [batch, heads_q, rows_q] */
+    double *state_o_want;            /* [states, batch, heads_q, rows_q, dim_v], normalised, without the weight */
+    double *state_lse, *state_delta; /* [states, batch, heads_q, rows_q] */
+    double *dq_want;                 /* without the weight, as the view indexes; gaps 0 */
+    double *dk_want[TEST_PARTS], *dv_want[TEST_PARTS]; /* likewise */
 } tile_case;
 
 /* A case of that type from a seed; limit: of dim and dim_v. Aborts the test when there is no memory. */
@@ -52,6 +62,13 @@ int64_t test_index(ra_view view, int64_t b, int64_t row, int64_t h, int64_t d);
 /* A tensor of random elements with room for [batch, rows, heads, width] and random strides. */
 test_tensor test_tensor_make(rng *r, ra_dtype dtype, int64_t batch, int64_t rows, int64_t heads, int64_t width);
 void test_tensor_free(test_tensor *x);
+
+/* The o of shape->states states as one tensor: a batch's, a row's or a head's states lie side by side, so that their
+ * elements interleave. The view is that of state 0. */
+test_tensor test_state_o_make(rng *r, const ra_shape *shape, int64_t *o_state_out);
+
+/* 1, or not, as the weight of a softmax. */
+double test_weight(rng *r);
 
 /* count elements of `dtype` as doubles; to be freed. */
 double *test_as_doubles(ra_dtype dtype, const void *data, int64_t count);

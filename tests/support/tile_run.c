@@ -25,6 +25,22 @@ static void keep_raw(test_result *result, const void *data, size_t bytes) {
     result->raw_bytes += bytes;
 }
 
+/* Memory of which it shows what has been written: all bits are set, a NaN in every type. */
+static void *unwritten(ra_dtype dtype, int64_t count) {
+    void *array = malloc((size_t)count * ra_dtype_bytes(dtype) + 1);
+    if (!array) abort();
+    memset(array, 0xff, (size_t)count * ra_dtype_bytes(dtype));
+    return array;
+}
+
+static int64_t written(ra_dtype dtype, const void *array, int64_t count) {
+    static const char untouched[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    size_t bytes = ra_dtype_bytes(dtype);
+    int64_t found = 0;
+    for (int64_t i = 0; i < count; i++) found += memcmp((const char *)array + (size_t)i * bytes, untouched, bytes) != 0;
+    return found;
+}
+
 /* Keeps the array's bytes, frees it and returns it as doubles. */
 static double *harvest(test_result *result, ra_dtype dtype, void *array, int64_t count) {
     double *wide = test_as_doubles(dtype, array, count);
@@ -46,24 +62,54 @@ void test_launch_free(ra_launch *launch) {
     free(launch->scratch);
 }
 
+/* [batch, heads_q, rows_q, dim_v] from a view into `memory`, which is of dtype. */
+static double *gather_o(const tile_case *c, ra_dtype dtype, ra_view view, const void *memory, int64_t elements) {
+    const ra_shape *shape = &c->shape;
+    double *all = test_as_doubles(dtype, memory, elements);
+    double *o = malloc((size_t)(rows_of(c) * shape->dim_v) * sizeof(double));
+    if (!o) abort();
+    for (int64_t i = 0; i < rows_of(c) * shape->dim_v; i++) {
+        int64_t d = i % shape->dim_v, row = i / shape->dim_v;
+        int64_t h = row / shape->rows_q % shape->heads_q, b = row / shape->rows_q / shape->heads_q;
+        o[i] = all[test_index(view, b, row % shape->rows_q, h, d)];
+    }
+    free(all);
+    return o;
+}
+
+/* Takes o and what surrounds it out of `out`, or out of the state where that is the output. */
+static void harvest_o(const tile_case *c, test_result *result, void *state_o, void *out) {
+    ra_dtype dtype = c->shape.out_dtype;
+    int64_t elements = c->in_place ? c->state_o.elements : c->out.elements, count = rows_of(c) * c->shape.dim_v;
+    const void *memory = c->in_place ? state_o : out;
+    result->o = gather_o(c, dtype, c->in_place ? c->state_o.view : c->out.view, memory, elements);
+    result->stray = llabs(written(c->acc, state_o, c->state_o.elements) - c->shape.states * count);
+    if (!c->in_place) result->stray += llabs(written(dtype, out, elements) - count);
+    keep_raw(result, memory, (size_t)elements * ra_dtype_bytes(dtype));
+    free(state_o);
+    free(out);
+}
+
 test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch) {
     test_result result = {0};
     const ra_shape *shape = &c->shape;
-    int64_t rows = rows_of(c), count = rows * shape->dim_v;
-    ra_state state = {acc_array(c, NULL, 7, count), acc_array(c, NULL, 7, rows), acc_array(c, NULL, 7, rows)};
-    void *o = malloc((size_t)count * ra_dtype_bytes(shape->out_dtype)), *lse = acc_array(c, NULL, 7, rows);
-    if (!o) abort();
+    int64_t rows = rows_of(c), all = shape->states * rows;
+    ra_state state = {c->state_o.view, c->o_state, unwritten(c->acc, all), unwritten(c->acc, all)};
+    state.o.data = unwritten(c->acc, c->state_o.elements);
+    void *lse = unwritten(c->acc, rows), *state_lse = unwritten(c->acc, all), *delta = unwritten(c->acc, all);
+    ra_view out = c->out.view;
+    out.data = unwritten(shape->out_dtype, c->out.elements);
     kernel->begin(shape, state, launch);
     for (int i = 0; i < TEST_CALLS; i++) {
         ra_forward_call call = {shape, c->q.view, c->parts, c->calls[i].list, state, *launch};
         kernel->forward(&call);
     }
-    /* As the state is laid out: [batch, heads_q, rows_q, dim_v]. */
-    ra_view view = {o, shape->heads_q * shape->rows_q * shape->dim_v, shape->dim_v, shape->rows_q * shape->dim_v, 1};
-    kernel->finish(shape, state, view, lse, launch);
-    result.o = harvest(&result, shape->out_dtype, o, count);
+    kernel->resume(shape, state, c->dout.view, state_lse, delta, launch);
+    kernel->finish(shape, state, c->in_place ? state.o : out, lse, launch);
+    harvest_o(c, &result, state.o.data, out.data);
     result.lse = harvest(&result, c->acc, lse, rows);
-    free(state.o);
+    result.state_lse = harvest(&result, c->acc, state_lse, all);
+    result.state_delta = harvest(&result, c->acc, delta, all);
     free(state.m);
     free(state.l);
     return result;
@@ -72,9 +118,10 @@ test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const 
 test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch, double start) {
     test_result result = {0};
     const ra_shape *shape = &c->shape;
-    int64_t rows = rows_of(c);
-    void *lse = acc_array(c, c->lse, 0, rows), *delta = acc_array(c, c->delta, 0, rows);
-    void *dq = acc_array(c, NULL, start, rows * shape->dim);
+    int64_t all = shape->states * rows_of(c);
+    void *lse = acc_array(c, c->state_lse, 0, all), *delta = acc_array(c, c->state_delta, 0, all);
+    ra_view dq = c->dq.view;
+    dq.data = acc_array(c, NULL, start, c->dq.elements);
     ra_kv_part parts[TEST_PARTS];
     for (int i = 0; i < TEST_PARTS; i++) {
         parts[i] = c->parts[i];
@@ -85,7 +132,7 @@ test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const
         ra_backward_call call = {shape, c->q.view, c->dout.view, lse, delta, parts, c->calls[i].list, dq, *launch};
         kernel->backward(&call);
     }
-    result.dq = harvest(&result, c->acc, dq, rows * shape->dim);
+    result.dq = harvest(&result, c->acc, dq.data, c->dq.elements);
     for (int i = 0; i < TEST_PARTS; i++) {
         result.dk[i] = harvest(&result, c->acc, parts[i].dk.data, c->dk[i].elements);
         result.dv[i] = harvest(&result, c->acc, parts[i].dv.data, c->dv[i].elements);
@@ -98,6 +145,8 @@ test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const
 void test_result_free(test_result *result) {
     free(result->o);
     free(result->lse);
+    free(result->state_lse);
+    free(result->state_delta);
     free(result->dq);
     for (int i = 0; i < TEST_PARTS; i++) {
         free(result->dk[i]);

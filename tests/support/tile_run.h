@@ -4,9 +4,12 @@
 
 #include "support/tile_case.h"
 
-/* What the kernel computed; shapes as in tile_case. `raw` keeps the bytes of all results for comparing bits. */
+/* What the kernel computed; shapes as in tile_case, the gradients' as their views index. `raw` keeps the bytes of all
+ * results, gaps of the views included, for comparing bits. */
 typedef struct test_result {
     double *o, *lse;
+    double *state_lse, *state_delta;
+    int64_t stray; /* elements of o's memory that were written and are in no row, or the other way round */
     double *dq, *dk[TEST_PARTS], *dv[TEST_PARTS];
     void *raw;
     size_t raw_bytes;
@@ -16,11 +19,11 @@ typedef struct test_result {
 ra_launch test_launch_make(const ra_kernel *kernel, const ra_shape *shape, int threads);
 void test_launch_free(ra_launch *launch);
 
-/* begin, forward once per call of the case, finish. */
+/* begin, forward once per call of the case, resume, finish. */
 test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch);
 
-/* backward once per call, from the lse and delta of the definition. Every element of the gradients, gaps of the views
- * included, is `start` before: kernels add, and touch nothing else. */
+/* backward once per call, from the states' lse and delta of the definition. Every element of the gradients, gaps of the
+ * views included, is `start` before: kernels add, and touch nothing else. */
 test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch, double start);
 
 void test_result_free(test_result *result);

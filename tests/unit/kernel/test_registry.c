@@ -12,7 +12,8 @@ static void test_every_kernel_is_whole(void **state) {
         assert_string_equal(kernel->name, ra_kernel_name(count));
         assert_int_equal(kernel->usable(), ra_kernel_usable(count));
         assert_true(kernel->scratch_bytes && kernel->forward && kernel->backward && kernel->begin && kernel->finish);
-        assert_true(kernel->delta && kernel->pack && kernel->add_rows && kernel->add && kernel->store);
+        assert_true(kernel->delta && kernel->resume && kernel->pack && kernel->add_rows && kernel->add);
+        assert_true(kernel->store && kernel->fill);
         if (!kernel->usable()) continue;
         assert_int_equal(RA_OK, ra_kernel_find(kernel->name, &found));
         assert_ptr_equal(found, kernel);
@@ -46,7 +47,18 @@ static void test_unknown_name_lists_the_known(void **state) {
 
 static void test_scratch_does_not_depend_on_rows(void **state) {
     (void)state;
-    ra_shape few = {1, 2, 1, 64, 64, 10, 1, RA_F32, RA_F32}, many = few;
+    ra_shape few = {.batch = 1,
+                    .heads_q = 2,
+                    .heads_kv = 1,
+                    .dim = 64,
+                    .dim_v = 64,
+                    .rows_q = 10,
+                    .states = 1,
+                    .scale = 1,
+                    .weight = 1,
+                    .dtype = RA_F32,
+                    .out_dtype = RA_F32},
+             many = few;
     many.rows_q = 1000000;
     for (int i = 0; ra_kernel_at(i); i++) {
         const ra_kernel *kernel = ra_kernel_at(i);
