@@ -1,5 +1,5 @@
 /* Every feature together, at random, against the definition in doubles: forward and backward, to 1e-11.
- * RINGATTN_SWEEP=N runs N problems instead of 600; RINGATTN_SEED=S starts at that seed. */
+ * RINGATTN_SWEEP=N runs N problems instead of 1000; RINGATTN_SEED=S starts at that seed. */
 #include "support/cmocka.h"
 #include "support/sweep.h"
 
@@ -30,7 +30,7 @@ static int check_one(uint64_t seed, int ranks, double work) {
 
 static void test_random_problems(void **state) {
     (void)state;
-    int count = number_from("RINGATTN_SWEEP", 600), first = number_from("RINGATTN_SEED", 1), bad = 0;
+    int count = number_from("RINGATTN_SWEEP", 1000), first = number_from("RINGATTN_SEED", 1), bad = 0;
     printf("problems %d, seeds %d to %d\n", count, first, first + count - 1);
     for (int i = 0; i < count && bad < 5; i++) {
         uint64_t seed = (uint64_t)(first + i);
