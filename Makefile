@@ -23,8 +23,8 @@ STRICT := -DRA_TESTS=ON -DRA_MPI=ON -DRA_WERROR=ON
 SANITIZED_SWEEP ?= 60
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 SANITIZED := RINGATTN_SWEEP=$(SANITIZED_SWEEP) $(FIXED_ADDRESSES)
-ASAN_SKIPS := 'precision|accuracy|mpi_faults|test_cli_(mpi|report|results)'
-TSAN_SKIPS := 'precision|accuracy|test_(forward|backward)|test_cli_'
+ASAN_SKIPS := 'precision|accuracy|mpi_faults|test_cli_mpi'
+TSAN_SKIPS := 'precision|accuracy|test_cli_mpi'
 
 .NOTPARALLEL:
 .PHONY: all demo test check sanitize-address sanitize-thread install clean format setup setup-test
