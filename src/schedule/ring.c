@@ -39,7 +39,7 @@ static ra_status keys_step(ra_builder *b, const ra_route *routes, int s) {
 /* The pieces that go home from hop t: those behind the ones that travel on. */
 static ra_parcel leaving(const ra_builder *b, const ra_route *route, int t, int64_t *offset_out) {
     ra_parcel all = ra_route_from(b, route, t), onward = ra_route_from(b, route, t + 1);
-    all.pieces += onward.piece_count;
+    if (onward.piece_count) all.pieces += onward.piece_count; /* a route without pieces has no array */
     all.piece_count -= onward.piece_count;
     all.elements -= onward.elements;
     *offset_out = onward.elements;
