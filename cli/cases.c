@@ -45,7 +45,8 @@ static ra_status check_documents(const cli_options *options, const cli_case *one
     if (end_q != one->seq_q)
         CLI_REFUSE("--cu-seqlens: ends at %lld; the last entry is the number of queries, %lld", (long long)end_q,
                    (long long)one->seq_q);
-    if (end_k != one->seq_k)
+    int one_for_all = options->cu_q.count == 2 && !options->cu_k.count; /* one document has all keys */
+    if (end_k != one->seq_k && !one_for_all)
         CLI_REFUSE("%s: ends at %lld, but there are %lld keys; give --cu-seqlens-k the last entry %lld",
                    options->cu_k.count ? "--cu-seqlens-k" : "--cu-seqlens", (long long)end_k, (long long)one->seq_k,
                    (long long)one->seq_k);

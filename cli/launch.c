@@ -42,9 +42,11 @@ static ra_status run_mpi(ra_rank_body body, void *user) {
     ra_comm *comm;
     CLI_TRY(ra_comm_create_mpi(MPI_COMM_WORLD, &comm));
     ra_status status = body(comm, user);
+    char sentence[SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", ra_last_error());
     /* Destroying is collective; peers that are lost will not come to it. */
     if (!lost(status)) ra_comm_destroy(comm);
-    return status;
+    return status == RA_OK ? RA_OK : ra_fail(status, "%s", sentence);
 }
 
 static void close_mpi(ra_status status) {

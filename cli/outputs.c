@@ -175,12 +175,26 @@ ra_status outputs_attach(output_set *set, const char *token) {
     return RA_OK;
 }
 
-ra_status outputs_commit(output_set *set) {
+static ra_status close_all(output_set *set) {
     for (int i = 0; i < set->count; ++i) {
         int closed = close(set->files[i].fd);
         set->files[i].fd = -1;
         if (closed != 0) return cannot(&set->files[i], "write");
     }
+    return RA_OK;
+}
+
+ra_status outputs_leave(output_set *set) {
+    for (int i = 0; i < set->count; ++i) {
+        unfinished[i] = NULL;
+        free(set->files[i].partial);
+        set->files[i].partial = NULL;
+    }
+    return close_all(set);
+}
+
+ra_status outputs_commit(output_set *set) {
+    CLI_TRY(close_all(set));
     for (int i = 0; i < set->count; ++i) {
         output_file *file = &set->files[i];
         if (rename(file->partial, file->target) != 0) return cannot(file, "put in place");

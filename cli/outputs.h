@@ -49,6 +49,9 @@ ra_status outputs_create(output_set *set, const char *token);
 /* Opens those that another process made. */
 ra_status outputs_attach(output_set *set, const char *token);
 
+/* For a process that attached: closes its descriptors and leaves the files to the process that made them. */
+ra_status outputs_leave(output_set *set);
+
 /* Renames all. */
 ra_status outputs_commit(output_set *set);
 

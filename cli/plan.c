@@ -53,6 +53,9 @@ static ra_status predict(whole_plan *plan) {
         rank_plan *rank = &plan->rank[r];
         rank->forward = rank->both = (ra_plan_info)RA_PLAN_INFO_INIT;
         CLI_TRY(ra_predict(&plan->problem, &plan->how, plan->one.ranks, r, &rank->forward));
+        /* What "auto" means is found out once. */
+        plan->how.layout = plan->how_both.layout = rank->forward.layout;
+        plan->how.strategy = plan->how_both.strategy = rank->forward.strategy;
         CLI_TRY(ra_predict(&plan->problem, &plan->how_both, plan->one.ranks, r, &rank->both));
         plan->pairs += rank->forward.pairs;
         if (rank->forward.pairs > most) most = rank->forward.pairs;
@@ -102,6 +105,7 @@ static void write_rank(json_writer *json, const whole_plan *plan, int r) {
     json_int(json, "workspace_bytes_forward", plan->rank[r].forward.workspace_bytes);
     json_int(json, "workspace_bytes_backward", plan->rank[r].both.workspace_bytes);
     json_int(json, "array_bytes", array_bytes(plan, r));
+    json_int(json, "plan_bytes", info->plan_bytes);
     json_int(json, "steps_forward", plan->rank[r].both.steps_forward);
     json_int(json, "steps_backward", plan->rank[r].both.steps_backward);
     write_planned(json, "forward", &plan->rank[r].both.forward);

@@ -196,10 +196,8 @@ static ra_status open_outputs(run_rank *r) {
     }
     status = agree(r, status);
     if (status == RA_OK) status = ra_comm_allgather(r->comm, token, sizeof token, tokens, job->launch->timeout_seconds);
-    if (status == RA_OK && r->rank > 0 && job->launch->processes)
-        status = agree(r, outputs_attach(&job->outputs, tokens));
-    else if (status == RA_OK && job->launch->processes)
-        status = agree(r, RA_OK);
+    if (status == RA_OK && r->rank > 0 && job->launch->processes) status = outputs_attach(&job->outputs, tokens);
+    status = agree(r, status);
     free(tokens);
     return status;
 }
@@ -277,7 +275,10 @@ static ra_status conclude(const run_rank *r, const ra_plan_info *info, const ran
 static ra_status gather_and_conclude(run_rank *r) {
     ra_plan_info info;
     rank_report *ranks = malloc((size_t)r->ranks * sizeof *ranks);
-    ra_status status = agree(r, ranks ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a report"));
+    ra_status status = ranks ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a report");
+    /* Rank 0 may take its time to conclude; the other processes end before it and must not take the files along. */
+    if (status == RA_OK && r->rank > 0 && r->job->launch->processes) status = outputs_leave(&r->job->outputs);
+    status = agree(r, status);
     if (status == RA_OK)
         status =
             report_gather(r->comm, r->plan, r->arrays.bytes, r->seconds, r->job->launch->timeout_seconds, ranks, &info);

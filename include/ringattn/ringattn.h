@@ -122,7 +122,8 @@ typedef struct ra_problem {
     int64_t window_left;     /* keys before the query's aligned position that it sees; -1 is no limit */
     int64_t window_right;    /* likewise after it */
     /* Packed documents: document d holds queries [cu_seqlens_q[d], cu_seqlens_q[d+1]) and keys likewise, and sees
-     * nothing else. batch must be 1. NULL: one document. cu_seqlens_k NULL: cu_seqlens_q. Read during the call only. */
+     * nothing else. batch must be 1. NULL: one document. cu_seqlens_k NULL: cu_seqlens_q, or all keys for one document.
+     * Read during the call only. */
     int64_t documents;
     const int64_t *cu_seqlens_q; /* [documents + 1], from 0 to seq_q, never decreasing */
     const int64_t *cu_seqlens_k; /* [documents + 1], from 0 to seq_k, never decreasing */
@@ -162,7 +163,8 @@ typedef struct ra_options {
     const char *kernel;     /* a name from ra_kernel_name; NULL or "auto": the best that this machine runs */
     int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process */
     double timeout_seconds; /* every wait for a peer ends by then; default 60 */
-    void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it */
+    void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
+                             * comm over MPI is lost, messages may still arrive in it until the process ends */
     size_t workspace_bytes;
 } ra_options;
 #define RA_OPTIONS_INIT {.struct_size = sizeof(ra_options)}
@@ -268,12 +270,14 @@ typedef struct ra_plan_info {
     const char *kernel;        /* as chosen */
     const char *device;
     ra_traffic forward, backward;
+    int64_t plan_bytes; /* what describes the plan (steps, tiles, messages), beside the workspace */
 } ra_plan_info;
 #define RA_PLAN_INFO_INIT {.struct_size = sizeof(ra_plan_info)}
 
 RA_API ra_status ra_plan_describe(const ra_plan *plan, ra_plan_info *info_out);
 
-/* The same for any rank of any number of ranks, without a comm and without running anything. */
+/* The same for any rank of any number of ranks, without a comm and without running anything. Where options.threads is 0 it
+ * takes all ranks for ranks of this process; set it when the workspace will be yours, for scratch grows with it. */
 RA_API ra_status ra_predict(const ra_problem *problem, const ra_options *options, int ranks, int rank,
                             ra_plan_info *info_out);
 

@@ -4,6 +4,7 @@
 #include "plan/digest.h"
 #include "plan/predict.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,16 +66,15 @@ static ra_status agree(const ra_plan *plan, const ra_digest *mine, double timeou
 static double timeout_of(const ra_options *options) {
     int has_it = options && options->struct_size >= offsetof(ra_options, timeout_seconds) + sizeof(double);
     double seconds = has_it ? options->timeout_seconds : 0;
-    return seconds > 0 && seconds < 1e9 ? seconds : RA_DEFAULT_TIMEOUT;
+    return seconds > 0 && isfinite(seconds) ? seconds : RA_DEFAULT_TIMEOUT;
 }
 
 ra_status ra_plan_create(ra_comm *comm, const ra_problem *problem, const ra_options *options, ra_plan **plan_out) {
     RA_TRY(ra_comm_check(comm));
-    if (!plan_out) RA_REFUSE("plan_out is NULL");
     ra_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "rank %d: no memory for a plan", comm->rank));
     plan->comm = comm;
-    ra_status status = build(plan, problem, options);
+    ra_status status = plan_out ? build(plan, problem, options) : ra_fail(RA_ERR_ARGUMENT, "plan_out is NULL");
     ra_digest mine = status == RA_OK ? ra_digest_of(&plan->prediction.setup)
                                      : ra_digest_of_failure(status, ra_last_error());
     ra_status agreed = agree(plan, &mine, timeout_of(options));
@@ -105,10 +105,15 @@ static ra_status view_of(const char *name, const ra_tensor *tensor, int64_t rows
     return RA_OK;
 }
 
-static ra_status check_struct(const char *name, const void *given, size_t size, size_t known) {
+/* Copies a caller's size-prefixed structure over a zeroed one of this library's size. */
+static ra_status read_struct(const char *name, const void *given, size_t known, void *to) {
+    size_t size;
     if (!given) RA_REFUSE("%s is NULL", name);
-    if (size != known)
-        RA_REFUSE("%s->struct_size is %zu, not %zu: initialise it with its RA_..._INIT", name, size, known);
+    memcpy(&size, given, sizeof size);
+    if (size < sizeof size || size > known)
+        RA_REFUSE("%s->struct_size is %zu, this library knows up to %zu: initialise it with its RA_..._INIT", name, size,
+                  known);
+    memcpy(to, given, size);
     return RA_OK;
 }
 
@@ -118,9 +123,10 @@ static ra_status check_run(const ra_plan *plan, const void *stream) {
     return ra_comm_check(plan->comm);
 }
 
-ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *t, void *stream) {
+ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream) {
+    ra_tensors copy = {0}, *t = &copy;
     RA_TRY(check_run(plan, stream));
-    RA_TRY(check_struct("tensors", t, t ? t->struct_size : 0, sizeof *t));
+    RA_TRY(read_struct("tensors", tensors, sizeof copy, &copy));
     const ra_setup *s = &plan->prediction.setup;
     ra_forward_io io = {.lse = t->lse};
     RA_TRY(view_of("q", &t->q, s->rows_q, s->shape.heads_q, s->shape.dim, &io.q));
@@ -130,9 +136,10 @@ ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *t, void *stream) {
     return ra_exec_forward(&plan->forward, &io, stream);
 }
 
-ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *g, void *stream) {
+ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *stream) {
+    ra_gradients copy = {0}, *g = &copy;
     RA_TRY(check_run(plan, stream));
-    RA_TRY(check_struct("gradients", g, g ? g->struct_size : 0, sizeof *g));
+    RA_TRY(read_struct("gradients", gradients, sizeof copy, &copy));
     const ra_setup *s = &plan->prediction.setup;
     if (!s->backward) RA_REFUSE("this plan has no backward pass: set options.backward when it is made");
     if (s->rows_q > 0 && !g->lse) RA_REFUSE("lse is NULL: the backward pass needs what the forward pass gave");

@@ -75,21 +75,33 @@ static ra_status check_documents(ra_problem *p) {
         return RA_OK;
     }
     if (!p->cu_seqlens_q) RA_REFUSE("cu_seqlens_k is given without cu_seqlens_q");
-    if (!p->cu_seqlens_k) p->cu_seqlens_k = p->cu_seqlens_q;
     RA_TRY(check_length("documents", p->documents, RA_MAX_LENGTH));
+    if (!p->cu_seqlens_k && p->documents == 1) { /* one document is none: all queries, all keys */
+        RA_TRY(check_cu("cu_seqlens_q", p->cu_seqlens_q, 1, p->seq_q));
+        p->cu_seqlens_q = NULL;
+        return p->batch == 1 ? RA_OK : ra_fail(RA_ERR_ARGUMENT, "packed documents need batch 1, not %lld", (long long)p->batch);
+    }
+    if (!p->cu_seqlens_k) p->cu_seqlens_k = p->cu_seqlens_q;
     if (p->batch != 1) RA_REFUSE("packed documents need batch 1, not %lld: put the documents one after another", (long long)p->batch);
     RA_TRY(check_cu("cu_seqlens_q", p->cu_seqlens_q, p->documents, p->seq_q));
     return check_cu("cu_seqlens_k", p->cu_seqlens_k, p->documents, p->seq_k);
 }
 
-static ra_status check_dilation(const ra_problem *p) {
-    if (p->branches == 0) return RA_OK;
+static ra_status check_dilation(ra_problem *p) {
+    if (p->branches == 0) {
+        p->dilated_heads = RA_DILATED_ALL;
+        p->dilated_offset = RA_DILATED_HEAD;
+        p->dilated_combine = RA_DILATED_LSE;
+        return RA_OK;
+    }
     RA_TRY(check_length("branches", p->branches, RA_MAX_BRANCHES));
     if (!p->dilated) RA_REFUSE("branches is %lld but dilated is NULL", (long long)p->branches);
     for (int64_t b = 0; b < p->branches; b++) {
         RA_TRY(check_length("a dilated branch's segment", p->dilated[b].segment, RA_MAX_LENGTH));
         RA_TRY(check_length("a dilated branch's rate", p->dilated[b].rate, RA_MAX_LENGTH));
     }
+    double states = (double)p->branches * (double)p->batch * (double)p->heads_q * (double)p->seq_q;
+    if (states * (double)(p->dim_v + 2) * 8 > 4e18) RA_REFUSE("the problem is too large: its bytes do not fit in 63 bits");
     if ((unsigned)p->dilated_heads > RA_DILATED_GROUPS) RA_REFUSE("dilated_heads %d is none", (int)p->dilated_heads);
     if ((unsigned)p->dilated_offset > RA_DILATED_GROUP) RA_REFUSE("dilated_offset %d is none", (int)p->dilated_offset);
     if ((unsigned)p->dilated_combine > RA_DILATED_MEAN) RA_REFUSE("dilated_combine %d is none", (int)p->dilated_combine);

@@ -6,15 +6,15 @@
 
 typedef struct ra_forward_io {
     ra_view q, k, v; /* of dtype */
-    ra_view o;       /* of out_dtype, written on success only */
-    void *lse;       /* or NULL; likewise */
+    ra_view o;       /* of out_dtype; may be summed in, and is NaN after a failure that came later */
+    void *lse;       /* or NULL; written on success only */
 } ra_forward_io;
 
 typedef struct ra_backward_io {
     ra_view q, k, v, dout; /* of dtype */
     ra_view o;             /* of out_dtype */
     const void *lse;
-    ra_view dq, dk, dv; /* of out_dtype, written on success only */
+    ra_view dq, dk, dv; /* of out_dtype, as o in the forward pass */
 } ra_backward_io;
 
 ra_status ra_exec_forward(ra_program *program, const ra_forward_io *io, void *stream);

@@ -9,7 +9,9 @@ ra_status ra_prediction_make(ra_pool *pool, ra_prediction *p) {
     RA_TRY(ra_schedule_make(pool, &cut, p->setup.strategy, RA_FORWARD, p->setup.rank, &p->forward));
     if (p->setup.backward)
         RA_TRY(ra_schedule_make(pool, &cut, p->setup.strategy, RA_BACKWARD, p->setup.rank, &p->backward));
-    return ra_workspace_lay_out(pool, &p->setup, &p->forward, p->setup.backward ? &p->backward : NULL, &p->workspace);
+    RA_TRY(ra_workspace_lay_out(pool, &p->setup, &p->forward, p->setup.backward ? &p->backward : NULL, &p->workspace));
+    p->pool_bytes = pool->bytes;
+    return RA_OK;
 }
 
 void ra_prediction_describe(const ra_prediction *p, ra_plan_info *info_out) {
@@ -44,6 +46,7 @@ void ra_prediction_describe(const ra_prediction *p, ra_plan_info *info_out) {
         info.backward.bytes_planned += info.forward.bytes_planned;
         info.backward.messages_planned += info.forward.messages_planned;
     }
+    info.plan_bytes = (int64_t)p->pool_bytes;
     *info_out = info;
 }
 

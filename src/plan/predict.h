@@ -8,6 +8,7 @@ typedef struct ra_prediction {
     ra_setup setup;
     ra_schedule forward, backward; /* backward only where setup.backward */
     ra_workspace workspace;
+    size_t pool_bytes; /* that it all takes */
 } ra_prediction;
 
 /* prediction_out->setup must have been made; everything else is taken from pool. */

@@ -18,12 +18,23 @@ static ra_status reserve(ra_builder *b, ra_slots *slots, int slot, int64_t eleme
     return RA_OK;
 }
 
+/* The same pieces in memory that the schedule keeps: routes, of which a rank uses a part, are made in scratch. */
+static ra_status keep(ra_builder *b, const ra_parcel *parcel, ra_parcel *kept_out) {
+    ra_piece *pieces = ra_pool_take(b->pool, parcel->piece_count, sizeof *pieces);
+    if (!pieces) return no_memory();
+    for (int64_t i = 0; i < parcel->piece_count; i++) pieces[i] = parcel->pieces[i];
+    *kept_out = *parcel;
+    kept_out->pieces = pieces;
+    return RA_OK;
+}
+
 ra_status ra_add_pack(ra_builder *b, int step, int slot, const ra_parcel *parcel) {
     if (parcel->elements == 0) return RA_OK;
     ra_step *s = &b->schedule->steps[step];
     ra_pack *pack = ra_pool_append(b->pool, &s->packs, &s->pack_count, &s->pack_capacity, sizeof *pack);
     if (!pack) return no_memory();
-    *pack = (ra_pack){slot, *parcel};
+    pack->slot = slot;
+    RA_TRY(keep(b, parcel, &pack->parcel));
     return reserve(b, &b->schedule->kv, slot, parcel->elements);
 }
 
@@ -54,14 +65,16 @@ ra_status ra_add_fold(ra_builder *b, int step, int to, int from, const ra_parcel
     ra_step *s = &b->schedule->steps[step];
     ra_fold *fold = ra_pool_append(b->pool, &s->folds, &s->fold_count, &s->fold_capacity, sizeof *fold);
     if (!fold) return no_memory();
-    *fold = (ra_fold){to, from, *parcel};
+    *fold = (ra_fold){.to = to, .from = from};
+    RA_TRY(keep(b, parcel, &fold->parcel));
     RA_TRY(reserve(b, &b->schedule->grad, to, parcel->elements));
     return reserve(b, &b->schedule->grad, from, parcel->elements);
 }
 
 ra_status ra_add_compute(ra_builder *b, int step, int kv_slot, int grad_slot, const ra_parcel *parcel) {
     if (parcel->elements == 0) return RA_OK;
-    ra_compute compute = {.kv_slot = kv_slot, .grad_slot = grad_slot, .parcel = *parcel};
+    ra_compute compute = {.kv_slot = kv_slot, .grad_slot = grad_slot};
+    RA_TRY(keep(b, parcel, &compute.parcel));
     RA_TRY(ra_tiles_make(b, &compute));
     if (compute.tiles.tile_count == 0 && (b->pass == RA_FORWARD || grad_slot == RA_OWN)) return RA_OK;
     ra_step *s = &b->schedule->steps[step];

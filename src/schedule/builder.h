@@ -18,7 +18,7 @@ typedef struct ra_builder {
 /* The rank `steps` further along the ring, or back for negative ones. */
 int ra_rank_along(const ra_builder *b, int rank, int steps);
 
-/* Parcels. of: those rows for each head set; needed: the rows of owner that q_rank sees; whole: all its rows. */
+/* Parcels, in scratch; a step keeps a copy of its own. of: those rows for each head set; needed: the rows of owner that q_rank sees; whole: all its rows. */
 ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *sets, ra_parcel *parcel_out);
 ra_status ra_parcel_needed(ra_builder *b, int q_rank, int owner, ra_parcel *parcel_out);
 ra_status ra_parcel_whole(ra_builder *b, int owner, ra_parcel *parcel_out);

@@ -19,7 +19,7 @@ ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *sets, ra_parce
     const ra_problem *problem = b->cut->problem;
     int64_t count = 0;
     for (int64_t i = 0; i < ra_head_sets(problem); i++) count += sets[i].count;
-    ra_piece *pieces = ra_pool_take(b->pool, count, sizeof *pieces), *piece = pieces;
+    ra_piece *pieces = ra_pool_take(b->scratch, count, sizeof *pieces), *piece = pieces;
     if (!pieces) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
     for (int64_t i = 0; i < ra_head_sets(problem); i++)
         for (int64_t j = 0; j < sets[i].count; j++) *piece++ = (ra_piece){sets[i].spans[j], ra_head_set(problem, i)};
@@ -43,7 +43,7 @@ ra_status ra_parcel_needed(ra_builder *b, int q_rank, int owner, ra_parcel *parc
 
 ra_status ra_parcel_whole(ra_builder *b, int owner, ra_parcel *parcel_out) {
     const ra_problem *problem = b->cut->problem;
-    ra_piece *piece = ra_pool_take(b->pool, 1, sizeof *piece);
+    ra_piece *piece = ra_pool_take(b->scratch, 1, sizeof *piece);
     if (!piece) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
     *piece = (ra_piece){{0, 1, ra_shard_of(b->cut->layout, problem->seq_k, b->ranks, owner).rows},
                         {0, 1, problem->heads_kv}};

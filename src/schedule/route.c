@@ -13,7 +13,7 @@ typedef struct route_loop {
 
 static ra_status add_stops(route_loop *loop, const ra_rowset *stops, ra_span heads, int hop) {
     for (int64_t i = 0; i < stops->count; i++) {
-        ra_pool *pool = loop->b->pool;
+        ra_pool *pool = loop->b->scratch;
         ra_piece *piece = ra_pool_append(pool, &loop->pieces, &loop->piece_count, &loop->piece_capacity, sizeof *piece);
         int *last = ra_pool_append(pool, &loop->last, &loop->last_count, &loop->last_capacity, sizeof *last);
         if (!piece || !last) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");

@@ -59,6 +59,11 @@ static int64_t last_of(ra_span s) {
     return ra_span_at(s, s.count - 1);
 }
 
+/* One row has no stride; a dilation's rate, kept as one, could be too large to compute with. */
+static ra_span without_idle_stride(ra_span s) {
+    return s.count == 1 ? (ra_span){s.first, 1, 1} : s;
+}
+
 /* ---- where pieces are ---------------------------------------------------------------------------------------------- */
 
 static ra_status index_pieces(tile_loop *loop, int64_t kv_head) {
@@ -79,7 +84,7 @@ static ra_status index_pieces(tile_loop *loop, int64_t kv_head) {
             indexed_piece *item = ra_pool_append(loop->b->scratch, &loop->index, &loop->index_count,
                                                  &loop->index_capacity, sizeof *item);
             if (!item) return no_memory();
-            *item = (indexed_piece){piece->rows, i, record};
+            *item = (indexed_piece){without_idle_stride(piece->rows), i, record};
         }
         record += records;
     }
@@ -97,6 +102,7 @@ static int64_t first_piece(const tile_loop *loop, int64_t from, int64_t to, int6
 }
 
 static ra_status find_fragments(tile_loop *loop, ra_span keys) {
+    keys = without_idle_stride(keys);
     loop->fragment_count = 0;
     for (int64_t r = 0; r < loop->start_count; r++) {
         int64_t end = r + 1 < loop->start_count ? loop->starts[r + 1] : loop->index_count;
@@ -146,13 +152,17 @@ static ra_status add_tile(tile_loop *loop, const ra_contact *contact, ra_tile ti
     return RA_OK;
 }
 
-/* A tile per run: its key 0 is the contact's key b.first. */
+/* A tile per run of keys: its key 0 is the contact's key b.first. Of a fragment with gaps each key is a run by itself. */
 static ra_status add_runs(tile_loop *loop, const ra_contact *contact, ra_span heads) {
     for (int64_t i = 0; i < loop->fragment_count; i++) {
         const fragment *f = &loop->fragments[i];
-        ra_tile tile = {.q_rows = contact->q_rows, .k_rows = f->rows, .heads = heads,
-                        .lo = contact->lo - f->b.first, .hi = contact->hi - f->b.first};
-        RA_TRY(add_tile(loop, contact, tile, f->piece));
+        int64_t length = f->b.stride == 1 ? f->b.count : 1;
+        for (int64_t j = 0; j < f->b.count; j += length) {
+            int64_t shift = ra_span_at(f->b, j);
+            ra_tile tile = {.q_rows = contact->q_rows, .k_rows = ra_span_slice(f->rows, j, j + length), .heads = heads,
+                            .lo = contact->lo - shift, .hi = contact->hi - shift};
+            RA_TRY(add_tile(loop, contact, tile, f->piece));
+        }
     }
     return RA_OK;
 }
@@ -178,10 +188,9 @@ static ra_status place_contact(const ra_contact *contact, void *user) {
     ra_span heads = ra_span_clip(contact->heads, loop->head_from, loop->head_to);
     if (heads.count == 0) return RA_OK;
     RA_TRY(find_fragments(loop, contact->k_rows));
-    int few = loop->fragment_count <= 2 || contact->k_rows.count / loop->fragment_count >= SHORT_RUN;
-    int runs = few || !loop->one_head; /* pieces of several heads hold whole runs of keys, so that this always works */
-    for (int64_t i = 0; i < loop->fragment_count && loop->one_head; i++) runs &= loop->fragments[i].b.stride == 1;
-    return runs ? add_runs(loop, contact, heads) : add_indexed(loop, contact, heads);
+    int runs = loop->fragment_count <= 2 || contact->k_rows.count / loop->fragment_count >= SHORT_RUN;
+    for (int64_t i = 0; i < loop->fragment_count; i++) runs &= loop->fragments[i].b.stride == 1;
+    return runs || !loop->one_head ? add_runs(loop, contact, heads) : add_indexed(loop, contact, heads);
 }
 
 /* ---- the list ------------------------------------------------------------------------------------------------------ */

@@ -91,7 +91,8 @@ ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, dou
     for (;;) {
         int done = 0, culprit = -1;
         double left = deadline - ra_clock();
-        ra_status status = comm->ops.poll(comm->self, left > 0 ? left : 0, &done, &culprit);
+        double wait = left < 0 ? 0 : left > RA_LONGEST_WAIT ? RA_LONGEST_WAIT : left;
+        ra_status status = comm->ops.poll(comm->self, wait, &done, &culprit);
         const ra_message *message = culprit >= 0 && culprit < count ? &messages[culprit] : NULL;
         if (status != RA_OK) return lose_at(comm, status, message, place);
         if (done) return RA_OK;

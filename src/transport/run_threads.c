@@ -19,10 +19,11 @@ typedef struct rank_thread {
 static void *run_rank(void *argument) {
     rank_thread *rank = argument;
     rank->status = rank->body(rank->comm, rank->user);
-    if (rank->status == RA_OK) return NULL;
-    snprintf(rank->error, sizeof rank->error, "%s", ra_last_error());
-    /* A body that fails must not leave its peers waiting for it. */
-    ra_comm_lose(rank->comm, rank->status);
+    if (rank->status != RA_OK) {
+        snprintf(rank->error, sizeof rank->error, "%s", ra_last_error());
+        ra_comm_lose(rank->comm, rank->status); /* a body that fails must not leave its peers waiting for it */
+    }
+    ra_comm_destroy(rank->comm); /* nor one that ends early */
     return NULL;
 }
 
@@ -44,6 +45,7 @@ static ra_status run_all(rank_thread *all, int ranks) {
         all[r].status = RA_ERR_MEMORY;
         snprintf(all[r].error, sizeof all[r].error, "rank %d: its thread could not be started", r);
         ra_comm_lose(all[r].comm, ra_fail(RA_ERR_MEMORY, "%s", all[r].error));
+        ra_comm_destroy(all[r].comm);
     }
     for (int r = 0; r < ranks; r++)
         if (all[r].started) pthread_join(all[r].thread, NULL);
@@ -65,7 +67,6 @@ ra_status ra_run_threads(int ranks, ra_rank_body body, void *user) {
             all[r].user = user;
         }
         status = run_all(all, ranks);
-        for (int r = 0; r < ranks; r++) ra_comm_destroy(comms[r]);
     }
     free(all);
     free(comms);

@@ -96,6 +96,19 @@ static int reserve(endpoint *e, int count) {
     return 1;
 }
 
+/* Whether an earlier message of the same kind still waits: its other end may have been posted while the lock was down,
+ * and would be taken for this one's. The peer, which posts after it, matches both in order. */
+static int overtakes(const endpoint *me, int i) {
+    const ra_message *m = &me->messages[i];
+    for (int j = 0; j < i; j++) {
+        const ra_message *earlier = &me->messages[j];
+        if (earlier->peer == m->peer && earlier->tag == m->tag && !earlier->is_send == !m->is_send &&
+            me->marks[j] == MARK_POSTED)
+            return 1;
+    }
+    return 0;
+}
+
 static ra_status post(void *self, const ra_message *messages, int count, void *stream) {
     (void)stream;
     endpoint *me = self;
@@ -110,6 +123,7 @@ static ra_status post(void *self, const ra_message *messages, int count, void *s
         me->count = count;
         for (int i = 0; i < count; i++) {
             if (me->marks[i] != MARK_POSTED) continue; /* a peer got there while this rank was copying */
+            if (overtakes(me, i)) continue;
             endpoint *other = &h->endpoints[messages[i].peer];
             int j = find_match(other, me->rank, &messages[i]);
             if (j >= 0) move(h, me, i, other, j);

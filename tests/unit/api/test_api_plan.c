@@ -45,6 +45,28 @@ static void spoil_workspace(ra_problem *p, ra_options *o) {
     (void)p, o->workspace = small, o->workspace_bytes = 64;
 }
 
+static ra_status forgetful_body(ra_comm *comm, void *user) {
+    (void)user;
+    ra_problem p = good();
+    ra_plan *plan = NULL;
+    ra_status status = ra_plan_create(comm, &p, NULL, ra_comm_rank(comm) == 1 ? NULL : &plan);
+    ra_plan_destroy(plan);
+    return status;
+}
+
+static void test_a_missing_plan_out_is_told_to_everyone(void **state) {
+    (void)state;
+    ra_comm *comms[RANKS];
+    rank_outcome outcomes[RANKS];
+    assert_int_equal(ra_comm_create_threads(RANKS, comms), RA_OK);
+    ranks_run(comms, RANKS, forgetful_body, NULL, outcomes);
+    ranks_destroy(comms, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(outcomes[r].status, r == 1 ? RA_ERR_ARGUMENT : RA_ERR_MISMATCH);
+        error_names(outcomes[r].error, "plan_out");
+    }
+}
+
 static ra_status disagree_body(ra_comm *comm, void *user) {
     const disagreement *d = user;
     ra_problem p = good();
@@ -197,6 +219,7 @@ static void test_a_workspace_of_the_callers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_disagreement_is_told_to_everyone),
+        cmocka_unit_test(test_a_missing_plan_out_is_told_to_everyone),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_custom_transport_refusals),
         cmocka_unit_test(test_a_workspace_of_the_callers),

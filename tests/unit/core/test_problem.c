@@ -97,6 +97,12 @@ static void test_document_refusals(void **state) {
     p.batch = 1;
     p.seq_k = 12;
     refused(p, "cu_seqlens_k");
+    static const int64_t one[] = {0, 10};
+    p.documents = 1;
+    p.cu_seqlens_q = one;
+    assert_int_equal(ra_problem_normalise(&p, &n), RA_OK); /* one document has all keys */
+    assert_int_equal(ra_problem_document(&n, 0).k1, 12);
+    p.documents = 2;
     p.cu_seqlens_q = NULL;
     p.cu_seqlens_k = fine;
     refused(p, "cu_seqlens_q");

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { RANKS = 5, ROUNDS = 300, MOST = 20000 };
 
@@ -61,6 +62,32 @@ static void test_random_groups(void **state) {
     if (ra_run_threads(RANKS, exchange_body, NULL) != RA_OK) fail_msg("%s", ra_last_error());
 }
 
+/* Two messages of one tag each way between every pair, and a large one first, behind whose copy the peers post. */
+static ra_status order_body(ra_comm *comm, void *user) {
+    (void)user;
+    int me = comm->rank, other = (me + 1) % 3, third = (me + 2) % 3;
+    static unsigned char large[3][2][4096];
+    for (int round = 0; round < 4000; round++) {
+        int out[2][2], in[2][2];
+        for (int i = 0; i < 2; i++) out[0][i] = out[1][i] = round * 2 + i;
+        ra_message messages[] = {
+            {other, 1, 1, &out[0][0], sizeof(int)}, {third, 1, 2, large[me][0], sizeof large[0][0]},
+            {other, 0, 2, large[me][1], sizeof large[0][0]}, {other, 1, 1, &out[0][1], sizeof(int)},
+            {third, 0, 1, &in[1][0], sizeof(int)}, {third, 0, 1, &in[1][1], sizeof(int)},
+        };
+        ra_place place = {"a test", round};
+        RA_TRY(ra_comm_post(comm, messages, 6, NULL, place));
+        RA_TRY(ra_comm_wait(comm, messages, 6, ra_clock() + 20, place));
+        if (in[1][0] != round * 2 || in[1][1] != round * 2 + 1) return ra_fail(RA_ERR_INTERNAL, "messages crossed");
+    }
+    return RA_OK;
+}
+
+static void test_messages_of_a_pair_keep_their_order(void **state) {
+    (void)state;
+    if (ra_run_threads(3, order_body, NULL) != RA_OK) fail_msg("%s", ra_last_error());
+}
+
 static ra_status allgather_body(ra_comm *comm, void *user) {
     (void)user;
     int ranks = ra_comm_ranks(comm);
@@ -101,6 +128,33 @@ static ra_status waiting_body(ra_comm *comm, void *user) {
     return ra_comm_allgather(comm, &mine, 1, all, 30);
 }
 
+/* A deadline beyond what the system's clocks can say is still a deadline, and not a hang. */
+static ra_status patient_body(ra_comm *comm, void *user) {
+    (void)user;
+    char mine = 0, all[2];
+    if (ra_comm_rank(comm) == 0) nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    return ra_comm_allgather(comm, &mine, 1, all, 1e300);
+}
+
+static void test_a_very_late_deadline(void **state) {
+    (void)state;
+    if (ra_run_threads(2, patient_body, NULL) != RA_OK) fail_msg("%s", ra_last_error());
+}
+
+/* A body that returns early is noticed by those who wait for it. */
+static ra_status early_body(ra_comm *comm, void *user) {
+    (void)user;
+    char mine = 0, all[2];
+    return ra_comm_rank(comm) == 1 ? RA_OK : ra_comm_allgather(comm, &mine, 1, all, 30);
+}
+
+static void test_an_early_end_is_noticed(void **state) {
+    (void)state;
+    double start = ra_clock();
+    assert_int_equal(ra_run_threads(2, early_body, NULL), RA_ERR_PEER);
+    assert_true(ra_clock() - start < 5);
+}
+
 static void test_leaving_is_noticed(void **state) {
     (void)state;
     ra_comm *comms[2];
@@ -121,6 +175,9 @@ int main(void) {
         cmocka_unit_test(test_allgather),
         cmocka_unit_test(test_a_failing_body_fails_all),
         cmocka_unit_test(test_leaving_is_noticed),
+        cmocka_unit_test(test_messages_of_a_pair_keep_their_order),
+        cmocka_unit_test(test_a_very_late_deadline),
+        cmocka_unit_test(test_an_early_end_is_noticed),
     };
     return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }
