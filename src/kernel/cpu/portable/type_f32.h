@@ -1,4 +1,4 @@
-/* The bodies of the portable kernel for float. */
+/* The bodies for float in plain vectors of 16 bytes, which every 64-bit CPU has. */
 #ifndef RA_KERNEL_PORTABLE_TYPE_H
 #define RA_KERNEL_PORTABLE_TYPE_H
 
@@ -10,9 +10,8 @@
 #define REAL float
 #define NAME(stem) ra_portable_##stem##_f32
 #define LOAD_ROW ra_row_load_f32
-#define EXP expf
 
-enum { VECTOR_BYTES = 16, LANES = 4 };
+enum { VECTOR_BYTES = 16, LANES = 4, MICRO_ROWS = 4, MICRO_VECTORS = 2 };
 
 typedef float vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
 typedef int32_t mask_vec __attribute__((vector_size(VECTOR_BYTES), may_alias));

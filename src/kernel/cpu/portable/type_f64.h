@@ -1,4 +1,4 @@
-/* The bodies of the portable kernel for double. */
+/* The bodies for double, likewise. */
 #ifndef RA_KERNEL_PORTABLE_TYPE_H
 #define RA_KERNEL_PORTABLE_TYPE_H
 
@@ -10,9 +10,8 @@
 #define REAL double
 #define NAME(stem) ra_portable_##stem##_f64
 #define LOAD_ROW ra_row_load_f64
-#define EXP exp
 
-enum { VECTOR_BYTES = 16, LANES = 2 };
+enum { VECTOR_BYTES = 16, LANES = 2, MICRO_ROWS = 4, MICRO_VECTORS = 2 };
 
 typedef double vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
 typedef int64_t mask_vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
