@@ -10,7 +10,7 @@
 
 #define REAL float
 #define NAME(stem) ra_avx2_##stem##_f32
-#define LOAD_ROW load_row
+#define LOAD_ROW ra_row_load_f32
 
 /* 12 of the 16 registers are sums. */
 enum { LANES = 8, MICRO_ROWS = 6, MICRO_VECTORS = 2 };
@@ -50,21 +50,12 @@ static inline vec vec_exp(vec x) {
     return (vec)_mm256_and_ps(_mm256_mul_ps(y, _mm256_castsi256_ps(power)), stays);
 }
 
-/* A row of 16-bit floats whose elements stand side by side; the last few by themselves. */
-static void load_row(float *to, ra_dtype dtype, const void *from, int64_t stride, int64_t count) {
-    const uint16_t *half = from;
-    int64_t i = 0;
-    if (stride == 1 && dtype == RA_BF16)
-        for (; i + LANES <= count; i += LANES) {
-            __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(half + i)));
-            _mm256_storeu_si256((__m256i *)(to + i), _mm256_slli_epi32(wide, 16));
-        }
-    if (stride == 1 && dtype == RA_F16)
-        for (; i + LANES <= count; i += LANES)
-            _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(half + i))));
-    if (i < count)
-        ra_row_load_f32(to + i, dtype, (const char *)from + i * stride * (int64_t)ra_dtype_bytes(dtype), stride,
-                        count - i);
+/* LANES elements of a row of dtype, from the one numbered `at`. */
+static inline vec load_vec(ra_dtype dtype, const void *row, int64_t at) {
+    if (dtype == RA_F32) return (vec)_mm256_loadu_ps((const float *)row + at);
+    __m128i half = _mm_loadu_si128((const __m128i *)((const uint16_t *)row + at));
+    if (dtype == RA_F16) return (vec)_mm256_cvtph_ps(half);
+    return (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16);
 }
 
 #endif

@@ -10,7 +10,7 @@
 
 #define REAL float
 #define NAME(stem) ra_avx512_##stem##_f32
-#define LOAD_ROW load_row
+#define LOAD_ROW ra_row_load_f32
 
 /* 24 of the 32 registers are sums. */
 enum { LANES = 16, MICRO_ROWS = 12, MICRO_VECTORS = 2 };
@@ -46,21 +46,12 @@ static inline vec vec_exp(vec x) {
     return (vec)_mm512_maskz_scalef_ps(stays, y, n);
 }
 
-/* A row of 16-bit floats whose elements stand side by side; the last few by themselves. */
-static void load_row(float *to, ra_dtype dtype, const void *from, int64_t stride, int64_t count) {
-    const uint16_t *half = from;
-    int64_t i = 0;
-    if (stride == 1 && dtype == RA_BF16)
-        for (; i + LANES <= count; i += LANES) {
-            __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(half + i)));
-            _mm512_storeu_si512(to + i, _mm512_slli_epi32(wide, 16));
-        }
-    if (stride == 1 && dtype == RA_F16)
-        for (; i + LANES <= count; i += LANES)
-            _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(half + i))));
-    if (i < count)
-        ra_row_load_f32(to + i, dtype, (const char *)from + i * stride * (int64_t)ra_dtype_bytes(dtype), stride,
-                        count - i);
+/* LANES elements of a row of dtype, from the one numbered `at`. */
+static inline vec load_vec(ra_dtype dtype, const void *row, int64_t at) {
+    if (dtype == RA_F32) return (vec)_mm512_loadu_ps((const float *)row + at);
+    __m256i half = _mm256_loadu_si256((const __m256i *)((const uint16_t *)row + at));
+    if (dtype == RA_F16) return (vec)_mm512_cvtph_ps(half);
+    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
 }
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #define REAL float
 #define NAME(stem) ra_portable_##stem##_f32
@@ -47,6 +48,16 @@ static inline vec vec_exp(vec x) {
     vec result = y * (vec)power;
     mask_vec vanishes = x < splat(-87);
     return (vec)((mask_vec)result & ~vanishes);
+}
+
+/* LANES elements of a row of dtype, from the one numbered `at`. */
+static inline vec load_vec(ra_dtype dtype, const void *row, int64_t at) {
+    vec x;
+    if (dtype == RA_F32)
+        memcpy(&x, (const float *)row + at, sizeof x);
+    else
+        ra_row_load_f32((float *)&x, dtype, (const uint16_t *)row + at, 1, LANES);
+    return x;
 }
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #define REAL double
 #define NAME(stem) ra_portable_##stem##_f64
@@ -27,6 +28,14 @@ static inline vec larger(vec x, vec y) {
 
 static inline vec vec_exp(vec x) {
     for (int i = 0; i < LANES; i++) x[i] = exp(x[i]);
+    return x;
+}
+
+/* LANES elements of a row of dtype, from the one numbered `at`. */
+static inline vec load_vec(ra_dtype dtype, const void *row, int64_t at) {
+    vec x;
+    (void)dtype;
+    memcpy(&x, (const double *)row + at, sizeof x);
     return x;
 }
 
