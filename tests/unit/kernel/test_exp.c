@@ -1,7 +1,8 @@
-/* Every kernel's vector exponential for float, where this machine can run it. */
+/* Every kernel's vector exponentials, where this machine can run it. */
 #include "kernel/cpu/portable/portable.h"
 #include "kernel/kernel.h"
 #include "support/cmocka.h"
+#include "support/rng.h"
 #if defined(__x86_64__)
 #include "kernel/cpu/avx2/avx2.h"
 #include "kernel/cpu/avx512/avx512.h"
@@ -15,11 +16,12 @@ typedef void (*exponential)(float *x, int64_t count);
 static const struct {
     const char *kernel;
     exponential run;
+    void (*run_double)(double *x, int64_t count);
 } all[] = {
-    {"portable", ra_portable_exp_f32},
+    {"portable", ra_portable_exp_f32, ra_portable_exp_f64},
 #if defined(__x86_64__)
-    {"avx2", ra_avx2_exp_f32},
-    {"avx512", ra_avx512_exp_f32},
+    {"avx2", ra_avx2_exp_f32, ra_avx2_exp_f64},
+    {"avx512", ra_avx512_exp_f32, ra_avx512_exp_f64},
 #endif
 };
 
@@ -96,10 +98,38 @@ static void test_edges(void **state) {
         if (usable(i)) check_edges(all[i].run);
 }
 
+static double ulps_of_double(double got, double x) {
+    long double right = expl(x);
+    double rounded = (double)right;
+    return (double)(fabsl(got - right) / (nextafter(rounded, INFINITY) - rounded));
+}
+
+static void check_double(int which) {
+    double worst = 0, edges[] = {0, -0.0, -INFINITY, NAN, -1e300, -750};
+    rng r = {7};
+    for (int i = 0; i < 1000000; i++) {
+        double x = -708 * pow(fabs(rng_real(&r)), i % 5), y = x;
+        all[which].run_double(&y, 1);
+        worst = fmax(worst, ulps_of_double(y, x));
+    }
+    print_message("%s, seed 7, worst error for double: %.3f ulp\n", all[which].kernel, worst);
+    assert_true(worst <= 2);
+    all[which].run_double(edges, 6);
+    assert_true(edges[0] == 1 && edges[1] == 1 && edges[2] == 0 && !signbit(edges[2]));
+    assert_true(isnan(edges[3]) && edges[4] == 0 && edges[5] < 1e-307);
+}
+
+static void test_two_ulps_for_double(void **state) {
+    (void)state;
+    for (int i = 0; i < COUNT; i++)
+        if (usable(i)) check_double(i);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_ulps_from_minus_87_to_0),
         cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_two_ulps_for_double),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
