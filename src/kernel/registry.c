@@ -1,6 +1,8 @@
 /* The kernels compiled in, best last. Each starts as the one before it in the table and overrides what it has of its
  * own; the first starts with the row operations that all of them share. */
 #include "base/status.h"
+#include "kernel/cpu/avx2/avx2.h"
+#include "kernel/cpu/avx512/avx512.h"
 #include "kernel/cpu/portable/portable.h"
 #include "kernel/kernel.h"
 #include "kernel/ref/ref.h"
@@ -15,6 +17,10 @@ static const struct {
 } table[] = {
     {"ref", ra_ref_override},
     {"portable", ra_portable_override},
+#if defined(__x86_64__)
+    {"avx2", ra_avx2_override},
+    {"avx512", ra_avx512_override},
+#endif
 };
 
 enum { KERNELS = sizeof table / sizeof *table };

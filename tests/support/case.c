@@ -71,6 +71,15 @@ static void make_dilation(test_case *c, rng *r) {
     p->dilated_combine = (ra_dilated_combine)rng_between(r, 0, 1);
 }
 
+/* ref now and then, else one of the others that this machine can run, the later and faster ones more often. */
+static const char *pick_kernel(rng *r) {
+    int count = 0;
+    while (ra_kernel_name(count)) count++;
+    for (int i = count - 1; i > 0 && !rng_one_in(r, 8); i--)
+        if (ra_kernel_usable(i) && (i == 1 || rng_one_in(r, 2))) return ra_kernel_name(i);
+    return ra_kernel_name(0);
+}
+
 void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work) {
     rng random = {seed * 2654435761u + 12345}, *r = &random;
     *c = (test_case){.seed = seed, .problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT};
@@ -91,7 +100,7 @@ void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work) {
     if (rng_one_in(r, 2)) make_dilation(c, r);
     c->options.layout = (ra_layout)rng_between(r, 0, 3);
     c->options.strategy = (ra_strategy)rng_between(r, 0, 3);
-    c->options.kernel = rng_one_in(r, 4) ? "ref" : "portable";
+    c->options.kernel = pick_kernel(r);
     c->options.threads = (int)rng_between(r, 1, 2);
     c->options.backward = 1;
     c->strides = (int)rng_between(r, 0, 2);

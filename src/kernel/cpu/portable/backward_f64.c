@@ -1,4 +1,5 @@
 /* The portable kernel's backward pass for f64. */
+#include "kernel/cpu/portable/portable.h"
 #include "kernel/cpu/portable/type_f64.h"
 
-#include "kernel/cpu/portable/backward_body.inc"
+#include "kernel/cpu/body/backward_body.inc"

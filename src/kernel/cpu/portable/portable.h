@@ -4,7 +4,9 @@
  *   units of work, forward: (group, batch, head, block of query rows); backward: (batch, key/value head)
  *
  * Each unit owns what it writes, so the bits do not depend on the number of threads. Only a block of scores exists at
- * any time. The bodies (*.inc) are written for a type REAL and compiled once for float and once for double.
+ * any time. The bodies (*_body.inc) are written for a type REAL and a vector of it; a type header says which, how many
+ * registers a product may use, and how rows are read and exponentials taken. Every kernel beside ref is these bodies
+ * with its own type headers.
  */
 #ifndef RA_KERNEL_PORTABLE_H
 #define RA_KERNEL_PORTABLE_H
@@ -21,6 +23,10 @@ size_t ra_portable_forward_bytes_f32(const ra_shape *shape);
 size_t ra_portable_forward_bytes_f64(const ra_shape *shape);
 size_t ra_portable_backward_bytes_f32(const ra_shape *shape);
 size_t ra_portable_backward_bytes_f64(const ra_shape *shape);
+
+/* x[i] = e^x[i] as the kernel computes it: for its test. */
+void ra_portable_exp_f32(float *x, int64_t count);
+void ra_portable_exp_f64(double *x, int64_t count);
 
 /* Puts the kernel into the table. */
 void ra_portable_override(ra_kernel *kernel);

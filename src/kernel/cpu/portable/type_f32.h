@@ -1,4 +1,4 @@
-/* The bodies of the portable kernel for float. */
+/* The bodies for float in plain vectors of 16 bytes, which every 64-bit CPU has. */
 #ifndef RA_KERNEL_PORTABLE_TYPE_H
 #define RA_KERNEL_PORTABLE_TYPE_H
 
@@ -6,13 +6,13 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #define REAL float
 #define NAME(stem) ra_portable_##stem##_f32
 #define LOAD_ROW ra_row_load_f32
-#define EXP expf
 
-enum { VECTOR_BYTES = 16, LANES = 4 };
+enum { VECTOR_BYTES = 16, LANES = 4, MICRO_ROWS = 4, MICRO_VECTORS = 2 };
 
 typedef float vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
 typedef int32_t mask_vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
@@ -48,6 +48,16 @@ static inline vec vec_exp(vec x) {
     vec result = y * (vec)power;
     mask_vec vanishes = x < splat(-87);
     return (vec)((mask_vec)result & ~vanishes);
+}
+
+/* LANES elements of a row of dtype, from the one numbered `at`. */
+static inline vec load_vec(ra_dtype dtype, const void *row, int64_t at) {
+    vec x;
+    if (dtype == RA_F32)
+        memcpy(&x, (const float *)row + at, sizeof x);
+    else
+        ra_row_load_f32((float *)&x, dtype, (const uint16_t *)row + at, 1, LANES);
+    return x;
 }
 
 #endif

@@ -1,0 +1,5 @@
+/* The AVX2 kernel's backward pass for f32, bf16 and f16. */
+#include "kernel/cpu/avx2/avx2.h"
+#include "kernel/cpu/avx2/type_f32_avx2.h"
+
+#include "kernel/cpu/body/backward_body.inc"

@@ -1,0 +1,5 @@
+/* The AVX2 kernel's forward pass for f64. */
+#include "kernel/cpu/avx2/avx2.h"
+#include "kernel/cpu/avx2/type_f64_avx2.h"
+
+#include "kernel/cpu/body/forward_body.inc"

@@ -1,0 +1,26 @@
+/* The bodies for AVX-512 (F, BW, VL, DQ). All files here but avx512.c are compiled for those instructions and may only
+ * be called where `usable` says so. */
+#ifndef RA_KERNEL_AVX512_H
+#define RA_KERNEL_AVX512_H
+
+#include "kernel/kernel.h"
+
+void ra_avx512_forward_f32(const ra_forward_call *call);
+void ra_avx512_forward_f64(const ra_forward_call *call);
+void ra_avx512_backward_f32(const ra_backward_call *call);
+void ra_avx512_backward_f64(const ra_backward_call *call);
+
+/* Scratch of one thread: a multiple of 64. */
+size_t ra_avx512_forward_bytes_f32(const ra_shape *shape);
+size_t ra_avx512_forward_bytes_f64(const ra_shape *shape);
+size_t ra_avx512_backward_bytes_f32(const ra_shape *shape);
+size_t ra_avx512_backward_bytes_f64(const ra_shape *shape);
+
+/* x[i] = e^x[i] as the kernel computes it: for its test. */
+void ra_avx512_exp_f32(float *x, int64_t count);
+void ra_avx512_exp_f64(double *x, int64_t count);
+
+/* Puts the kernel into the table. */
+void ra_avx512_override(ra_kernel *kernel);
+
+#endif
