@@ -10,11 +10,13 @@ enum { CHAINS_MAX = 12, ROUNDS = 1 << 15, LANES = 16, THREADS_MAX = 256 };
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 
-/* Independent chains of x = x * a + b hide the latency; as many as fit the registers, or they would be spilled. */
+/* Independent chains of x = x * a + b hide the latency; as many as fit the registers, or they would be spilled. Each
+ * starts with another value: of equal chains the compiler would compute one. */
 static inline __attribute__((always_inline)) float spin(int chains) {
     lanes x[CHAINS_MAX] = {0}, a = {0}, b = {0}, sum = {0};
     a += 0.999f;
     b += 0.001f;
+    for (int i = 0; i < chains; ++i) x[i] += 0.01f * (float)(i + 1);
     for (int round = 0; round < ROUNDS; ++round)
         for (int i = 0; i < chains; ++i) x[i] = x[i] * a + b;
     for (int i = 0; i < chains; ++i) sum += x[i];
