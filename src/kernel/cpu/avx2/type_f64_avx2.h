@@ -24,11 +24,12 @@ static inline vec larger(vec x, vec y) {
     return (vec)_mm256_max_pd((__m256d)x, (__m256d)y);
 }
 
-/* e^x to 2 units in the last place for x in [-708, 709]; exactly 0 below, also for -inf; NaN for NaN. As for float, with
- * the Taylor polynomial of degree 13: |r|^14 / 14! is under 2^-57. */
+/* e^x to 2 units in the last place for x in [-708, 709]; exactly 0 below, also for -inf; NaN for NaN. As for float,
+ * with the Taylor polynomial of degree 13: |r|^14 / 14! is under 2^-57. */
 static inline vec vec_exp(vec x) {
-    static const double c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
-                               1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5};
+    static const double c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
+                               1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
+                               1.0 / 120,        1.0 / 24,        1.0 / 6,        0.5};
     __m256d capped = _mm256_min_pd(_mm256_set1_pd(709), (__m256d)x);
     const __m256d shift = _mm256_set1_pd(0x1.8p52);
     __m256d shifted = _mm256_fmadd_pd(capped, _mm256_set1_pd(0x1.71547652b82fep+0), shift);
@@ -39,7 +40,8 @@ static inline vec vec_exp(vec x) {
     for (int i = 1; i < 12; i++) y = _mm256_fmadd_pd(y, r, _mm256_set1_pd(c[i]));
     y = _mm256_fmadd_pd(y, _mm256_mul_pd(r, r), r);
     y = _mm256_add_pd(y, _mm256_set1_pd(1));
-    __m256i power = _mm256_add_epi64(_mm256_slli_epi64(_mm256_castpd_si256(shifted), 52), _mm256_set1_epi64x(1023ll << 52));
+    __m256i power = _mm256_slli_epi64(_mm256_castpd_si256(shifted), 52);
+    power = _mm256_add_epi64(power, _mm256_set1_epi64x(1023ll << 52));
     __m256d stays = _mm256_cmp_pd((__m256d)x, _mm256_set1_pd(-708), _CMP_NLT_UQ);
     return (vec)_mm256_and_pd(_mm256_mul_pd(y, _mm256_castsi256_pd(power)), stays);
 }
