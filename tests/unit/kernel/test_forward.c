@@ -1,5 +1,6 @@
 /* Every kernel's forward pass, for every type, against the definition of a tile. */
 #include "support/cmocka.h"
+#include "support/scale.h"
 #include "support/tile_run.h"
 
 #include <math.h>
@@ -37,8 +38,9 @@ static void check(const tile_case *c, const ra_kernel *kernel, int threads) {
 
 static void test_random_tiles(void **state) {
     (void)state;
-    print_message("seeds 1 to 60, each with every type and kernel\n");
-    for (unsigned seed = 1; seed <= 60; seed++) {
+    unsigned seeds = scaled_count(60);
+    print_message("seeds 1 to %u, each with every type and kernel\n", seeds);
+    for (unsigned seed = 1; seed <= seeds; seed++) {
         for (int t = 0; t < 4; t++) {
             tile_case c;
             tile_case_make(&c, seed, types[t], seed % 10 == 0 ? 256 : 40);

@@ -1,5 +1,6 @@
 /* The row operations of every kernel: state, delta, records, adding, storing, through views of all kinds. */
 #include "support/cmocka.h"
+#include "support/scale.h"
 #include "support/tile_case.h"
 
 #include <math.h>
@@ -26,10 +27,11 @@ static void expect(const subject *s, int holds, const char *what) {
 
 /* Runs body for every kernel, type and number of threads. */
 static void for_all(void (*body)(const subject *)) {
-    print_message("seeds 1 to %d, each with every type and kernel\n", SEEDS);
+    unsigned seeds = scaled_count(SEEDS);
+    print_message("seeds 1 to %u, each with every type and kernel\n", seeds);
     for (int i = 0; ra_kernel_at(i); i++)
         for (int t = 0; ra_kernel_at(i)->usable() && t < 4; t++)
-            for (unsigned seed = 1; seed <= SEEDS; seed++)
+            for (unsigned seed = 1; seed <= seeds; seed++)
                 body(&(subject){ra_kernel_at(i), types[t], seed, &launches[seed % 2]});
 }
 
