@@ -3,7 +3,7 @@
 # its rows checked against fp64. The argument is the command.
 set -eu
 ringattn=${1:-build/ringattn}
-tokens=${RINGATTN_DEMO_TOKENS:-16384}
+tokens=${RINGATTN_DEMO_TOKENS:-32768}
 ranks=4 heads=4 dim=64 rows=32
 
 folder=$(mktemp -d)
