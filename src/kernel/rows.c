@@ -201,7 +201,7 @@ static void gather(char *to, ra_view from, size_t bytes, int64_t b, int64_t row,
     for (int64_t i = 0; i < count; i++) memcpy(to + i * (int64_t)bytes, first + i * from.dim * (int64_t)bytes, bytes);
 }
 
-static void pack_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
+static void pack_record(const row_job *job, int64_t b, int64_t row, int64_t head) {
     size_t bytes = ra_dtype_bytes(job->shape->dtype);
     int64_t at = ra_span_at(job->rows, row), h = ra_span_at(job->heads, head), dim = job->shape->dim;
     char *to = (char *)job->array + record_offset(job, b, row, head) * (int64_t)bytes;
@@ -209,10 +209,21 @@ static void pack_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
     gather(to + dim * (int64_t)bytes, job->other, bytes, b, at, h, job->shape->dim_v);
 }
 
+/* Row by row with all its heads: they usually lie side by side where they come from, and reading in order is what counts
+ * when every byte is touched once. */
+static void pack_chunk(void *user, int64_t index) {
+    const row_job *job = user;
+    int64_t first = index * CHUNK, last = first + CHUNK < job->rows.count ? first + CHUNK : job->rows.count;
+    for (int64_t b = 0; b < job->shape->batch; b++)
+        for (int64_t row = first; row < last; row++)
+            for (int64_t head = 0; head < job->heads.count; head++) pack_record(job, b, row, head);
+}
+
 void ra_rows_pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
                   const ra_launch *launch) {
-    row_job job = {.shape = shape, .from = k, .other = v, .array = to, .rows = rows, .heads = heads, .row = pack_row};
-    run_rows(&job, launch);
+    row_job job = {.shape = shape, .from = k, .other = v, .array = to, .rows = rows, .heads = heads};
+    int few = rows.count * heads.count * shape->batch < 2 * CHUNK;
+    ra_parallel_for(few ? 1 : launch->threads, chunks_of(rows.count), pack_chunk, &job);
 }
 
 static void add_f32(float *to, int64_t stride, const float *from, int64_t count) {
