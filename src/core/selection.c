@@ -1,6 +1,7 @@
 #include "core/selection.h"
 
-void ra_branch_heads(const ra_problem *p, int64_t b, int64_t *from_out, int64_t *to_out) {
+/* The heads [*from_out, *to_out) that have branch b. */
+static void branch_heads(const ra_problem *p, int64_t b, int64_t *from_out, int64_t *to_out) {
     int64_t base = p->heads_q / p->branches, extra = p->heads_q % p->branches;
     *from_out = 0;
     *to_out = p->heads_q;
@@ -36,7 +37,7 @@ int ra_selection_next(const ra_problem *p, ra_selection_cursor *cursor, ra_selec
         int64_t rate = p->dilated[b].rate, from, to;
         int one = p->dilated_offset == RA_DILATED_GROUP;
         int64_t count = one ? 1 : offsets_of(p, rate);
-        ra_branch_heads(p, b, &from, &to);
+        branch_heads(p, b, &from, &to);
         while (cursor->offset < count) {
             int64_t i = cursor->offset++;
             ra_selection s = {b, p->dilated[b].segment, rate, one ? b % rate : i, {0, 1, p->heads_q}};

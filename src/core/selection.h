@@ -20,7 +20,4 @@ typedef struct ra_selection_cursor {
 } ra_selection_cursor;
 int ra_selection_next(const ra_problem *normal, ra_selection_cursor *cursor, ra_selection *selection_out);
 
-/* The heads [*from_out, *to_out) that have branch b. */
-void ra_branch_heads(const ra_problem *normal, int64_t b, int64_t *from_out, int64_t *to_out);
-
 #endif

@@ -2,7 +2,7 @@
 
 #include "schedule/builder.h"
 
-/* The strategies: what each is called, how many steps it takes and who fills them. */
+/* The strategies and who fills their steps. */
 typedef struct strategy_entry {
     ra_strategy strategy;
     ra_status (*make)(ra_builder *b);
