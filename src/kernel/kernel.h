@@ -59,11 +59,15 @@ typedef struct ra_launch {
     void *pulse_user;
 } ra_launch;
 
+/* A device kernel's own form of a compute's tiles and parts, in device memory: see prepare. */
+typedef struct ra_prepared ra_prepared;
+
 typedef struct ra_forward_call {
     const ra_shape *shape;
     ra_view q;
     const ra_kv_part *parts; /* tile.part indexes it */
     ra_tile_list tiles;
+    const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
     ra_state state; /* folded into */
     ra_launch launch;
 } ra_forward_call;
@@ -78,6 +82,7 @@ typedef struct ra_backward_call {
     const void *delta;       /* likewise: sum over d of dout * o, where o is that softmax's own output */
     const ra_kv_part *parts; /* dk and dv are added to */
     ra_tile_list tiles;
+    const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
     ra_view dq; /* accumulation type, added to; may be the output itself */
     ra_launch launch;
 } ra_backward_call;
@@ -90,6 +95,13 @@ typedef struct ra_kernel {
 
     /* Scratch that forward or backward need, whatever the tiles; must not depend on rows_q. */
     size_t (*scratch_bytes)(const ra_shape *shape, int threads, int backward);
+
+    /* Device kernels; NULL on the CPU. Uploads at plan time what forward or backward need of these tiles, so that calls
+     * upload nothing. parts [part_count]: pieces of a slot, whose addresses stay; NULL for the rank's own rows, of which
+     * there is one part, whose addresses come with every call. */
+    ra_status (*prepare)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
+                         ra_pass pass, ra_prepared **prepared_out);
+    void (*discard)(ra_prepared *prepared); /* NULL is allowed */
 
     void (*forward)(const ra_forward_call *call);
     void (*backward)(const ra_backward_call *call);
