@@ -1,0 +1,33 @@
+/* How the forward pass is cut into units of work, and how threads take them. A unit is a block of query rows of one batch
+ * for some heads that share a key/value head: their keys are loaded once for all of them. Each unit owns what it writes.
+ */
+#ifndef RA_KERNEL_FORWARD_UNITS_H
+#define RA_KERNEL_FORWARD_UNITS_H
+
+#include "kernel/kernel.h"
+
+/* Queries [a0, a1) of a group's rows, for heads [h0, h1) of tiles->heads, which share a key/value head. */
+typedef struct ra_forward_unit {
+    const ra_forward_call *call;
+    const ra_tile *tiles; /* [tile_count], of the group */
+    int64_t tile_count;
+    int64_t state, b, kv_head;
+    int64_t h0, h1;
+    int64_t a0, a1;
+    int thread;
+    void *scratch; /* this thread's */
+} ra_forward_unit;
+
+/* What a kernel's units are like. Blocks of rows are counted from the start of a tile in strips, so that what a row
+ * computes does not depend on how many strips make a unit. */
+typedef struct ra_forward_cut {
+    int64_t strip;        /* rows of one head that are computed together */
+    int64_t strips_max;   /* of all heads of a unit */
+    size_t scratch_bytes; /* of one thread */
+    void (*run)(const ra_forward_unit *unit);
+} ra_forward_cut;
+
+/* Runs all passes of a call. Units have as many strips as leave every thread a few of them. */
+void ra_forward_units(const ra_forward_call *call, const ra_forward_cut *cut);
+
+#endif
