@@ -8,12 +8,10 @@ static int usable(void) {
 }
 
 static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
-    size_t each;
-    if (shape->dtype == RA_F64)
-        each = backward ? ra_avx2_backward_bytes_f64(shape) : ra_avx2_forward_bytes_f64(shape);
-    else
-        each = backward ? ra_avx2_backward_bytes_f32(shape) : ra_avx2_forward_bytes_f32(shape);
-    return each * (size_t)threads;
+    int is_double = shape->dtype == RA_F64;
+    if (backward)
+        return is_double ? ra_avx2_backward_bytes_f64(shape, threads) : ra_avx2_backward_bytes_f32(shape, threads);
+    return (size_t)threads * (is_double ? ra_avx2_forward_bytes_f64(shape) : ra_avx2_forward_bytes_f32(shape));
 }
 
 static void forward(const ra_forward_call *call) {

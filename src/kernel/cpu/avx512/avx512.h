@@ -10,11 +10,11 @@ void ra_avx512_forward_f64(const ra_forward_call *call);
 void ra_avx512_backward_f32(const ra_backward_call *call);
 void ra_avx512_backward_f64(const ra_backward_call *call);
 
-/* Scratch of one thread: a multiple of 64. */
+/* Scratch: forward of one thread, a multiple of 64; backward of all. */
 size_t ra_avx512_forward_bytes_f32(const ra_shape *shape);
 size_t ra_avx512_forward_bytes_f64(const ra_shape *shape);
-size_t ra_avx512_backward_bytes_f32(const ra_shape *shape);
-size_t ra_avx512_backward_bytes_f64(const ra_shape *shape);
+size_t ra_avx512_backward_bytes_f32(const ra_shape *shape, int threads);
+size_t ra_avx512_backward_bytes_f64(const ra_shape *shape, int threads);
 
 /* x[i] = e^x[i] as the kernel computes it: for its test. */
 void ra_avx512_exp_f32(float *x, int64_t count);

@@ -1,10 +1,8 @@
 /* A blocked flash kernel in plain C with the compilers' vector types: the baseline of every CPU, and what a kernel for
  * one instruction set falls back to.
  *
- *   units of work, forward: (group, batch, head, block of query rows); backward: (batch, key/value head)
- *
- * Each unit owns what it writes, so the bits do not depend on the number of threads. Only a block of scores exists at
- * any time. The bodies (*_body.inc) are written for a type REAL and a vector of it; a type header says which, how many
+ * Work is cut and shared among threads by work/: blocks of query rows forward, blocks of keys backward; the bits do not
+ * depend on the number of threads. Only a block of scores exists at any time. The bodies (*_body.inc) are written for a type REAL and a vector of it; a type header says which, how many
  * registers a product may use, and how rows are read and exponentials taken. Every kernel beside ref is these bodies
  * with its own type headers.
  */
@@ -18,11 +16,11 @@ void ra_portable_forward_f64(const ra_forward_call *call);
 void ra_portable_backward_f32(const ra_backward_call *call);
 void ra_portable_backward_f64(const ra_backward_call *call);
 
-/* Scratch of one thread: a multiple of 64. */
+/* Scratch: forward of one thread, a multiple of 64; backward of all. */
 size_t ra_portable_forward_bytes_f32(const ra_shape *shape);
 size_t ra_portable_forward_bytes_f64(const ra_shape *shape);
-size_t ra_portable_backward_bytes_f32(const ra_shape *shape);
-size_t ra_portable_backward_bytes_f64(const ra_shape *shape);
+size_t ra_portable_backward_bytes_f32(const ra_shape *shape, int threads);
+size_t ra_portable_backward_bytes_f64(const ra_shape *shape, int threads);
 
 /* x[i] = e^x[i] as the kernel computes it: for its test. */
 void ra_portable_exp_f32(float *x, int64_t count);
