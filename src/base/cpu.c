@@ -1,5 +1,7 @@
 /* CPU features by name. The compiler's run-time check looks at the operating system too (registers it must save); AMX,
  * which compilers do not know alike, is asked for by cpuid and xgetbv. */
+#define _DEFAULT_SOURCE /* syscall */
+
 #include "base/cpu.h"
 
 #include <ringattn/ringattn.h>
@@ -67,3 +69,26 @@ int ra_cpu_has(const char *feature) {
     }
     return 0;
 }
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int tiles_allowed;
+static pthread_once_t tiles_once = PTHREAD_ONCE_INIT;
+
+/* Linux gives a process the room to save 8 KiB of tiles per thread only when it asks for them. */
+static void ask_for_tiles(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    tiles_allowed = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
+int ra_cpu_allow_tiles(void) {
+    pthread_once(&tiles_once, ask_for_tiles);
+    return tiles_allowed;
+}
+#else
+int ra_cpu_allow_tiles(void) {
+    return 0;
+}
+#endif

@@ -5,4 +5,7 @@
 /* Whether the processor and the operating system support a feature, by its name in ra_cpu_features. */
 int ra_cpu_has(const char *feature);
 
+/* Asks the system, once, to let this process use the tile registers of AMX; returns whether it does. */
+int ra_cpu_allow_tiles(void);
+
 #endif

@@ -1,8 +1,10 @@
 /* The kernels compiled in, best last. Each starts as the one before it in the table and overrides what it has of its
  * own; the first starts with the row operations that all of them share. */
 #include "base/status.h"
+#include "kernel/cpu/amx/amx.h"
 #include "kernel/cpu/avx2/avx2.h"
 #include "kernel/cpu/avx512/avx512.h"
+#include "kernel/cpu/avx512bf16/avx512bf16.h"
 #include "kernel/cpu/portable/portable.h"
 #include "kernel/kernel.h"
 #include "kernel/ref/ref.h"
@@ -20,6 +22,8 @@ static const struct {
 #if defined(__x86_64__)
     {"avx2", ra_avx2_override},
     {"avx512", ra_avx512_override},
+    {"avx512bf16", ra_avx512bf16_override},
+    {"amx", ra_amx_override},
 #endif
 };
 

@@ -1,0 +1,6 @@
+/* The AMX kernel's backward pass for bf16. */
+#include "kernel/cpu/amx/amx.h"
+#include "kernel/cpu/amx/product_amx.h"
+#include "kernel/cpu/avx512/vector_f32_avx512.h"
+
+#include "kernel/cpu/body/pair_backward_body.inc"

@@ -1,0 +1,40 @@
+/* Floats in vectors of 64 bytes, and their exponential. */
+#ifndef RA_KERNEL_AVX512_VECTOR_F32_H
+#define RA_KERNEL_AVX512_VECTOR_F32_H
+
+#include <immintrin.h>
+
+enum { LANES = 16 };
+
+typedef float vec __attribute__((vector_size(64), may_alias));
+
+static inline vec splat(float x) {
+    return (vec)_mm512_set1_ps(x);
+}
+
+/* x > y ? x : y, which is y where one is NaN. */
+static inline vec larger(vec x, vec y) {
+    return (vec)_mm512_max_ps((__m512)x, (__m512)y);
+}
+
+/* e^x to 2 units in the last place for x in [-87, 88]; exactly 0 below, also for -inf; NaN for NaN.
+ *
+ * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by Cephes' polynomial; n ln 2 is taken off in two pieces. */
+static inline vec vec_exp(vec x) {
+    __m512 capped = _mm512_min_ps(_mm512_set1_ps(88), (__m512)x);
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(capped, _mm512_set1_ps(0x1.715476p+0f)),
+                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e43p-1f), capped);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-0x1.05c61p-29f), r);
+    __m512 y = _mm512_fmadd_ps(r, _mm512_set1_ps(1.9875691500e-4f), _mm512_set1_ps(1.3981999507e-3f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(8.3334519073e-3f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(4.1665795894e-2f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.6666665459e-1f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(5.0000001201e-1f));
+    y = _mm512_fmadd_ps(y, _mm512_mul_ps(r, r), r);
+    y = _mm512_add_ps(y, _mm512_set1_ps(1));
+    __mmask16 stays = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87), _CMP_NLT_UQ);
+    return (vec)_mm512_maskz_scalef_ps(stays, y, n);
+}
+
+#endif
