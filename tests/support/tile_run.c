@@ -49,6 +49,11 @@ static double *harvest(test_result *result, ra_dtype dtype, void *array, int64_t
     return wide;
 }
 
+double test_rounding_of_p(const ra_kernel *kernel, ra_dtype dtype) {
+    int by_pairs = strcmp(kernel->name, "avx512bf16") == 0 || strcmp(kernel->name, "amx") == 0;
+    return by_pairs && dtype == RA_BF16 ? 0x1p-8 : 0;
+}
+
 ra_launch test_launch_make(const ra_kernel *kernel, const ra_shape *shape, int threads) {
     size_t forward = kernel->scratch_bytes(shape, threads, 0), backward = kernel->scratch_bytes(shape, threads, 1);
     size_t bytes = ((forward > backward ? forward : backward) + 64) / 64 * 64;
