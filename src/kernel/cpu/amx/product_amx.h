@@ -10,24 +10,22 @@
 #include "kernel/cpu/body/pair.h"
 
 #include <immintrin.h>
-#include <string.h>
 
 #define NAME(stem) ra_amx_##stem
 
 enum { TILE_ROWS = 16 };
 
-/* Every tile has 16 rows of 64 bytes. The configuration belongs to the thread. */
+/* Every tile has 16 rows of 64 bytes. A constant in memory: compilers take the instruction to read 8 bytes only, and would
+ * not bother to write the rest of a local one. */
+static const struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_config = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+
+/* The configuration belongs to the thread. */
 static inline void begin_products(void) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.row_bytes[i] = 64;
-        config.rows[i] = TILE_ROWS;
-    }
-    _tile_loadconfig(&config);
+    _tile_loadconfig(&tile_config);
 }
 
 static inline void end_products(void) {
@@ -77,17 +75,13 @@ static inline __attribute__((always_inline)) void product_rows(enum product_kind
 }
 
 /* The compiler does not know that tiles are loaded from memory: the fence makes it write what it holds in registers. */
-static inline void product(enum product_kind kind, float *c, int64_t c_row, int64_t m, const half *a, int64_t a_row,
-                           pair_panels b) {
+static inline __attribute__((always_inline)) void product(enum product_kind kind, float *c, int64_t c_row, int64_t m,
+                                                          const half *a, int64_t a_row, pair_panels b) {
     __asm__ volatile("" ::: "memory");
     int64_t i = 0;
-    if (kind == ADD) {
-        for (; i + 2 * TILE_ROWS <= m; i += 2 * TILE_ROWS) product_rows(ADD, 2, c + i * c_row, c_row, a + i * a_row, a_row, b);
-        if (i < m) product_rows(ADD, 1, c + i * c_row, c_row, a + i * a_row, a_row, b);
-    } else {
-        for (; i + 2 * TILE_ROWS <= m; i += 2 * TILE_ROWS) product_rows(STORE, 2, c + i * c_row, c_row, a + i * a_row, a_row, b);
-        if (i < m) product_rows(STORE, 1, c + i * c_row, c_row, a + i * a_row, a_row, b);
-    }
+    for (; i + 2 * TILE_ROWS <= m; i += 2 * TILE_ROWS)
+        product_rows(kind, 2, c + i * c_row, c_row, a + i * a_row, a_row, b);
+    if (i < m) product_rows(kind, 1, c + i * c_row, c_row, a + i * a_row, a_row, b);
 }
 
 #endif

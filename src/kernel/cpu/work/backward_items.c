@@ -54,7 +54,8 @@ ra_backward_work ra_backward_work_make(const ra_backward_call *call, const ra_ba
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
 
-enum { FINISHED = (1LL << 32) - 1, SPINS = 200 };
+enum { SPINS = 200 };
+static const int64_t FINISHED = ((int64_t)1 << 32) - 1; /* more blocks than any item has */
 
 /* Waits until *value is at least `least`. The cores may be fewer than the threads: after a while it lets others run. */
 static void wait_for(const ra_backward_item *item, const int64_t *value, int64_t least) {
