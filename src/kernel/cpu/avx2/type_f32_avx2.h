@@ -43,8 +43,8 @@ static inline vec vec_exp(vec x) {
     y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(4.1665795894e-2f));
     y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.6666665459e-1f));
     y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(5.0000001201e-1f));
-    y = _mm256_fmadd_ps(y, _mm256_mul_ps(r, r), r);
-    y = _mm256_add_ps(y, _mm256_set1_ps(1));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1));
     __m256i power = _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23), _mm256_set1_epi32(127 << 23));
     __m256 stays = _mm256_cmp_ps((__m256)x, _mm256_set1_ps(-87), _CMP_NLT_UQ);
     return (vec)_mm256_and_ps(_mm256_mul_ps(y, _mm256_castsi256_ps(power)), stays);

@@ -19,11 +19,12 @@ static inline vec larger(vec x, vec y) {
 
 /* e^x to 2 units in the last place for x in [-87, 88]; exactly 0 below, also for -inf; NaN for NaN.
  *
- * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by Cephes' polynomial; n ln 2 is taken off in two pieces. */
+ * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by Cephes' polynomial; n ln 2 is taken off in two pieces. Adding 1.5 * 2^23
+ * leaves no bit for a fraction, which rounds x / ln 2 to n. */
 static inline vec vec_exp(vec x) {
+    const __m512 shift = _mm512_set1_ps(0x1.8p23f);
     __m512 capped = _mm512_min_ps(_mm512_set1_ps(88), (__m512)x);
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(capped, _mm512_set1_ps(0x1.715476p+0f)),
-                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(capped, _mm512_set1_ps(0x1.715476p+0f), shift), shift);
     __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e43p-1f), capped);
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-0x1.05c61p-29f), r);
     __m512 y = _mm512_fmadd_ps(r, _mm512_set1_ps(1.9875691500e-4f), _mm512_set1_ps(1.3981999507e-3f));
@@ -31,8 +32,8 @@ static inline vec vec_exp(vec x) {
     y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(4.1665795894e-2f));
     y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.6666665459e-1f));
     y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(5.0000001201e-1f));
-    y = _mm512_fmadd_ps(y, _mm512_mul_ps(r, r), r);
-    y = _mm512_add_ps(y, _mm512_set1_ps(1));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1));
     __mmask16 stays = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87), _CMP_NLT_UQ);
     return (vec)_mm512_maskz_scalef_ps(stays, y, n);
 }
