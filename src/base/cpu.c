@@ -36,8 +36,11 @@ static void append(const char *name, int present) {
     strcat(features, name);
 }
 
+static int slow_below_normal;
+
 static void detect(void) {
     __builtin_cpu_init();
+    slow_below_normal = __builtin_cpu_is("intel") != 0;
     append("sse4.2", __builtin_cpu_supports("sse4.2"));
     append("avx", __builtin_cpu_supports("avx"));
     append("avx2", __builtin_cpu_supports("avx2"));
@@ -51,6 +54,8 @@ static void detect(void) {
     append("amx_bf16", has_amx_bf16());
 }
 #else
+static const int slow_below_normal = 0;
+
 static void detect(void) {
 }
 #endif
@@ -58,6 +63,11 @@ static void detect(void) {
 const char *ra_cpu_features(void) {
     pthread_once(&once, detect);
     return features;
+}
+
+int ra_cpu_is_slow_below_normal(void) {
+    pthread_once(&once, detect);
+    return slow_below_normal;
 }
 
 int ra_cpu_has(const char *feature) {

@@ -1,5 +1,6 @@
 #include "kernel/cpu/work/backward_items.h"
 
+#include "kernel/cpu/work/underflow.h"
 #include "kernel/parallel.h"
 
 #include <sched.h>
@@ -142,17 +143,22 @@ typedef struct walker {
 } walker;
 
 typedef struct tile_cut {
-    int64_t from, to, blocks; /* visible keys, and the blocks they lie in, counted from the tile's start */
+    int64_t from, to;     /* visible keys */
+    int64_t keys, blocks; /* of a block, and the blocks that they lie in, counted from the tile's start */
     int64_t kv_first, kv_last;
 } tile_cut;
 
 static tile_cut cut_tile(const ra_backward_work *work, const ra_tile *tile) {
     const ra_shape *shape = work->call->shape;
+    enum { EVEN = 32 }; /* what vectors and panels of all kernels divide */
     int64_t share = shape->heads_q / shape->heads_kv, keys = work->cut->keys;
+    int64_t parts = (tile->k_rows.count + keys - 1) / keys;
     tile_cut cut = {.kv_first = tile->heads.first / share,
                     .kv_last = ra_span_at(tile->heads, tile->heads.count - 1) / share};
+    cut.keys = ((tile->k_rows.count + parts - 1) / parts + EVEN - 1) / EVEN * EVEN;
+    cut.keys = cut.keys < keys ? cut.keys : keys;
     ra_tile_visible(tile, 0, tile->q_rows.count, &cut.from, &cut.to);
-    if (cut.from < cut.to) cut.blocks = (cut.to + keys - 1) / keys - cut.from / keys;
+    if (cut.from < cut.to) cut.blocks = (cut.to + cut.keys - 1) / cut.keys - cut.from / cut.keys;
     return cut;
 }
 
@@ -160,7 +166,7 @@ static tile_cut cut_tile(const ra_backward_work *work, const ra_tile *tile) {
 static void run_item(walker *w, const tile_cut *cut, int64_t block, int64_t b, int64_t kv_head) {
     ra_backward_item *item = &w->item;
     const ra_shape *shape = item->call->shape;
-    int64_t share = shape->heads_q / shape->heads_kv, keys = w->work->cut->keys;
+    int64_t share = shape->heads_q / shape->heads_kv, keys = cut->keys;
     ra_span_indices(item->tile->heads, kv_head * share, (kv_head + 1) * share, &item->h0, &item->h1);
     if (item->h0 == item->h1) return;
     int64_t start = (cut->from / keys + block) * keys;
@@ -213,6 +219,7 @@ void ra_backward_work_run(void *user, int thread) {
                 .hull = {.is_empty = 1},
                 .items = counts,
                 .fences = counts + heads_kv};
+    unsigned underflow = ra_underflow_to_zero(work->call->shape);
     for (int64_t g = 0; g < heads_kv; g++) w.items[g] = w.fences[g] = 0;
     w.taken = ra_take(&work->next);
     for (int64_t p = 0; p < list->pass_count; p++) {
@@ -225,6 +232,7 @@ void ra_backward_work_run(void *user, int thread) {
             }
         }
     }
+    ra_underflow_restore(underflow);
 }
 
 /* Items over all tiles, up to `enough`. */

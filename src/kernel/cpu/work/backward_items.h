@@ -42,8 +42,8 @@ typedef struct ra_backward_item {
 
 /* What a kernel's items are like. */
 typedef struct ra_backward_cut {
-    int64_t keys;         /* of a block; counted from the start of a tile */
-    int64_t queries;      /* likewise */
+    int64_t keys;         /* of a block, at most; counted from the start of a tile, whose blocks are of one size */
+    int64_t queries;      /* of a block, counted from the start of a tile */
     size_t scratch_bytes; /* of one thread */
     void (*run)(const ra_backward_item *item);
 } ra_backward_cut;

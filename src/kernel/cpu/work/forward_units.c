@@ -1,5 +1,6 @@
 #include "kernel/cpu/work/forward_units.h"
 
+#include "kernel/cpu/work/underflow.h"
 #include "kernel/parallel.h"
 
 enum { UNITS_PER_THREAD = 4 };
@@ -12,12 +13,20 @@ typedef struct pass_work {
     int64_t next;   /* unit to be taken */
 } pass_work;
 
-/* How a group is cut: chunks of heads that share a key/value head, and blocks of rows. */
+/* Rows in blocks of much the same size. */
+typedef struct row_cut {
+    int64_t rows, blocks;
+} row_cut;
+
+/* How a group is cut: bands, which are chunks of heads that share a key/value head, one for each batch; and their rows.
+ * The last bands of a pass have small blocks, so that no thread is left with a large one when the others are done. */
 typedef struct group_cut {
     const ra_tile *tile; /* the group's first: all have its rows and heads */
     int64_t share;       /* query heads to a key/value head */
     int64_t heads;       /* of a chunk, at most */
-    int64_t chunks, rows, blocks;
+    int64_t chunks;
+    int64_t bands, coarse_bands;
+    row_cut coarse, fine;
 } group_cut;
 
 /* The end of the chunk of heads that starts at index h. */
@@ -28,45 +37,63 @@ static int64_t chunk_end(const group_cut *cut, int64_t h) {
     return end;
 }
 
-static group_cut cut_group(const pass_work *work, const ra_tile_group *group) {
+static row_cut cut_rows(int64_t rows, int64_t strip, int64_t strips_max) {
+    int64_t strips = (rows + strip - 1) / strip, blocks = (strips + strips_max - 1) / strips_max;
+    int64_t each = (strips + blocks - 1) / blocks;
+    return (row_cut){each * strip, (strips + each - 1) / each};
+}
+
+static group_cut cut_group(const pass_work *work, int64_t index) {
     const ra_shape *shape = work->call->shape;
-    group_cut cut = {.tile = &work->call->tiles.tiles[group->first], .share = shape->heads_q / shape->heads_kv};
-    cut.heads = work->strips;
-    int64_t widest = 1;
+    const ra_tile_group *group = &work->call->tiles.groups[work->pass->first + index];
+    group_cut cut = {.tile = &work->call->tiles.tiles[group->first],
+                     .share = shape->heads_q / shape->heads_kv,
+                     .heads = work->strips};
+    int64_t widest = 1, rows = cut.tile->q_rows.count, strip = work->cut->strip;
     for (int64_t h = 0, end; h < cut.tile->heads.count; h = end) {
         end = chunk_end(&cut, h);
         widest = end - h > widest ? end - h : widest;
         cut.chunks++;
     }
-    cut.rows = work->strips / widest * work->cut->strip;
-    cut.blocks = (cut.tile->q_rows.count + cut.rows - 1) / cut.rows;
+    int64_t strips = work->strips / widest;
+    cut.bands = cut.coarse_bands = shape->batch * cut.chunks;
+    if (index == work->pass->count - 1 && work->call->launch.threads > 1) cut.coarse_bands -= cut.bands / 4;
+    cut.coarse = cut_rows(rows, strip, strips);
+    cut.fine = cut_rows(rows, strip, strips > 4 ? strips / 4 : 1);
     return cut;
 }
 
-static int64_t units_of(const pass_work *work, const group_cut *cut) {
-    return work->call->shape->batch * cut->chunks * cut->blocks;
+static int64_t units_of(const group_cut *cut) {
+    return cut->coarse_bands * cut->coarse.blocks + (cut->bands - cut->coarse_bands) * cut->fine.blocks;
 }
 
 /* Up to `enough`, which keeps long lists cheap. */
 static int64_t units_of_pass(const pass_work *work, int64_t enough) {
     int64_t units = 0;
     for (int64_t g = 0; g < work->pass->count && units < enough; g++) {
-        group_cut cut = cut_group(work, &work->call->tiles.groups[work->pass->first + g]);
-        units += units_of(work, &cut);
+        group_cut cut = cut_group(work, g);
+        units += cut.bands * cut.coarse.blocks;
     }
     return units;
 }
 
 /* The last rows come first: where the pattern is causal they see most, and short units are left for the end. */
 static void run_numbered(const pass_work *work, const group_cut *cut, int64_t index, ra_forward_unit *unit) {
-    int64_t rest = index / cut->blocks, chunk = rest % cut->chunks, block = cut->blocks - 1 - index % cut->blocks;
+    int64_t coarse_units = cut->coarse_bands * cut->coarse.blocks, first_band = 0;
+    row_cut rows = cut->coarse;
+    if (index >= coarse_units) {
+        index -= coarse_units;
+        first_band = cut->coarse_bands;
+        rows = cut->fine;
+    }
+    int64_t band = first_band + index / rows.blocks, chunk = band % cut->chunks, count = cut->tile->q_rows.count;
     unit->h0 = 0;
     while (chunk-- > 0) unit->h0 = chunk_end(cut, unit->h0);
     unit->h1 = chunk_end(cut, unit->h0);
     unit->kv_head = ra_span_at(cut->tile->heads, unit->h0) / cut->share;
-    unit->b = rest / cut->chunks;
-    unit->a0 = block * cut->rows;
-    unit->a1 = unit->a0 + cut->rows < cut->tile->q_rows.count ? unit->a0 + cut->rows : cut->tile->q_rows.count;
+    unit->b = band / cut->chunks;
+    unit->a0 = (rows.blocks - 1 - index % rows.blocks) * rows.rows;
+    unit->a1 = unit->a0 + rows.rows < count ? unit->a0 + rows.rows : count;
     work->cut->run(unit);
 }
 
@@ -79,16 +106,17 @@ static void run_thread(void *user, int thread) {
                             .state = work->pass->state,
                             .thread = thread,
                             .scratch = (char *)call->launch.scratch + (size_t)thread * work->cut->scratch_bytes};
+    unsigned underflow = ra_underflow_to_zero(call->shape);
     int64_t number = ra_take(&work->next), first = 0;
     for (int64_t g = 0; g < work->pass->count; g++) {
-        const ra_tile_group *group = &call->tiles.groups[work->pass->first + g];
-        group_cut cut = cut_group(work, group);
-        int64_t units = units_of(work, &cut);
+        group_cut cut = cut_group(work, g);
+        int64_t units = units_of(&cut);
         unit.tiles = cut.tile;
-        unit.tile_count = group->count;
+        unit.tile_count = call->tiles.groups[work->pass->first + g].count;
         for (; number < first + units; number = ra_take(&work->next)) run_numbered(work, &cut, number - first, &unit);
         first += units;
     }
+    ra_underflow_restore(underflow);
 }
 
 void ra_forward_units(const ra_forward_call *call, const ra_forward_cut *cut) {
