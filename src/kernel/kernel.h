@@ -67,9 +67,9 @@ typedef struct ra_forward_call {
     ra_view q;
     const ra_kv_part *parts; /* tile.part indexes it */
     ra_tile_list tiles;
-    const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
     ra_state state; /* folded into */
     ra_launch launch;
+    const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
 } ra_forward_call;
 
 /* For every tile, with p = e^{s - lse}, dp = dout . v, ds = p * (dp - delta):
@@ -82,9 +82,9 @@ typedef struct ra_backward_call {
     const void *delta;       /* likewise: sum over d of dout * o, where o is that softmax's own output */
     const ra_kv_part *parts; /* dk and dv are added to */
     ra_tile_list tiles;
-    const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
     ra_view dq; /* accumulation type, added to; may be the output itself */
     ra_launch launch;
+    const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
 } ra_backward_call;
 
 typedef struct ra_kernel {
