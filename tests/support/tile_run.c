@@ -101,7 +101,7 @@ test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const 
     out.data = unwritten(shape->out_dtype, c->out.elements);
     kernel->begin(shape, state, launch);
     for (int i = 0; i < TEST_CALLS; i++) {
-        ra_forward_call call = {shape, c->q.view, c->parts, c->calls[i].list, state, *launch};
+        ra_forward_call call = {shape, c->q.view, c->parts, c->calls[i].list, state, *launch, NULL};
         kernel->forward(&call);
     }
     kernel->resume(shape, state, c->dout.view, state_lse, delta, launch);
@@ -129,7 +129,7 @@ test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const
         parts[i].dv.data = acc_array(c, NULL, start, c->dv[i].elements);
     }
     for (int i = 0; i < TEST_CALLS; i++) {
-        ra_backward_call call = {shape, c->q.view, c->dout.view, lse, delta, parts, c->calls[i].list, dq, *launch};
+        ra_backward_call call = {shape, c->q.view, c->dout.view, lse, delta, parts, c->calls[i].list, dq, *launch, NULL};
         kernel->backward(&call);
     }
     result.dq = harvest(&result, c->acc, dq.data, c->dq.elements);

@@ -49,12 +49,12 @@ static void attend(const head *h, double *const in[INPUTS], double *out[OUTPUTS]
     ra_tile_pass pass = {.count = 1};
     ra_tile_list tiles = {&tile, &group, &pass, 1, 1, 1};
     ra_launch launch = test_launch_make(h->kernel, &shape, 2);
-    ra_forward_call forward = {&shape, view[Q], &part, tiles, state, launch};
+    ra_forward_call forward = {&shape, view[Q], &part, tiles, state, launch, NULL};
     h->kernel->begin(&shape, state, &launch);
     h->kernel->forward(&forward);
     h->kernel->finish(&shape, state, result[O], lse, &launch);
     h->kernel->delta(&shape, view[DOUT], result[O], delta, &launch);
-    ra_backward_call backward = {&shape, view[Q], view[DOUT], lse, delta, &part, tiles, result[DQ], launch};
+    ra_backward_call backward = {&shape, view[Q], view[DOUT], lse, delta, &part, tiles, result[DQ], launch, NULL};
     h->kernel->backward(&backward);
     for (int i = 0; i < OUTPUTS; i++) out[i] = test_as_doubles(h->dtype, result[i].data, h->n * h->dim);
     for (int i = 0; i < INPUTS + OUTPUTS; i++) free(view[i].data);

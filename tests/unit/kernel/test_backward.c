@@ -172,7 +172,7 @@ static void test_unseen_rows_do_not_leak(void **state) {
         part.k.data = k, part.v.data = v, part.dk.data = dk, part.dv.data = dv;
         if (!ra_kernel_at(i)->usable()) continue;
         ra_launch launch = test_launch_make(ra_kernel_at(i), &shape, 1);
-        ra_backward_call call = {&shape, qv, gv, lse, delta, &part, {&tile, &group, &pass, 1, 1, 1}, dqv, launch};
+        ra_backward_call call = {&shape, qv, gv, lse, delta, &part, {&tile, &group, &pass, 1, 1, 1}, dqv, launch, NULL};
         ra_kernel_at(i)->backward(&call);
         assert_true(dq[0] == 0 && dk[0] == 0 && dv[0] == 0);
         assert_true(fabsf(dq[1] - 1) < 1e-6f && fabsf(dk[1] - 1) < 1e-6f && fabsf(dv[1] - 3) < 1e-6f);

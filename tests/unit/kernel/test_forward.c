@@ -137,7 +137,7 @@ static void run_small(const ra_kernel *kernel, ra_dtype dtype, int64_t n, const 
     ra_tile_pass pass = {.count = 1};
     ra_state state = {sum, n, memory[5], memory[6]};
     ra_launch launch = test_launch_make(kernel, &shape, 1);
-    ra_forward_call call = {&shape, qv, &part, {&tile, &group, &pass, 1, 1, 1}, state, launch};
+    ra_forward_call call = {&shape, qv, &part, {&tile, &group, &pass, 1, 1, 1}, state, launch, NULL};
     kernel->begin(&shape, state, &launch);
     kernel->forward(&call);
     kernel->finish(&shape, state, ov, memory[7], &launch);
