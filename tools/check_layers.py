@@ -21,7 +21,7 @@ LAYERS = {
     "device": {"base", "device"},
     "kernel": {"base", "core", "device", "kernel"},
     "transport": {"base", "core", "device", "transport"},
-    "plan": {"base", "core", "schedule", "plan", "kernel/kernel.h", "device/device.h"},
+    "plan": {"base", "core", "schedule", "plan", "kernel/kernel.h", "kernel/backend.h", "device/device.h"},
     "exec": {"base", "core", "schedule", "plan", "device", "kernel", "transport", "exec"},
     "api": {"base", "core", "schedule", "plan", "device", "kernel", "transport", "exec", "reference", "api"},
 }
