@@ -15,7 +15,7 @@ struct ra_plan {
     unsigned char *memory;
     int memory_is_ours;
     ra_program forward, backward;
-    void *finished; /* event, on an asynchronous device: for ra_plan_wait */
+    void *finished; /* event, on an asynchronous device: the end of what was put on a stream last */
     /* Passes put on a stream since the last wait: what is spoiled when they turn out to have failed. */
     ra_forward_io forward_io;
     ra_backward_io backward_io;
@@ -116,10 +116,19 @@ ra_status ra_plan_create(ra_comm *comm, const ra_problem *problem, const ra_opti
     return status;
 }
 
+/* Where a dead peer leaves the device waiting, so would releasing the memory: a pass that nobody has waited for is waited
+ * for here, with a deadline, after which the comm is given up and the device goes on. */
+static void end_passes(ra_plan *plan) {
+    int pending = plan->forward_pending || plan->backward_pending;
+    if (!pending || !plan->comm->ops.ends_on_device || plan->comm->broken) return;
+    ra_comm_wait_event(plan->comm, device_of(plan), plan->finished, plan->prediction.setup.timeout_seconds);
+}
+
 void ra_plan_destroy(ra_plan *plan) {
     const ra_device *device = plan ? device_of(plan) : NULL;
     int previous, entered = device && ra_device_enter(device, &previous) == RA_OK;
     if (!plan) return;
+    end_passes(plan);
     if (plan->memory_is_ours && !plan->comm->memory_held) device->release(device, plan->memory);
     ra_program_release(&plan->forward);
     ra_program_release(&plan->backward);
@@ -160,10 +169,17 @@ static ra_status check_run(const ra_plan *plan, const void *stream) {
     return ra_comm_check(plan->comm);
 }
 
+/* After a pass: marks its end where it may have to be waited for. */
+static ra_status mark_end(ra_plan *plan, ra_status status, void *stream) {
+    const ra_device *device = device_of(plan);
+    int marked = status == RA_OK && plan->finished && plan->comm->ops.ends_on_device;
+    return marked ? device->record(device, plan->finished, stream) : status;
+}
+
 static ra_status run_forward(ra_plan *plan, const ra_forward_io *io, void *stream) {
     int previous;
     RA_TRY(ra_device_enter(device_of(plan), &previous));
-    ra_status status = ra_exec_forward(&plan->forward, io, stream);
+    ra_status status = mark_end(plan, ra_exec_forward(&plan->forward, io, stream), stream);
     ra_device_leave(device_of(plan), previous);
     plan->forward_io = *io;
     plan->forward_pending = status == RA_OK;
@@ -173,7 +189,7 @@ static ra_status run_forward(ra_plan *plan, const ra_forward_io *io, void *strea
 static ra_status run_backward(ra_plan *plan, const ra_backward_io *io, void *stream) {
     int previous;
     RA_TRY(ra_device_enter(device_of(plan), &previous));
-    ra_status status = ra_exec_backward(&plan->backward, &plan->forward, io, stream);
+    ra_status status = mark_end(plan, ra_exec_backward(&plan->backward, &plan->forward, io, stream), stream);
     ra_device_leave(device_of(plan), previous);
     plan->backward_io = *io;
     plan->backward_pending = status == RA_OK;

@@ -4,13 +4,16 @@
  * RINGATTN_SWEEP=N runs N problems; RINGATTN_SEED=S starts at that seed. */
 #include "support/cmocka.h"
 #include "support/faulty.h"
-#include "support/queued.h"
+#include "support/queued_stream.h"
 #include "support/ranks.h"
 #include "support/sweep.h"
 
 #include "base/status.h"
+#include "transport/comm.h"
+#include "transport/thread.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,6 +274,145 @@ static void test_a_rank_that_never_comes(void **state) {
     queued_destroy(queued);
 }
 
+/* ---- a transport that ends on the device --------------------------------------------------------------------------- */
+
+/* In-process ranks whose copies never end, as NCCL's when a peer has died: the stream stands until the rank gives up. */
+typedef struct hanging {
+    void *inner;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int open;
+} hanging;
+
+static ra_status hanging_post(void *self, const ra_message *messages, int count, void *stream) {
+    return ra_thread_ops.post(((hanging *)self)->inner, messages, count, stream);
+}
+
+static ra_status hanging_poll(void *self, double seconds, int *done_out, int *culprit_out) {
+    return ra_thread_ops.poll(((hanging *)self)->inner, seconds, done_out, culprit_out);
+}
+
+static ra_status hanging_attach(void *self, const ra_device *device) {
+    return ra_thread_ops.attach(((hanging *)self)->inner, device);
+}
+
+static ra_status hanging_post_device(void *self, const ra_message *messages, int count, void *stream) {
+    return ra_thread_ops.post_device(((hanging *)self)->inner, messages, count, stream);
+}
+
+static void stand(const job *j) {
+    hanging *h = j->to;
+    pthread_mutex_lock(&h->lock);
+    while (!h->open) pthread_cond_wait(&h->changed, &h->lock);
+    pthread_mutex_unlock(&h->lock);
+}
+
+static ra_status hanging_join(void *self, void *stream) {
+    queued_put(stream, &(job){.run = stand, .to = self});
+    return ra_thread_ops.join(((hanging *)self)->inner, stream);
+}
+
+static int hanging_abandon(void *self, const char *reason) {
+    hanging *h = self;
+    pthread_mutex_lock(&h->lock);
+    h->open = 1;
+    pthread_cond_broadcast(&h->changed);
+    pthread_mutex_unlock(&h->lock);
+    return ra_thread_ops.abandon(h->inner, reason);
+}
+
+static void hanging_destroy(void *self) {
+    hanging *h = self;
+    ra_thread_ops.destroy(h->inner);
+    pthread_mutex_destroy(&h->lock);
+    pthread_cond_destroy(&h->changed);
+    free(h);
+}
+
+static ra_comm *hanging_create(void *inner, int rank, int ranks) {
+    static const ra_transport_ops ops = {
+        .struct_size = sizeof ops, .name = "hanging", .post = hanging_post, .poll = hanging_poll,
+        .abandon = hanging_abandon, .destroy = hanging_destroy, .attach = hanging_attach,
+        .post_device = hanging_post_device, .join = hanging_join, .ends_on_device = 1};
+    hanging *h = calloc(1, sizeof *h);
+    ra_comm *comm = NULL;
+    h->inner = inner;
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->changed, NULL);
+    assert_int_equal(ra_comm_create_custom(&ops, h, rank, ranks, &comm), RA_OK);
+    return comm;
+}
+
+enum { IMPATIENT = 6 };
+
+/* The pass itself is put on the stream without a word; waiting for it finds out, and spoils what it wrote. */
+static ra_status hanging_body(ra_comm *comm, void *user) {
+    const test_case *c = user;
+    const ra_backend *backend = c->options.backend;
+    enum { ELEMENTS = 110 * 2 * 8 };
+    double host[ELEMENTS];
+    void *memory, *stream;
+    ra_plan *plan;
+    char why[1024];
+    for (int i = 0; i < ELEMENTS; i++) host[i] = 1;
+    RA_TRY(ra_backend_stream_create(backend, &stream));
+    RA_TRY(ra_backend_allocate(backend, 5 * sizeof host, &memory));
+    double *at = memory;
+    for (int i = 0; i < 5; i++) RA_TRY(ra_backend_copy(backend, at + i * ELEMENTS, host, sizeof host));
+    RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &plan));
+    ra_plan_info info = RA_PLAN_INFO_INIT;
+    RA_TRY(ra_plan_describe(plan, &info));
+    ra_tensors t = RA_TENSORS_INIT;
+    t.q.data = at, t.k.data = at + ELEMENTS, t.v.data = at + 2 * ELEMENTS, t.o.data = at + 3 * ELEMENTS;
+    t.lse = at + 4 * ELEMENTS;
+    ra_status status = ra_plan_forward(plan, &t, stream);
+    int impatient = c->seed == IMPATIENT; /* destroys the plan without waiting */
+    ra_status waited = status != RA_OK || impatient ? status : ra_plan_wait(plan, stream);
+    snprintf(why, sizeof why, "%s", ra_last_error());
+    ra_plan_destroy(plan); /* behind all that is on the stream */
+    if (impatient) {
+        ra_backend_release(backend, memory);
+        ra_backend_stream_destroy(backend, stream);
+        return ra_comm_check(comm);
+    }
+    RA_TRY(ra_backend_copy(backend, host, t.o.data, sizeof host));
+    for (int64_t i = 0; i < info.rows_q * 2 * 8; i++)
+        if (!isnan(host[i])) snprintf(why, sizeof why, "the output looks whole");
+    ra_backend_release(backend, memory);
+    ra_backend_stream_destroy(backend, stream);
+    return waited == RA_OK ? RA_OK : ra_fail(waited, "%s", why);
+}
+
+static void expect_hanging(uint64_t seed, const char *words) {
+    enum { RANKS = 2 };
+    static test_case c;
+    rank_outcome outcomes[RANKS];
+    ra_comm *comms[RANKS];
+    void *inner[RANKS];
+    queued_device *queued = queued_create((queued_habits){.seed = 3});
+    plain_case(&c, RA_STRATEGY_RING, queued_backend(queued));
+    c.seed = seed;
+    c.options.timeout_seconds = 0.5;
+    assert_int_equal(ra_thread_create(RANKS, inner), RA_OK);
+    for (int r = 0; r < RANKS; r++) comms[r] = hanging_create(inner[r], r, RANKS);
+    ranks_run(comms, RANKS, hanging_body, &c, outcomes);
+    for (int r = 0; r < RANKS; r++) {
+        if (!strstr(outcomes[r].error, words)) fail_msg("rank %d: %s", r, outcomes[r].error);
+        assert_int_not_equal(outcomes[r].status, RA_OK);
+        assert_true(outcomes[r].seconds < 1.5);
+    }
+    ranks_destroy(comms, RANKS);
+    assert_int_equal(queued_streams(queued), 0);
+    assert_int_equal(queued_bytes(queued), 0);
+    queued_destroy(queued);
+}
+
+static void test_a_peer_that_dies_on_the_device(void **state) {
+    (void)state;
+    expect_hanging(5, "waiting for the device");
+    expect_hanging(IMPATIENT, "lost earlier");
+}
+
 /* ---- what is refused ----------------------------------------------------------------------------------------------- */
 
 static void test_what_is_refused(void **state) {
@@ -304,6 +446,7 @@ int main(void) {
         cmocka_unit_test(test_a_missing_wait_is_seen),
         cmocka_unit_test(test_faults_end_every_rank),
         cmocka_unit_test(test_a_rank_that_never_comes),
+        cmocka_unit_test(test_a_peer_that_dies_on_the_device),
         cmocka_unit_test(test_what_is_refused),
     };
     return cmocka_run_group_tests_name("queued", tests, NULL, NULL);
