@@ -33,7 +33,8 @@ typedef struct ra_transport_ops {
     const char *name;
 
     /* Starts all `count` messages and returns without waiting for any. The array is valid until the group is done or
-     * abandoned. stream is NULL: see post_device. */
+     * abandoned. stream is NULL: see post_device. count 0, which only comes from a transport that has this one beside it for
+     * host memory: poll is then asked for nothing but whether a peer has given up. */
     ra_status (*post)(void *self, const ra_message *messages, int count, void *stream);
 
     /* Makes progress on the group; waits for at most `seconds` (0: not at all) until it is done. Sets *done_out.

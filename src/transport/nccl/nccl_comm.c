@@ -22,6 +22,7 @@ typedef struct nccl {
     void *ready, *arrived; /* events */
     int on_device;         /* the group in flight, or the last one, is in device memory */
     int starting;          /* NCCL has not yet put it on the stream */
+    int listening;         /* the host has an empty group: asked for news of peers */
 } nccl;
 
 /* ---- asking NCCL -------------------------------------------------------------------------------------------------- */
@@ -55,7 +56,7 @@ static ra_status settle(nccl *n, double seconds, const char *call, int *done_out
 
 static ra_status post(void *self, const ra_message *messages, int count, void *stream) {
     nccl *n = self;
-    n->on_device = 0;
+    n->on_device = n->listening = 0;
     return n->host->ops.post(n->host->self, messages, count, stream);
 }
 
@@ -92,14 +93,20 @@ static ra_status post_device(void *self, const ra_message *messages, int count, 
     return RA_OK;
 }
 
-/* With no group in flight: whether NCCL or, over the host, a peer has something to say. */
+/* Whether a peer has given up, which comes over the host. */
+static ra_status listen(nccl *n) {
+    int done, culprit;
+    if (!n->listening) RA_TRY(n->host->ops.post(n->host->self, NULL, 0, NULL));
+    n->listening = 1;
+    return n->host->ops.poll(n->host->self, 0, &done, &culprit);
+}
+
+/* With no group in flight: whether NCCL or a peer has something to say. */
 static ra_status poll(void *self, double seconds, int *done_out, int *culprit_out) {
     nccl *n = self;
     if (!n->on_device) return n->host->ops.poll(n->host->self, seconds, done_out, culprit_out);
-    int host_done;
     *culprit_out = -1;
-    RA_TRY(n->host->ops.poll(n->host->self, 0, &host_done, culprit_out));
-    *culprit_out = -1;
+    RA_TRY(listen(n));
     RA_TRY(settle(n, n->starting ? seconds : 0, "a group of messages", done_out));
     if (!*done_out || !n->starting) return RA_OK;
     n->starting = 0;
