@@ -43,7 +43,7 @@ ra_status ra_backend_copy(const ra_backend *backend, void *to, const void *from,
         return RA_OK;
     }
     void *stream = NULL, *event = NULL;
-    RA_TRY(device->stream_create(device, &stream));
+    RA_TRY(device->stream_create(device, 0, &stream));
     ra_status status = device->event_create(device, &event);
     if (status == RA_OK) status = copy_and_wait(device, to, from, bytes, stream, event);
     if (event) device->event_destroy(device, event);
@@ -55,7 +55,7 @@ ra_status ra_backend_stream_create(const ra_backend *backend, void **stream_out)
     const ra_device *device = device_of(backend);
     if (!stream_out) RA_REFUSE("stream_out is NULL");
     *stream_out = NULL;
-    return ra_device_is_asynchronous(device) ? device->stream_create(device, stream_out) : RA_OK;
+    return ra_device_is_asynchronous(device) ? device->stream_create(device, 0, stream_out) : RA_OK;
 }
 
 void ra_backend_stream_destroy(const ra_backend *backend, void *stream) {

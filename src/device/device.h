@@ -34,8 +34,9 @@ struct ra_device {
     void *(*allocate_host)(const ra_device *device, size_t bytes);
     void (*release_host)(const ra_device *device, void *memory);
 
-    /* A stream that waits for no other. Destroying one, or an event, does not disturb work already put on it. */
-    ra_status (*stream_create)(const ra_device *device, void **stream_out);
+    /* A stream that waits for no other; an urgent one, for messages, goes before others where the device must choose.
+     * Destroying one, or an event, does not disturb work already put on it. */
+    ra_status (*stream_create)(const ra_device *device, int urgent, void **stream_out);
     void (*stream_destroy)(const ra_device *device, void *stream);
     ra_status (*event_create)(const ra_device *device, void **event_out);
     void (*event_destroy)(const ra_device *device, void *event);

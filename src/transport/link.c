@@ -11,7 +11,7 @@ static ra_status make(ra_link *link, const ra_device *device, int capacity) {
     link->awaited = calloc((size_t)capacity, sizeof *link->awaited);
     if (!link->copied || !link->awaited) return ra_fail(RA_ERR_MEMORY, "no memory for %d messages", capacity);
     link->capacity = capacity;
-    RA_TRY(device->stream_create(device, &link->transfers));
+    RA_TRY(device->stream_create(device, 1, &link->transfers));
     RA_TRY(device->event_create(device, &link->ready));
     for (int i = 0; i < capacity; i++) RA_TRY(device->event_create(device, &link->copied[i]));
     return RA_OK;

@@ -47,7 +47,7 @@ static ra_status grow(const ra_device *device, buffer **top, size_t bytes) {
 }
 
 static ra_status make(const ra_device *device, ra_staging *s) {
-    RA_TRY(device->stream_create(device, &s->stream));
+    RA_TRY(device->stream_create(device, 1, &s->stream));
     RA_TRY(device->event_create(device, &s->ready));
     RA_TRY(device->event_create(device, &s->left));
     return device->event_create(device, &s->arrived);

@@ -66,7 +66,8 @@ static void leave(const ra_device *device, int previous) {
     if (previous != 7) abort();
 }
 
-static ra_status stream_create(const ra_device *device, void **stream_out) {
+static ra_status stream_create(const ra_device *device, int urgent, void **stream_out) {
+    (void)urgent;
     queued_device *q = of(device);
     pthread_mutex_lock(&q->lock);
     int i = 0;

@@ -83,11 +83,13 @@ static ra_status copy(const ra_device *device, void *to, const void *from, size_
 
 /* ---- streams and events ------------------------------------------------------------------------------------------- */
 
-static ra_status stream_create(const ra_device *device, void **stream_out) {
+static ra_status stream_create(const ra_device *device, int urgent, void **stream_out) {
     cudaStream_t stream = NULL;
-    int previous;
+    int previous, least = 0, greatest = 0;
     RA_TRY(enter(device, &previous));
-    ra_status status = ra_cuda_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    ra_status status = ra_cuda_status(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least),
+                                      "cudaStreamCreateWithPriority");
     leave(device, previous);
     *stream_out = stream;
     return status;

@@ -159,7 +159,7 @@ static ra_status make(ra_comm *host, const ra_device *device, nccl **nccl_out) {
     nccl *n = calloc(1, sizeof *n);
     if (!n) return ra_fail(RA_ERR_MEMORY, "no memory for an NCCL transport");
     *n = (nccl){.host = host, .device = device};
-    ra_status status = device->stream_create(device, &n->transfers);
+    ra_status status = device->stream_create(device, 1, &n->transfers);
     if (status == RA_OK) status = device->event_create(device, &n->ready);
     if (status == RA_OK) status = device->event_create(device, &n->arrived);
     if (status == RA_OK) *nccl_out = n;
