@@ -193,7 +193,8 @@ static bench_row make_row(bench_case *bench, ra_pass pass) {
     double operations = 2.0 * (double)bench->pairs * (double)(bench->one.dim + bench->one.dim_v);
     if (pass == RA_BACKWARD) operations *= 2.5;
     row.gflops = row.seconds > 0 ? 1e-9 * operations / row.seconds : 0;
-    double peak = bench->how.backend ? NAN : peak_gflops(bench->one.dtype, busy_threads(bench)); /* a GPU's is not measured */
+    /* A GPU's peak is not measured. */
+    double peak = bench->how.backend ? NAN : peak_gflops(bench->one.dtype, busy_threads(bench));
     row.peak_fraction = peak > 0 || isnan(peak) ? row.gflops / peak : 0;
     row.imbalance = bench->pairs ? (double)bench->pairs_most * bench->one.ranks / (double)bench->pairs : 1;
     return row;
@@ -235,7 +236,8 @@ static void write_row(json_writer *json, const bench_case *bench, const bench_ro
 
 static void print_header(int on_device) {
     printf("%9s %5s %4s %5s %5s %-10s %-9s %-10s %-8s %9s %9s %8s %6s %9s %9s %6s\n", "seq", "heads", "dim", "dtype",
-           "ranks", "layout", "strategy", "kernel", "pass", "seconds", "cpu", on_device ? "tflops" : "gflops", "peak", "workspace", "sent",
+           "ranks", "layout", "strategy", "kernel", "pass", "seconds", "cpu", on_device ? "tflops" : "gflops",
+           "peak", "workspace", "sent",
            "imbal.");
 }
 
@@ -246,7 +248,8 @@ static void print_row(const bench_case *bench, const bench_row *row) {
            (long long)one->seq_q, (long long)one->heads_q, (long long)one->dim, ra_dtype_name(one->dtype), one->ranks,
            ra_layout_name(bench->info.layout), ra_strategy_name(bench->info.strategy), bench->info.kernel,
            row->pass == RA_FORWARD ? "forward" : "backward", row->seconds, row->cpu_seconds,
-           bench->how.backend ? 1e-3 * row->gflops : row->gflops, 100 * row->peak_fraction, text_bytes(bench->workspace_most, workspace),
+           bench->how.backend ? 1e-3 * row->gflops : row->gflops, 100 * row->peak_fraction,
+           text_bytes(bench->workspace_most, workspace),
            text_bytes(bench->bytes[row->pass], sent), row->imbalance);
     fflush(stdout);
 }

@@ -24,7 +24,8 @@ void ra_backend_release(const ra_backend *backend, void *memory) {
 }
 
 /* stream and event are there. */
-static ra_status copy_and_wait(const ra_device *device, void *to, const void *from, size_t bytes, void *stream, void *event) {
+static ra_status copy_and_wait(const ra_device *device, void *to, const void *from, size_t bytes, void *stream,
+                               void *event) {
     int done = 0;
     RA_TRY(device->copy(device, to, from, bytes, stream));
     RA_TRY(device->record(device, event, stream));

@@ -195,7 +195,8 @@ static ra_status allocate(rank_run *r) {
 
 static ra_status run_once(rank_run *r) {
     ra_tensors t = RA_TENSORS_INIT;
-    t.q = r->t[T_Q].tensor, t.k = r->t[T_K].tensor, t.v = r->t[T_V].tensor, t.o = r->t[T_O].tensor, t.lse = r->t[T_LSE].tensor.data;
+    t.q = r->t[T_Q].tensor, t.k = r->t[T_K].tensor, t.v = r->t[T_V].tensor, t.o = r->t[T_O].tensor;
+    t.lse = r->t[T_LSE].tensor.data;
     RA_TRY(ra_plan_forward(r->plan, &t, r->stream));
     ra_gradients g = RA_GRADIENTS_INIT;
     g.q = t.q, g.k = t.k, g.v = t.v, g.o = t.o, g.lse = t.lse, g.dout = r->t[T_DOUT].tensor;

@@ -13,7 +13,7 @@ int ra_cuda_has_nccl(void) {
     return 1;
 }
 
-static ra_status find_device(const ra_comm *host, int device, const ra_comm *const *comm_out, const ra_device **device_out) {
+static ra_status find_device(const ra_comm *host, int device, const void *comm_out, const ra_device **device_out) {
     const ra_backend *backend;
     if (!host || !comm_out) RA_REFUSE("host or comm_out is NULL");
     RA_TRY(ra_cuda_backend(device, &backend));
@@ -24,14 +24,14 @@ static ra_status find_device(const ra_comm *host, int device, const ra_comm *con
 ra_status ra_comm_create_nccl(ra_comm *host, int device, double timeout_seconds, ra_comm **comm_out) {
     const ra_device *found = NULL;
     if (!(timeout_seconds >= 0) || isinf(timeout_seconds)) RA_REFUSE("timeout_seconds must be finite and not negative");
-    RA_TRY(find_device(host, device, (const ra_comm *const *)comm_out, &found));
+    RA_TRY(find_device(host, device, comm_out, &found));
     return ra_nccl_create(host, found, timeout_seconds > 0 ? timeout_seconds : RA_DEFAULT_TIMEOUT, comm_out);
 }
 
 ra_status ra_comm_wrap_nccl(ra_comm *host, void *nccl, int device, ra_comm **comm_out) {
     const ra_device *found = NULL;
     if (!nccl) RA_REFUSE("nccl is NULL");
-    RA_TRY(find_device(host, device, (const ra_comm *const *)comm_out, &found));
+    RA_TRY(find_device(host, device, comm_out, &found));
     return ra_nccl_wrap(host, nccl, found, comm_out);
 }
 #else

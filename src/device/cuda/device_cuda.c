@@ -88,8 +88,8 @@ static ra_status stream_create(const ra_device *device, int urgent, void **strea
     int previous, least = 0, greatest = 0;
     RA_TRY(enter(device, &previous));
     cudaDeviceGetStreamPriorityRange(&least, &greatest);
-    ra_status status = ra_cuda_status(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least),
-                                      "cudaStreamCreateWithPriority");
+    cudaError_t error = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least);
+    ra_status status = ra_cuda_status(error, "cudaStreamCreateWithPriority");
     leave(device, previous);
     *stream_out = stream;
     return status;
