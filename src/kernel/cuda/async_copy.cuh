@@ -10,7 +10,7 @@
 #ifndef RA_KERNEL_CUDA_ASYNC_COPY_CUH
 #define RA_KERNEL_CUDA_ASYNC_COPY_CUH
 
-#include "kernel/kernel.h"
+#include "kernel/cuda/kernel_table.h"
 
 __device__ __forceinline__ uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);

@@ -3,7 +3,7 @@
 #ifndef RA_KERNEL_CUDA_KERNELS_H
 #define RA_KERNEL_CUDA_KERNELS_H
 
-#include "kernel/kernel.h"
+#include "kernel/cuda/kernel_table.h"
 
 #ifdef __cplusplus
 extern "C" {

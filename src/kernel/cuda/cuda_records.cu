@@ -11,8 +11,8 @@ static __device__ __forceinline__ record_place record_at(int64_t i, int64_t batc
                                                          const ra_span &heads) {
     record_place p;
     p.b = i % batch;
-    p.row = ra_span_at(rows, i / batch % rows.count);
-    p.head = ra_span_at(heads, i / batch / rows.count);
+    p.row = rows.first + i / batch % rows.count * rows.stride;
+    p.head = heads.first + i / batch / rows.count * heads.stride;
     return p;
 }
 

@@ -2,7 +2,7 @@
 #ifndef RA_KERNEL_CUDA_ROWS_H
 #define RA_KERNEL_CUDA_ROWS_H
 
-#include "kernel/kernel.h"
+#include "kernel/cuda/kernel_table.h"
 
 void gpu_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *launch);
 void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch);

@@ -2,7 +2,7 @@
 #ifndef RA_KERNEL_CUDA_ROW_WARPS_CUH
 #define RA_KERNEL_CUDA_ROW_WARPS_CUH
 
-#include "kernel/kernel.h"
+#include "kernel/cuda/kernel_table.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

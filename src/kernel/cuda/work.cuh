@@ -9,7 +9,7 @@
 #ifndef RA_KERNEL_CUDA_WORK_CUH
 #define RA_KERNEL_CUDA_WORK_CUH
 
-#include "kernel/kernel.h"
+#include "kernel/cuda/kernel_table.h"
 
 #include <cuda_runtime_api.h>
 
