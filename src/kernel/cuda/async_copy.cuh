@@ -21,8 +21,8 @@ __device__ __forceinline__ void copy_16(uint32_t to, const void *from, int bytes
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-__device__ __forceinline__ void copy_4(uint32_t to, const void *from, int bytes) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+__device__ __forceinline__ void copy_4(uint32_t to, const void *from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from) : "memory");
 }
 
 __device__ __forceinline__ void copies_wait(void) {

@@ -51,8 +51,8 @@ __device__ __forceinline__ row_source item_rows(const gpu_backward &args, const 
     return source_of<REAL>(view, item.b, g, t.k_first, t.k_stride, t.k_index);
 }
 
-/* s, dp become p, ds (without the scale). Rows that saw nothing, by their lse, take no part. Returns whether a pair that
- * is not visible has a score or dP that is no number: then Q, dO or K hold something that times 0 would spread. */
+/* s, dp become p, ds (without the scale). Rows that saw nothing, by their lse, take no part. Returns whether a pair with
+ * p = 0 has a score or dP that is no number: then Q, dO or K hold something that times 0 would spread. */
 template <class S>
 __device__ __forceinline__ bool differentiate_fma(typename S::REAL (&s)[S::M][S::N], typename S::REAL (&dp)[S::M][S::N],
                                                   const query_source<typename S::REAL> &from, int a0, int b0,
@@ -69,8 +69,8 @@ __device__ __forceinline__ bool differentiate_fma(typename S::REAL (&s)[S::M][S:
         for (int j = 0; j < S::N; j++) {
             int key = thread_x() + 16 * j;
             bool seen = key >= first && key < end;
-            wild |= !seen && !(isfinite(s[i][j]) && isfinite(dp[i][j]));
             REAL p = seen ? exp_of(s[i][j] * scale - lse) : 0;
+            wild |= p == 0 && !(isfinite(s[i][j]) && isfinite(dp[i][j]));
             s[i][j] = p;
             dp[i][j] = p == 0 ? 0 : p * (dp[i][j] - delta);
         }

@@ -73,7 +73,7 @@ template <class S> struct backward_memory {
 
 /* ---- copies --------------------------------------------------------------------------------------------------------- */
 
-/* Rows beyond the last are 0 in all of q, dout, lse and delta, and so add 0 to every gradient. */
+/* Rows beyond the last look as if they had seen nothing. */
 template <class S>
 __device__ __forceinline__ void copy_queries(const gpu_problem &p, const backward_memory<S> &memory,
                                              const query_source<float> &s, int block, int stage) {
@@ -82,10 +82,14 @@ __device__ __forceinline__ void copy_queries(const gpu_problem &p, const backwar
     copy_rows<T, S::DIM, S::ROWS, S::THREADS>(memory.q(stage), s.q, a0, s.count, p.dim);
     copy_rows<T, S::DIM, S::ROWS, S::THREADS>(memory.dout(stage), s.dout, a0, s.count, p.dim_v);
     if (thread >= S::ROWS) return;
-    bool there = a0 + thread < s.count;
-    int64_t at = there ? (a0 + thread) * s.each : 0;
-    copy_4(shared_address(memory.lse(stage) + thread), s.lse + at, there ? 4 : 0);
-    copy_4(shared_address(memory.delta(stage) + thread), s.delta + at, there ? 4 : 0);
+    int64_t at = (a0 + thread) * s.each;
+    if (a0 + thread < s.count) {
+        copy_4(shared_address(memory.lse(stage) + thread), s.lse + at);
+        copy_4(shared_address(memory.delta(stage) + thread), s.delta + at);
+    } else {
+        memory.lse(stage)[thread] = -INFINITY;
+        memory.delta(stage)[thread] = 0;
+    }
 }
 
 template <class S>
@@ -135,8 +139,9 @@ __device__ __forceinline__ void differentiate(pair_block<S> &s, pair_block<S> &d
     }
 }
 
-/* The same where some are not, or where a row saw nothing (its lse is not finite). Returns whether a pair that is not
- * visible has a score or dP that is no number: then Q, dO or K have an infinity or a NaN, which times 0 would spread. */
+/* The same where some are not, or where a row saw nothing (its lse is not finite), or a score is -inf, which counts as
+ * unseen. Returns whether a pair with p = 0 has a score or dP that is no number: then Q, dO or K have an infinity or a
+ * NaN, which times 0 would spread. */
 template <class S>
 __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_block<S> &dp,
                                                      const float (&lse)[2 * S::S_MT], const float (&delta)[2 * S::S_MT],
@@ -155,8 +160,8 @@ __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_bloc
             for (int e = 0; e < 2; e++) {
                 float &x = s[r / 2][n][r % 2 * 2 + e], &y = dp[r / 2][n][r % 2 * 2 + e];
                 bool seen = n * 8 + e >= first && n * 8 + e < end;
-                wild |= !seen && !(isfinite(x) && isfinite(y));
                 float p = seen ? exp2_fast(fmaf(x, by, -base)) : 0;
+                wild |= p == 0 && !(isfinite(x) && isfinite(y));
                 x = p;
                 y = p == 0 ? 0 : p * (y - delta[r]);
             }
@@ -309,17 +314,20 @@ __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, con
     add_product<T, S::DIM / 16>(s, q, k);
     add_product<T, S::DIM / 16>(dp, dout, v);
     float lse[2 * S::S_MT], delta[2 * S::S_MT];
-    bool dead = false;
+    bool odd = false;
 #pragma unroll
     for (int r = 0; r < 2 * S::S_MT; r++) {
         int row = at.row0 + r / 2 * 16 + r % 2 * 8 + at.row;
         lse[r] = memory.lse(stage)[row];
         delta[r] = memory.delta(stage)[row];
-        dead |= isinf(lse[r]);
+        odd |= isinf(lse[r]);
+#pragma unroll
+        for (int n = 0; n < S::S_NT; n++)
+            odd |= isinf(s[r / 2][n][r % 2 * 2]) || isinf(s[r / 2][n][r % 2 * 2 + 1]);
     }
     bool full = b0 + S::KEYS <= from.keys && block_is_full(from.lo, from.hi, a0, a0 + S::ROWS, b0, b0 + S::KEYS);
     bool wild = false;
-    if (full && !__any_sync(~0u, dead)) differentiate<S>(s, dp, lse, delta, scale);
+    if (full && !__any_sync(~0u, odd)) differentiate<S>(s, dp, lse, delta, scale);
     else wild = differentiate_masked<S>(s, dp, lse, delta, scale, from, a0, b0, at);
     store_pairs<S>(memory.p(), s, at);
     store_pairs<S>(memory.ds(), dp, at);

@@ -120,24 +120,15 @@ __device__ __forceinline__ void write_state(const gpu_forward &args, const unit_
 
 /* ---- mask ----------------------------------------------------------------------------------------------------------- */
 
-/* The keys [*from_out, *to_out) of block [b0, ...) that row r of this thread sees. */
-template <class S>
-__device__ __forceinline__ void row_keys(const unit_place &unit, const key_source &keys, int b0, int r, int *from_out,
-                                         int *to_out) {
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    int a = unit.a0 + (warp * S::MT + r / 2) * 16 + r % 2 * 8 + lane / 4;
-    *from_out = a + keys.lo - b0;
-    *to_out = min(a + keys.hi + 1, keys.count) - b0;
-}
-
+/* Pairs that are not visible get a score of -inf. */
 template <class S>
 __device__ __forceinline__ void mask_scores(const unit_place &unit, const key_source &keys, int b0,
                                             float (&s)[S::MT][S::KEYS / 8][4]) {
-    int quad = (int)threadIdx.x % 4;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, quad = lane % 4;
 #pragma unroll
     for (int r = 0; r < 2 * S::MT; r++) {
-        int from, to;
-        row_keys<S>(unit, keys, b0, r, &from, &to);
+        int a = unit.a0 + (warp * S::MT + r / 2) * 16 + r % 2 * 8 + lane / 4;
+        int from = a + keys.lo - b0, to = min(a + keys.hi + 1, keys.count) - b0;
 #pragma unroll
         for (int n = 0; n < S::KEYS / 8; n++)
 #pragma unroll
@@ -148,29 +139,43 @@ __device__ __forceinline__ void mask_scores(const unit_place &unit, const key_so
     }
 }
 
-/* V holds an infinity or a NaN. Rows that see that key take it over as it is; then it becomes 0 in V, since 0 times it
- * would be NaN for the rows that do not. */
+/* V holds an infinity or a NaN. Rows with p != 0 for that key take it over as it is; then it becomes 0 in V, since 0
+ * times it would be NaN for the others. */
 template <class S>
-__device__ __forceinline__ void take_wild_values(const unit_place &unit, const key_source &keys, int b0,
-                                              typename S::T *v, forward_rows<S> &rows) {
+__device__ __forceinline__ void take_wild_values(const float (&p)[S::MT][S::KEYS / 8][4], typename S::T *v,
+                                                 forward_rows<S> &rows) {
     using T = typename S::T;
     int quad = (int)threadIdx.x % 4;
-#pragma unroll 1
-    for (int key = 0; key < S::KEYS; key++)
+    uint64_t seen[2 * S::MT][S::KEYS / 64] = {}; /* a bit for each key */
 #pragma unroll
-        for (int r = 0; r < 2 * S::MT; r++) {
-            int from, to;
-            row_keys<S>(unit, keys, b0, r, &from, &to);
-            if (key < from || key >= to) continue;
+    for (int r = 0; r < 2 * S::MT; r++) {
 #pragma unroll
-            for (int n = 0; n < S::DIM / 8; n++)
+        for (int n = 0; n < S::KEYS / 8; n++)
 #pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    int at = chunk_bytes_at<S::DIM, T>(key, n) / 2 + quad * 2 + e;
-                    float x = element<T>::widen(v[at]);
-                    if (!isfinite(x)) rows.o[r / 2][n][r % 2 * 2 + e] += x;
-                }
+            for (int e = 0; e < 2; e++)
+                seen[r][n / 8] |= (uint64_t)(p[r / 2][n][r % 2 * 2 + e] != 0) << (n % 8 * 8 + quad * 2 + e);
+#pragma unroll
+        for (int w = 0; w < S::KEYS / 64; w++) {
+            seen[r][w] |= __shfl_xor_sync(~0u, seen[r][w], 1);
+            seen[r][w] |= __shfl_xor_sync(~0u, seen[r][w], 2);
         }
+    }
+#pragma unroll
+    for (int r = 0; r < 2 * S::MT; r++)
+#pragma unroll
+        for (int w = 0; w < S::KEYS / 64; w++)
+#pragma unroll 1
+            for (int bit = 0; bit < 64; bit++) {
+                if (!(seen[r][w] >> bit & 1)) continue;
+#pragma unroll
+                for (int n = 0; n < S::DIM / 8; n++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        int at = chunk_bytes_at<S::DIM, T>(w * 64 + bit, n) / 2 + quad * 2 + e;
+                        float x = element<T>::widen(v[at]);
+                        if (!isfinite(x)) rows.o[r / 2][n][r % 2 * 2 + e] += x;
+                    }
+            }
     __syncthreads();
     visit_copied<T, S::DIM, S::KEYS, S::THREADS>(v, [](uint4 &chunk) {
         T *x = (T *)&chunk;
@@ -328,7 +333,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
         if (more)
             copy_rows<T, S::DIM, S::KEYS, S::THREADS>(k, sources[next_slot].k, next.b0, sources[next_slot].count, p.dim);
         fold_scores<S>(s, rows, scale);
-        if (wild) take_wild_values<S>(unit, sources[slot], at.b0, (T *)v, rows);
+        if (wild) take_wild_values<S>(s, (T *)v, rows);
         add_values<S>(s, rows, shared_address(v));
         if (!more) break;
         at = next;
