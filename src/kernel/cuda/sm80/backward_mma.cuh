@@ -21,6 +21,20 @@
 #include "kernel/cuda/sm80/mma.cuh"
 #include "kernel/cuda/walk_tiles.cuh"
 
+/* Where an item stands. One thread plans, two steps ahead; what it planned is there for all after a barrier. It is in
+ * shared memory, since registers are short. */
+struct planned_step {
+    int block;  /* of queries; -1: there is no such step */
+    int source; /* index */
+};
+
+struct item_plan {
+    item_place item;
+    query_cursor cursor;   /* of the last step planned */
+    planned_step steps[4]; /* step j is at j % 4 */
+    query_source<float> sources[3];
+};
+
 /* The warps lie over [ROWS, KEYS] of S with S_WARPS along the rows, over [KEYS, DIM] of dK and dV with KV_WARPS along
  * the keys, over [ROWS, DIM] of dQ with Q_WARPS along the rows. */
 template <class T_, int DIM_, int ROWS_, int KEYS_, int S_WARPS_, int KV_WARPS_, int Q_WARPS_, int STAGES_>
@@ -34,8 +48,8 @@ struct backward_mma_shape {
     /* Bytes of shared memory: K, V, then for each stage Q and dO, then P, dS, then for each stage lse and delta. */
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = ROWS * KEYS * 2;
     static constexpr int Q_AT = 2 * KEY_TILE, P_AT = Q_AT + STAGES * 2 * QUERY_TILE, LSE_AT = P_AT + 2 * PAIR_TILE;
-    static constexpr int SOURCES_AT = LSE_AT + STAGES * 2 * ROWS * 4;
-    static constexpr int BYTES = SOURCES_AT + 2 * (int)sizeof(query_source<float>);
+    static constexpr int PLAN_AT = LSE_AT + STAGES * 2 * ROWS * 4;
+    static constexpr int BYTES = PLAN_AT + (int)sizeof(item_plan);
 };
 
 static constexpr float BACKWARD_LOG2_E = 1.44269504088896341f;
@@ -66,8 +80,8 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ float *delta(int stage) const {
         return lse(stage) + S::ROWS;
     }
-    __device__ __forceinline__ query_source<float> *sources() const {
-        return (query_source<float> *)(base + S::SOURCES_AT);
+    __device__ __forceinline__ item_plan &plan() const {
+        return *(item_plan *)(base + S::PLAN_AT);
     }
 };
 
@@ -352,69 +366,84 @@ __device__ __forceinline__ void write_key_gradients(const gpu_backward &args, co
     write_rows(old, sum.dk, scale, dk, item.block * S::KEYS + key0, t.k_count, d0, args.problem.dim);
 }
 
+/* Step j, which uses the source of step j - 1 or the one after it. */
+template <class S>
+__device__ __forceinline__ void put_step(const gpu_backward &args, item_plan &plan, int j, int source, bool fresh) {
+    bool there = plan.cursor.at < plan.item.first + plan.item.count;
+    plan.steps[j % 4] = {there ? plan.cursor.block : -1, source};
+    if (there && fresh)
+        set_queries<typename S::T, float, S::ROWS>(&plan.sources[source], args, plan.item.b, plan.cursor.at,
+                                                   plan.cursor.head);
+}
+
+template <class S> __device__ __forceinline__ void plan_step(const gpu_backward &args, item_plan &plan, int j) {
+    int source = plan.steps[(j - 1) % 4].source;
+    query_cursor before = plan.cursor;
+    if (plan.steps[(j - 1) % 4].block < 0) {
+        plan.steps[j % 4].block = -1;
+        return;
+    }
+    plan.cursor = next_queries<S::ROWS, S::KEYS>(args, plan.item, before);
+    bool fresh = plan.cursor.at != before.at || plan.cursor.head != before.head;
+    put_step<S>(args, plan, j, fresh ? (source + 1) % 3 : source, fresh);
+}
+
+template <class S> __device__ __forceinline__ void plan_item(const gpu_backward &args, item_plan &plan) {
+    plan.item = item_at(args, atomicAdd(args.ticket, 1u));
+    plan.cursor = first_queries<S::ROWS, S::KEYS>(args, plan.item, plan.item.first);
+    put_step<S>(args, plan, 0, 0, true);
+    plan_step<S>(args, plan, 1);
+}
+
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1) backward_mma(const __grid_constant__ gpu_backward args) {
-    using T = typename S::T;
-    enum { PASSER = 0, WAITER = 32 };
+    enum { PLANNER = 0, WAITER = 32 };
     extern __shared__ __align__(1024) unsigned char shared[];
     backward_memory<S> memory = {shared};
-    query_source<float> *sources = memory.sources();
+    item_plan &plan = memory.plan();
     const gpu_problem &p = args.problem;
     float scale = (float)p.scale;
-    if (threadIdx.x == 0) *(unsigned *)shared = atomicAdd(args.ticket, 1u);
+    if (threadIdx.x == PLANNER) plan_item<S>(args, plan);
     __syncthreads();
-    item_place item = item_at(args, *(unsigned *)shared);
-    __syncthreads();
-    int end = item.first + item.count, b0 = item.block * S::KEYS, slot = 0, stage = 0;
-    query_cursor at = first_queries<S::ROWS, S::KEYS>(args, item, item.first);
-    if (at.at == end) return;
-    if (threadIdx.x == 0) set_queries<T, float, S::ROWS>(&sources[0], args, item.b, at.at, at.head);
-    copy_keys<S>(args, memory, item);
-    __syncthreads();
-    copy_queries<S>(p, memory, sources[0], at.block, 0);
+    if (plan.steps[0].block < 0) return;
+    copy_keys<S>(args, memory, plan.item);
+    copy_queries<S>(p, memory, plan.sources[0], plan.steps[0].block, 0);
 
     key_gradients<S> sum = {};
-    int *pending = NULL;
+    int j = 0;
 #pragma unroll 1
-    for (;;) {
+    for (;; j++) {
+        int stage = S::STAGES == 2 ? j % 2 : 0;
         copies_wait();
         __syncthreads(); /* A */
-        if (threadIdx.x == PASSER && pending) chain_pass(pending);
-        query_cursor next = next_queries<S::ROWS, S::KEYS>(args, item, at);
-        bool more = next.at < end;
-        int next_slot = slot;
-        if (more && (next.at != at.at || next.head != at.head)) {
-            next_slot = slot ^ 1;
-            if (threadIdx.x == 0) set_queries<T, float, S::ROWS>(&sources[next_slot], args, item.b, next.at, next.head);
-            __syncthreads();
+        planned_step step = plan.steps[j % 4], next = plan.steps[(j + 1) % 4];
+        const query_source<float> &from = plan.sources[step.source];
+        if (S::STAGES == 2 && next.block >= 0)
+            copy_queries<S>(p, memory, plan.sources[next.source], next.block, stage ^ 1);
+        if (threadIdx.x == PLANNER) {
+            planned_step before = plan.steps[(j + 3) % 4];
+            if (j) chain_pass(plan.sources[before.source].chain + before.block);
+            plan_step<S>(args, plan, j + 2);
         }
-        if (S::STAGES == 2 && more) copy_queries<S>(p, memory, sources[next_slot], next.block, stage ^ 1);
-        const query_source<float> &from = sources[slot];
-        int *chain = from.chain + at.block;
-        int turn = 0, seen = 0;
+        int turn = 0, seen = 0, key_block = plan.item.block;
         if (threadIdx.x == WAITER) {
-            turn = turn_of<S::ROWS, S::KEYS>(from, at.block, item.block);
-            seen = chain_read(chain);
+            turn = turn_of<S::ROWS, S::KEYS>(from, step.block, key_block);
+            seen = chain_read(from.chain + step.block);
         }
-        bool wild = make_pairs<S>(memory, from, at.block * S::ROWS, b0, stage, scale);
-        if (threadIdx.x == WAITER) chain_wait(chain, seen, turn);
+        bool wild = make_pairs<S>(memory, from, step.block * S::ROWS, key_block * S::KEYS, stage, scale);
+        if (threadIdx.x == WAITER) chain_wait(from.chain + step.block, seen, turn);
         wild = __syncthreads_or(wild); /* B */
         add_key_gradients<S>(sum, memory, stage, wild);
-        add_query_gradient<S>(p, memory, from, at.block, scale, wild);
-        pending = chain;
-        if (!more) break;
+        add_query_gradient<S>(p, memory, from, step.block, scale, wild);
+        if (next.block < 0) break;
         if (S::STAGES == 1) {
             __syncthreads();
-            copy_queries<S>(p, memory, sources[next_slot], next.block, 0);
-        } else {
-            stage ^= 1;
+            copy_queries<S>(p, memory, plan.sources[next.source], next.block, 0);
         }
-        at = next;
-        slot = next_slot;
     }
     __syncthreads();
-    if (threadIdx.x == PASSER) chain_pass(pending);
-    write_key_gradients<S>(args, item, sum, scale);
+    if (threadIdx.x == PLANNER) chain_pass(plan.sources[plan.steps[j % 4].source].chain + plan.steps[j % 4].block);
+    write_key_gradients<S>(args, plan.item, sum, scale);
 }
 
 template <class S> cudaError_t backward_mma_allow(void) {

@@ -234,9 +234,12 @@ __device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], f
 template <class S>
 __device__ __forceinline__ void add_values(const float (&p)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows, uint32_t v) {
     using E = element<typename S::T>;
+    constexpr int EACH = S::DIM / 16, DEPTH = S::KEYS / 16;
     fragment_b<S::DIM, false> values(v, 0);
+    uint32_t y[2][4];
+    values.load(y[0], 0, 0);
 #pragma unroll
-    for (int k = 0; k < S::KEYS / 16; k++) {
+    for (int k = 0; k < DEPTH; k++) {
         uint32_t x[S::MT][4];
 #pragma unroll
         for (int m = 0; m < S::MT; m++) {
@@ -246,13 +249,13 @@ __device__ __forceinline__ void add_values(const float (&p)[S::MT][S::KEYS / 8][
             x[m][3] = E::pack(p[m][2 * k + 1][2], p[m][2 * k + 1][3]);
         }
 #pragma unroll
-        for (int n = 0; n < S::DIM / 16; n++) {
-            uint32_t y[4];
-            values.load(y, n, k);
+        for (int n = 0; n < EACH; n++) {
+            if (n + 1 < EACH) values.load(y[(n + 1) % 2], n + 1, k);
+            else if (k + 1 < DEPTH) values.load(y[0], 0, k + 1);
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
-                E::mma(rows.o[m][2 * n], x[m], y[0], y[1]);
-                E::mma(rows.o[m][2 * n + 1], x[m], y[2], y[3]);
+                E::mma(rows.o[m][2 * n], x[m], y[n % 2][0], y[n % 2][1]);
+                E::mma(rows.o[m][2 * n + 1], x[m], y[n % 2][2], y[n % 2][3]);
             }
         }
     }

@@ -109,26 +109,33 @@ template <int PITCH, bool ALONG_ROWS> struct fragment_b {
     }
 };
 
-/* acc [16 MT, 8 NT] += A [16 MT, 16 DEPTH] . B^T, both from shared memory. */
+/* acc [16 MT, 8 NT] += A [16 MT, 16 DEPTH] . B^T, both from shared memory. The fragments of the next step are on their
+ * way while those at hand are multiplied. */
 template <class T, int DEPTH, int MT, int NT, class A, class B>
 __device__ __forceinline__ void add_product(float (&acc)[MT][NT][4], const A &a, const B &b) {
     static_assert(NT % 2 == 0, "columns come in pairs of 8");
+    uint32_t x[2][MT][4], y[2][4];
 #pragma unroll
-    for (int k = 0; k < DEPTH; k++) {
-        uint32_t x[MT][4];
+    for (int m = 0; m < MT; m++) a.load(x[0][m], m, 0);
+    b.load(y[0], 0, 0);
 #pragma unroll
-        for (int m = 0; m < MT; m++) a.load(x[m], m, k);
+    for (int k = 0; k < DEPTH; k++)
 #pragma unroll
         for (int n = 0; n < NT / 2; n++) {
-            uint32_t y[4];
-            b.load(y, n, k);
+            int at = (k * (NT / 2) + n) % 2;
+            if (n + 1 < NT / 2) {
+                b.load(y[at ^ 1], n + 1, k);
+            } else if (k + 1 < DEPTH) {
+                b.load(y[at ^ 1], 0, k + 1);
+#pragma unroll
+                for (int m = 0; m < MT; m++) a.load(x[(k + 1) % 2][m], m, k + 1);
+            }
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                element<T>::mma(acc[m][2 * n], x[m], y[0], y[1]);
-                element<T>::mma(acc[m][2 * n + 1], x[m], y[2], y[3]);
+                element<T>::mma(acc[m][2 * n], x[k % 2][m], y[at][0], y[at][1]);
+                element<T>::mma(acc[m][2 * n + 1], x[k % 2][m], y[at][2], y[at][3]);
             }
         }
-    }
 }
 
 #endif
