@@ -4,6 +4,7 @@
 #   make demo       four ranks over a long sequence, checked
 #   make test       everything that CI runs: AddressSanitizer and fuzzers, ThreadSanitizer, then the plain build
 #   make check      the plain build's tests alone
+#   make test-gpu   the tests that need a GPU, on a machine that has one; elsewhere they skip themselves
 #   make install    PREFIX=/usr/local, DESTDIR honoured
 #
 # CC is taken when a build folder is first made; `make clean` forgets it. JOBS is how many things run at once.
@@ -27,7 +28,7 @@ ASAN_SKIPS := 'precision|accuracy|mpi_faults|test_cli_mpi'
 TSAN_SKIPS := 'precision|accuracy|test_cli_mpi'
 
 .NOTPARALLEL:
-.PHONY: all demo test check sanitize-address sanitize-thread install clean format setup setup-test
+.PHONY: all demo test check test-gpu sanitize-address sanitize-thread install clean format setup setup-test
 
 all: setup
 	@$(CONFIGURE) -B $(BUILD)
@@ -45,6 +46,14 @@ check: setup-test
 	@$(CONFIGURE) -B $(BUILD) $(STRICT)
 	@cmake --build $(BUILD) -j$(JOBS)
 	@$(CTEST) --test-dir $(BUILD)
+
+# A machine with a GPU may have no cmocka, and its NCCL inside a Python package.
+NCCL_PYTHON := import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])
+test-gpu: setup
+	@echo "== tests on the GPU"
+	@NCCL_HOME=$${NCCL_HOME:-$$(python3 -c '$(NCCL_PYTHON)' 2>/dev/null)} $(CONFIGURE) -B $(BUILD)/gpu -DRA_CUDA=ON
+	@cmake --build $(BUILD)/gpu -j$(JOBS)
+	@$(CTEST) --test-dir $(BUILD)/gpu -L gpu
 
 # Fuzzers need clang, so this is the build that clang compiles.
 sanitize-address: setup-test

@@ -3,6 +3,8 @@
 #include "arrays.h"
 #include "cases.h"
 #include "cli.h"
+#include "device_noise.h"
+#include "devices.h"
 #include "json.h"
 #include "noise.h"
 #include "peak.h"
@@ -46,6 +48,7 @@ typedef struct bench_case {
 
 static ra_status fill_arrays(const bench_case *bench, const rank_arrays *a) {
     const ra_problem *p = &bench->problem;
+    if (a->backend) return device_noise_fill(bench->seed, p->dtype, a);
     int64_t heads_q = p->heads_q, heads_kv = p->heads_kv;
     CLI_TRY(
         noise_fill(bench->seed, 0, p->batch, p->seq_q, heads_q * p->dim, a->positions_q, a->rows_q, p->dtype, a->q));
@@ -61,10 +64,12 @@ static ra_status fill_arrays(const bench_case *bench, const rank_arrays *a) {
 static ra_status run_pass(ra_plan *plan, const rank_arrays *arrays, ra_pass pass) {
     if (pass == RA_BACKWARD) {
         ra_gradients gradients = arrays_gradients(arrays);
-        return ra_plan_backward(plan, &gradients, NULL);
+        CLI_TRY(ra_plan_backward(plan, &gradients, arrays->stream));
+        return ra_plan_wait(plan, arrays->stream);
     }
     ra_tensors tensors = arrays_tensors(arrays);
-    return ra_plan_forward(plan, &tensors, NULL);
+    CLI_TRY(ra_plan_forward(plan, &tensors, arrays->stream));
+    return ra_plan_wait(plan, arrays->stream);
 }
 
 /* all: room for a sample of every rank. Processes add their CPU time up; ranks of one process all see the same. */
@@ -134,10 +139,12 @@ static ra_status gather_plan(bench_case *bench, ra_comm *comm, const ra_plan *pl
 
 static ra_status measure(bench_case *bench, ra_comm *comm, rank_arrays *arrays, ra_plan **plan) {
     double timeout = bench->launch->timeout_seconds;
-    ra_status status = arrays_create(&bench->problem, &bench->how, ra_comm_ranks(comm), ra_comm_rank(comm), arrays);
+    int ranks = ra_comm_ranks(comm), rank = ra_comm_rank(comm);
+    ra_options how = bench->how;
+    ra_status status = devices_choose(bench->launch->options, rank, &how);
+    if (status == RA_OK) status = arrays_create(&bench->problem, &how, ranks, rank, how.backend, arrays);
     if (status == RA_OK) status = fill_arrays(bench, arrays);
     CLI_TRY(launch_agree(comm, status, timeout));
-    ra_options how = bench->how;
     how.layout = arrays->layout;
     CLI_TRY(launch_agree(comm, ra_plan_create(comm, &bench->problem, &how, plan), timeout));
     CLI_TRY(time_pass(bench, comm, *plan, arrays, RA_FORWARD));
@@ -186,8 +193,9 @@ static bench_row make_row(bench_case *bench, ra_pass pass) {
     double operations = 2.0 * (double)bench->pairs * (double)(bench->one.dim + bench->one.dim_v);
     if (pass == RA_BACKWARD) operations *= 2.5;
     row.gflops = row.seconds > 0 ? 1e-9 * operations / row.seconds : 0;
-    double peak = peak_gflops(bench->one.dtype, busy_threads(bench));
-    row.peak_fraction = peak > 0 ? row.gflops / peak : 0;
+    /* A GPU's peak is not measured. */
+    double peak = bench->how.backend ? NAN : peak_gflops(bench->one.dtype, busy_threads(bench));
+    row.peak_fraction = peak > 0 || isnan(peak) ? row.gflops / peak : 0;
     row.imbalance = bench->pairs ? (double)bench->pairs_most * bench->one.ranks / (double)bench->pairs : 1;
     return row;
 }
@@ -216,6 +224,7 @@ static void write_row(json_writer *json, const bench_case *bench, const bench_ro
     json_real(json, "seconds_min", row->seconds_min);
     json_real(json, "cpu_seconds", row->cpu_seconds);
     json_real(json, "gflops", row->gflops);
+    json_real(json, "tflops", 1e-3 * row->gflops);
     json_real(json, "peak_fraction", row->peak_fraction);
     json_int(json, "workspace_bytes", bench->workspace_most);
     json_int(json, "bytes_sent", bench->bytes[row->pass]);
@@ -225,9 +234,10 @@ static void write_row(json_writer *json, const bench_case *bench, const bench_ro
     json_close(json, '}');
 }
 
-static void print_header(void) {
+static void print_header(int on_device) {
     printf("%9s %5s %4s %5s %5s %-10s %-9s %-10s %-8s %9s %9s %8s %6s %9s %9s %6s\n", "seq", "heads", "dim", "dtype",
-           "ranks", "layout", "strategy", "kernel", "pass", "seconds", "cpu", "gflops", "peak", "workspace", "sent",
+           "ranks", "layout", "strategy", "kernel", "pass", "seconds", "cpu", on_device ? "tflops" : "gflops",
+           "peak", "workspace", "sent",
            "imbal.");
 }
 
@@ -237,8 +247,9 @@ static void print_row(const bench_case *bench, const bench_row *row) {
     printf("%9lld %5lld %4lld %5s %5d %-10s %-9s %-10s %-8s %9.4f %9.4f %8.2f %5.1f%% %9s %9s %6.3f\n",
            (long long)one->seq_q, (long long)one->heads_q, (long long)one->dim, ra_dtype_name(one->dtype), one->ranks,
            ra_layout_name(bench->info.layout), ra_strategy_name(bench->info.strategy), bench->info.kernel,
-           row->pass == RA_FORWARD ? "forward" : "backward", row->seconds, row->cpu_seconds, row->gflops,
-           100 * row->peak_fraction, text_bytes(bench->workspace_most, workspace),
+           row->pass == RA_FORWARD ? "forward" : "backward", row->seconds, row->cpu_seconds,
+           bench->how.backend ? 1e-3 * row->gflops : row->gflops, 100 * row->peak_fraction,
+           text_bytes(bench->workspace_most, workspace),
            text_bytes(bench->bytes[row->pass], sent), row->imbalance);
     fflush(stdout);
 }
@@ -259,6 +270,7 @@ static ra_status make_case(const cli_options *options, const cli_launch *launch,
     *bench_out = (bench_case){.launch = launch, .seed = (uint64_t)cli_list_at(options->seed, 0, 1)};
     bench_out->one = cases_at(options, i, SEQ_DEFAULT, launch->processes ? launch->processes : 1);
     bench_out->how = cases_options(options, &bench_out->one, options->backward);
+    CLI_TRY(devices_choose(options, 0, &bench_out->how));
     return cases_problem(options, &bench_out->one, &bench_out->problem);
 }
 
@@ -297,7 +309,7 @@ ra_status cli_bench(const cli_options *options, cli_launch *launch) {
     if (!times) return ra_fail(RA_ERR_MEMORY, "--repeat: no memory for %d times", repeats);
     json_writer json = json_begin(stdout);
     if (shown && options->json) json_open(&json, NULL, '[');
-    if (shown && !options->json) print_header();
+    if (shown && !options->json) print_header(cli_list_at(options->device, 0, CLI_DEVICE_CPU) != CLI_DEVICE_CPU);
     ra_status status = RA_OK;
     for (int64_t i = 0; status == RA_OK && i < cases_count(options); ++i)
         status = run_case(options, launch, i, times, repeats, options->json ? &json : NULL);

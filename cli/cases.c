@@ -5,8 +5,8 @@
 int64_t cases_count(const cli_options *options) {
     const cli_list *axes[] = {&options->batch, &options->seq,      &options->seq_k,  &options->heads,
                               &options->dim,   &options->kv_heads, &options->dim_v,  &options->ranks,
-                              &options->dtype, &options->strategy, &options->layout, &options->kernel};
-    int64_t count = 1;
+                              &options->dtype, &options->strategy, &options->layout};
+    int64_t count = options->kernel ? cli_words_count(options->kernel) : 1;
     for (size_t i = 0; i < sizeof axes / sizeof axes[0]; ++i)
         if (axes[i]->count) count *= axes[i]->count;
     return count;
@@ -21,8 +21,10 @@ static int64_t take(cli_list list, int64_t *i, int64_t otherwise) {
 }
 
 cli_case cases_at(const cli_options *options, int64_t i, int64_t seq_default, int ranks_default) {
-    cli_case one = {0};
-    one.kernel = (int)take(options->kernel, &i, -1);
+    cli_case one = {.kernel = "auto"};
+    int64_t kernels = cli_words_count(options->kernel);
+    if (kernels) cli_words_at(options->kernel, i % kernels, one.kernel, sizeof one.kernel);
+    if (kernels) i /= kernels;
     one.layout = (ra_layout)take(options->layout, &i, RA_LAYOUT_AUTO);
     one.strategy = (ra_strategy)take(options->strategy, &i, RA_STRATEGY_AUTO);
     one.ranks = (int)take(options->ranks, &i, ranks_default);
@@ -91,7 +93,7 @@ ra_options cases_options(const cli_options *options, const cli_case *one, int ba
     how.layout = one->layout;
     how.strategy = one->strategy;
     how.backward = backward;
-    how.kernel = one->kernel < 0 ? NULL : ra_kernel_name(one->kernel);
+    how.kernel = one->kernel;
     how.threads = (int)cli_list_at(options->threads, 0, 0);
     how.timeout_seconds = options->timeout_given ? options->timeout : 0;
     return how;

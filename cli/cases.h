@@ -9,7 +9,7 @@ typedef struct cli_case {
     ra_dtype dtype;
     ra_layout layout;
     ra_strategy strategy;
-    int kernel; /* index of ra_kernel_name; -1: auto */
+    char kernel[64]; /* a name, or auto */
     int ranks;
 } cli_case;
 
@@ -21,7 +21,7 @@ cli_case cases_at(const cli_options *options, int64_t i, int64_t seq_default, in
  * that do not fit the case. */
 ra_status cases_problem(const cli_options *options, const cli_case *one, ra_problem *problem_out);
 
-/* Likewise how it is computed. */
+/* Likewise how it is computed, on the CPU: devices_choose adds another device. It keeps a pointer to one->kernel. */
 ra_options cases_options(const cli_options *options, const cli_case *one, int backward);
 
 #endif

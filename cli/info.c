@@ -1,5 +1,6 @@
 /* ringattn info: what this build can do on this machine. */
 #include "cli.h"
+#include "devices.h"
 #include "json.h"
 
 #include <stdio.h>
@@ -33,10 +34,9 @@ static void print_json(void) {
     json_close(&json, ']');
     json_open(&json, "transports", '[');
     for (int i = 0; transports[i]; ++i) json_text(&json, NULL, transports[i]);
+    if (devices_have_nccl()) json_text(&json, NULL, "nccl");
     json_close(&json, ']');
-    json_open(&json, "devices", '[');
-    json_text(&json, NULL, "cpu");
-    json_close(&json, ']');
+    devices_write_json(&json);
     json_open(&json, "environment", '{');
     for (int i = 0; variables[i]; ++i) json_text(&json, variables[i], getenv(variables[i]));
     json_close(&json, '}');
@@ -51,7 +51,8 @@ static void print_text(void) {
         printf(" %s%s", ra_kernel_name(i), ra_kernel_usable(i) ? "" : " (not on this machine)");
     printf("\ntransports   ");
     for (int i = 0; transports[i]; ++i) printf(" %s", transports[i]);
-    printf("\ndevices       cpu\n");
+    printf("%s\n", devices_have_nccl() ? " nccl" : "");
+    devices_print();
     for (int i = 0; variables[i]; ++i)
         printf("%-13s %s=%s\n", i ? "" : "environment", variables[i],
                getenv(variables[i]) ? getenv(variables[i]) : "(unset)");

@@ -1,6 +1,7 @@
 #include "launch.h"
 
 #include "cli.h"
+#include "devices.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,10 +39,22 @@ static ra_status open_mpi(const cli_options *options, cli_launch *launch) {
     return RA_OK;
 }
 
-static ra_status run_mpi(ra_rank_body body, void *user) {
+/* The same ranks over NCCL, beside MPI. */
+static ra_status run_nccl(const cli_launch *launch, ra_comm *host, ra_rank_body body, void *user) {
+    ra_comm *comm = NULL;
+    CLI_TRY(devices_nccl(launch->options, host, launch->timeout_seconds, &comm));
+    ra_status status = body(comm, user);
+    char sentence[SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", ra_last_error());
+    ra_comm_destroy(comm);
+    return status == RA_OK ? RA_OK : ra_fail(status, "%s", sentence);
+}
+
+static ra_status run_mpi(const cli_launch *launch, ra_rank_body body, void *user) {
     ra_comm *comm;
     CLI_TRY(ra_comm_create_mpi(MPI_COMM_WORLD, &comm));
-    ra_status status = body(comm, user);
+    ra_status status =
+        launch->transport == CLI_TRANSPORT_NCCL ? run_nccl(launch, comm, body, user) : body(comm, user);
     char sentence[SENTENCE_BYTES];
     snprintf(sentence, sizeof sentence, "%s", ra_last_error());
     /* Destroying is collective; peers that are lost will not come to it. */
@@ -59,12 +72,13 @@ static void close_mpi(ra_status status) {
 }
 #else
 static ra_status open_mpi(const cli_options *options, cli_launch *launch) {
-    (void)options, (void)launch;
-    return ra_fail(RA_ERR_UNSUPPORTED, "--transport mpi: this ringattn was built without MPI; use --transport thread");
+    (void)options;
+    return ra_fail(RA_ERR_UNSUPPORTED, "--transport %s: this ringattn was built without MPI; use --transport thread",
+                   launch->transport == CLI_TRANSPORT_NCCL ? "nccl" : "mpi");
 }
 
-static ra_status run_mpi(ra_rank_body body, void *user) {
-    (void)body, (void)user;
+static ra_status run_mpi(const cli_launch *launch, ra_rank_body body, void *user) {
+    (void)launch, (void)body, (void)user;
     return ra_fail(RA_ERR_UNSUPPORTED, "--transport mpi: this ringattn was built without MPI");
 }
 
@@ -84,9 +98,14 @@ static ra_status run_self(ra_rank_body body, void *user) {
 }
 
 ra_status launch_open(const cli_options *options, cli_launch *launch_out) {
-    *launch_out = (cli_launch){.transport = (cli_transport)cli_list_at(options->transport, 0, CLI_TRANSPORT_THREAD),
+    *launch_out = (cli_launch){.options = options,
+                               .transport = (cli_transport)cli_list_at(options->transport, 0, CLI_TRANSPORT_THREAD),
                                .timeout_seconds = options->timeout_given ? options->timeout : 60};
-    return launch_out->transport == CLI_TRANSPORT_MPI ? open_mpi(options, launch_out) : RA_OK;
+    int ordinal, nccl = launch_out->transport == CLI_TRANSPORT_NCCL;
+    CLI_TRY(devices_ordinal(options, 0, &ordinal));
+    if (nccl && !devices_have_nccl())
+        return ra_fail(RA_ERR_UNSUPPORTED, "--transport nccl: this ringattn was built without NCCL; use --transport mpi");
+    return nccl || launch_out->transport == CLI_TRANSPORT_MPI ? open_mpi(options, launch_out) : RA_OK;
 }
 
 int launch_close(cli_launch *launch, ra_status status) {
@@ -100,7 +119,7 @@ int launch_close(cli_launch *launch, ra_status status) {
 }
 
 ra_status launch_run(const cli_launch *launch, int ranks, ra_rank_body body, void *user) {
-    if (launch->transport == CLI_TRANSPORT_MPI) return run_mpi(body, user);
+    if (launch->processes) return run_mpi(launch, body, user);
     return launch->transport == CLI_TRANSPORT_SELF ? run_self(body, user) : ra_run_threads(ranks, body, user);
 }
 

@@ -1,4 +1,5 @@
-/* The ranks that a command runs on: threads of this process, this process alone, or the processes that mpirun started.
+/* The ranks that a command runs on: threads of this process, this process alone, or the processes that mpirun started,
+ * over MPI or, for GPUs, over NCCL.
  * The body is the same for all of them. */
 #ifndef CLI_LAUNCH_H
 #define CLI_LAUNCH_H
@@ -8,6 +9,7 @@
 #include <ringattn/ringattn.h>
 
 typedef struct cli_launch {
+    const cli_options *options;
     cli_transport transport;
     int processes; /* under MPI how many there are, each one rank; otherwise 0: every rank is in this process */
     int process;   /* which one this is */

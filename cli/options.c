@@ -22,7 +22,8 @@ typedef enum flag_kind {
     KIND_REAL,   /* double, followed by nothing: its *_given is set through `given` */
     KIND_INTS,   /* cli_list of numbers */
     KIND_NAMES,  /* cli_list of names */
-    KIND_PAIRS   /* cli_list of numbers, two for each item A:B */
+    KIND_PAIRS,  /* cli_list of numbers, two for each item A:B */
+    KIND_WORDS   /* const char *, as it stands; checked when all flags are known */
 } flag_kind;
 
 /* One entry of a list: the item as text to the number that stands for it. */
@@ -34,7 +35,7 @@ typedef struct flag {
     flag_kind kind;
     size_t offset, given; /* in cli_options */
     int64_t min, max;     /* KIND_INTS: of a value */
-    int64_t entries;      /* KIND_INTS, KIND_NAMES: how many a list has; ANY; SWEEP: one, or several to bench */
+    int64_t entries;      /* KIND_INTS, KIND_NAMES, KIND_WORDS: how many a list has; ANY; SWEEP: one, or several to bench */
     item_parser parse;    /* KIND_NAMES */
 } flag;
 
@@ -94,37 +95,25 @@ static ra_status parse_strategy(const char *flag_name, const char *item, int64_t
     return RA_OK;
 }
 
-static ra_status parse_kernel(const char *flag_name, const char *item, int64_t *value_out) {
-    char choices[256] = "auto";
-    *value_out = -1;
-    if (strcmp(item, "auto") == 0) return RA_OK;
-    for (int i = 0; ra_kernel_name(i); ++i) {
-        *value_out = i;
-        if (strcmp(item, ra_kernel_name(i)) == 0) return RA_OK;
-        size_t used = strlen(choices);
-        snprintf(choices + used, sizeof choices - used, ", %s", ra_kernel_name(i));
-    }
-    CLI_REFUSE("%s: there is no kernel '%s'; choose one of %s", flag_name, item, choices);
-}
-
 static ra_status parse_transport(const char *flag_name, const char *item, int64_t *value_out) {
-    static const char *const names[] = {"thread", "self", "mpi"};
-    for (int i = 0; i < 3; ++i) {
+    static const char *const names[] = {"thread", "self", "mpi", "nccl"};
+    for (int i = 0; i < 4; ++i) {
         *value_out = i;
         if (strcmp(item, names[i]) == 0) return RA_OK;
     }
-    if (strcmp(item, "nccl") == 0)
-        return ra_fail(RA_ERR_UNSUPPORTED, "%s nccl: not yet supported, and not built in; choose thread, self or mpi",
-                       flag_name);
-    CLI_REFUSE("%s: there is no transport '%s'; choose one of thread, self, mpi", flag_name, item);
+    CLI_REFUSE("%s: there is no transport '%s'; choose one of thread, self, mpi, nccl", flag_name, item);
 }
 
 static ra_status parse_device(const char *flag_name, const char *item, int64_t *value_out) {
-    *value_out = 0;
+    *value_out = CLI_DEVICE_CPU;
     if (strcmp(item, "cpu") == 0) return RA_OK;
-    if (strcmp(item, "cuda") == 0)
-        return ra_fail(RA_ERR_UNSUPPORTED, "%s cuda: not yet supported; choose cpu", flag_name);
-    CLI_REFUSE("%s: there is no device '%s'; choose cpu", flag_name, item);
+    *value_out = CLI_DEVICE_CUDA;
+    if (strcmp(item, "cuda") == 0) return RA_OK;
+    if (strncmp(item, "cuda:", 5) != 0)
+        CLI_REFUSE("%s: there is no device '%s'; choose one of cpu, cuda, cuda:N", flag_name, item);
+    CLI_TRY(parse_int(flag_name, item + 5, 0, 1023, value_out));
+    *value_out += CLI_DEVICE_CUDA + 1;
+    return RA_OK;
 }
 
 static ra_status parse_dilated_heads(const char *flag_name, const char *item, int64_t *value_out) {
@@ -188,7 +177,7 @@ static const flag flags[] = {
     {"--dilated-combine", ATTENTION, KIND_NAMES, AT(dilated_combine), 0, 0, 0, 1, parse_dilated_combine},
     {"--dtype", ATTENTION | CLI_RANDOM, KIND_NAMES, AT(dtype), 0, 0, 0, SWEEP, parse_dtype},
     {"--device", ATTENTION, KIND_NAMES, AT(device), 0, 0, 0, 1, parse_device},
-    {"--kernel", ATTENTION, KIND_NAMES, AT(kernel), 0, 0, 0, SWEEP, parse_kernel},
+    {"--kernel", ATTENTION, KIND_WORDS, AT(kernel), 0, 0, 0, SWEEP, NULL},
     {"--timeout", ATTENTION, KIND_REAL, AT(timeout), AT(timeout_given), 0, 0, 0, NULL},
     {"--backward", PROBLEM, KIND_SWITCH, AT(backward), 0, 0, 0, 0, NULL},
     {"--repeat", CLI_BENCH, KIND_INTS, AT(repeat), 0, 1, 1000000, 1, NULL},
@@ -268,6 +257,10 @@ static ra_status store(const flag *f, const char *value, cli_options *options) {
         return RA_OK;
     case KIND_PATH:
         if (value[0] == '\0') CLI_REFUSE("%s: the file's name is empty", f->name);
+        *(const char **)field = value;
+        return RA_OK;
+    case KIND_WORDS:
+        CLI_TRY(check_entries(f, options->command, cli_words_count(value)));
         *(const char **)field = value;
         return RA_OK;
     case KIND_REAL:
@@ -361,6 +354,31 @@ static ra_status check_dilation(const cli_options *options) {
     return RA_OK;
 }
 
+/* The CPU's kernels are known; those of a device the library refuses. */
+static ra_status check_kernel(const char *name) {
+    char choices[256] = "auto";
+    if (strcmp(name, "auto") == 0) return RA_OK;
+    for (int i = 0; ra_kernel_name(i); ++i) {
+        if (strcmp(name, ra_kernel_name(i)) == 0) return RA_OK;
+        size_t used = strlen(choices);
+        snprintf(choices + used, sizeof choices - used, ", %s", ra_kernel_name(i));
+    }
+    CLI_REFUSE("--kernel: there is no kernel '%s'; choose one of %s", name, choices);
+}
+
+static ra_status check_device(const cli_options *options) {
+    int on_cpu = cli_list_at(options->device, 0, CLI_DEVICE_CPU) == CLI_DEVICE_CPU;
+    if (on_cpu && cli_list_at(options->transport, 0, 0) == CLI_TRANSPORT_NCCL)
+        CLI_REFUSE("--transport: nccl moves the memory of GPUs; add --device cuda, or use mpi");
+    for (int64_t i = 0; i < cli_words_count(options->kernel); ++i) {
+        char name[64];
+        cli_words_at(options->kernel, i, name, sizeof name);
+        if (name[0] == '\0') CLI_REFUSE("--kernel: a name is empty");
+        if (on_cpu) CLI_TRY(check_kernel(name));
+    }
+    return RA_OK;
+}
+
 static ra_status check_run(const cli_options *options) {
     if (!options->q) CLI_REFUSE("--q: is missing; run needs --q, --k, --v and --out");
     if (!options->k) CLI_REFUSE("--k: is missing; run needs --q, --k, --v and --out");
@@ -376,6 +394,7 @@ static ra_status check_together(const cli_options *options) {
         CLI_REFUSE("--timeout: %g is out of range; give seconds above 0", options->timeout);
     CLI_TRY(check_documents(options));
     CLI_TRY(check_dilation(options));
+    CLI_TRY(check_device(options));
     for (int64_t i = 0; i < options->ranks.count; ++i)
         if (cli_list_at(options->transport, 0, 0) == CLI_TRANSPORT_SELF && options->ranks.values[i] != 1)
             CLI_REFUSE("--ranks: --transport self has one rank, not %lld; use --transport thread",
@@ -423,4 +442,15 @@ void cli_options_free(cli_options *options) {
 
 int64_t cli_list_at(cli_list list, int64_t i, int64_t otherwise) {
     return i < list.count ? list.values[i] : otherwise;
+}
+
+int64_t cli_words_count(const char *words) {
+    int64_t count = words != NULL;
+    for (; words && *words; ++words) count += *words == ',';
+    return count;
+}
+
+void cli_words_at(const char *words, int64_t i, char *word_out, size_t bytes) {
+    for (; words && i > 0; --i) words += strcspn(words, ",") + 1;
+    snprintf(word_out, bytes, "%.*s", words ? (int)strcspn(words, ",") : 0, words ? words : "");
 }

@@ -16,7 +16,15 @@ typedef enum cli_command {
     CLI_RANDOM = 32
 } cli_command;
 
-typedef enum cli_transport { CLI_TRANSPORT_THREAD, CLI_TRANSPORT_SELF, CLI_TRANSPORT_MPI } cli_transport;
+typedef enum cli_transport {
+    CLI_TRANSPORT_THREAD,
+    CLI_TRANSPORT_SELF,
+    CLI_TRANSPORT_MPI,
+    CLI_TRANSPORT_NCCL
+} cli_transport;
+
+/* What --device stands for; CLI_DEVICE_CUDA + 1 + N is cuda:N. */
+enum { CLI_DEVICE_CPU, CLI_DEVICE_CUDA };
 
 /* What a flag was given; empty when it was not. Numbers as they stand, names as the value they stand for. */
 typedef struct cli_list {
@@ -32,8 +40,9 @@ typedef struct cli_options {
     const char *out, *lse, *dq, *dk, *dv, *report; /* outputs of run; out of random */
     cli_list batch, seq, seq_k, heads, kv_heads, dim, dim_v;
     cli_list ranks, threads, repeat, check, seed;
-    cli_list dtype, strategy, layout, kernel; /* ra_dtype, ra_strategy, ra_layout, index of ra_kernel_name or -1 */
-    cli_list transport, device;               /* cli_transport; always 0 */
+    cli_list dtype, strategy, layout;         /* ra_dtype, ra_strategy, ra_layout */
+    const char *kernel;                       /* names with commas between them; which there are depends on the device */
+    cli_list transport, device;               /* cli_transport; see CLI_DEVICE_CUDA */
     cli_list window;                          /* left, right */
     cli_list cu_q, cu_k;                      /* documents + 1 entries */
     cli_list dilated;                         /* segment, rate, segment, rate, ... */
@@ -50,6 +59,10 @@ void cli_options_free(cli_options *options);
 
 /* The i-th value, or what holds when the flag was not given. */
 int64_t cli_list_at(cli_list list, int64_t i, int64_t otherwise);
+
+/* How many words with commas between them there are, 0 for NULL; and the i-th, cut where it does not fit. */
+int64_t cli_words_count(const char *words);
+void cli_words_at(const char *words, int64_t i, char *word_out, size_t bytes);
 
 /* What --help prints for a command, or for all of them together for CLI_NONE. */
 const char *cli_usage(cli_command command);

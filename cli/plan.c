@@ -1,6 +1,7 @@
 /* ringattn plan: what every rank would hold, compute and send, from the library's predictions alone. */
 #include "cases.h"
 #include "cli.h"
+#include "devices.h"
 #include "json.h"
 #include "picture.h"
 #include "text.h"
@@ -208,6 +209,8 @@ ra_status cli_plan(const cli_options *options) {
     CLI_TRY(cases_problem(options, &plan.one, &plan.problem));
     plan.how = cases_options(options, &plan.one, 0);
     plan.how_both = cases_options(options, &plan.one, 1);
+    CLI_TRY(devices_choose(options, 0, &plan.how));
+    CLI_TRY(devices_choose(options, 0, &plan.how_both));
     plan.rank = calloc((size_t)plan.one.ranks, sizeof *plan.rank);
     if (!plan.rank) return ra_fail(RA_ERR_MEMORY, "--ranks: no memory for %d plans", plan.one.ranks);
     plan.dilated = plan.problem.branches > 0;

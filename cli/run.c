@@ -10,6 +10,7 @@
 #include "cases.h"
 #include "check_rows.h"
 #include "cli.h"
+#include "devices.h"
 #include "npy_rows.h"
 #include "progress.h"
 #include "report.h"
@@ -82,7 +83,8 @@ static ra_status find_problem(run_job *job) {
     one.dim_v = job->v.header.shape[3];
     if (!job->options->dtype.count && job->q.header.dtype == RA_F64) one.dtype = RA_F64;
     job->one = one;
-    job->how = cases_options(job->options, &one, job->options->dout != NULL);
+    job->how = cases_options(job->options, &job->one, job->options->dout != NULL);
+    CLI_TRY(devices_choose(job->options, 0, &job->how));
     return cases_problem(job->options, &one, &job->problem);
 }
 
@@ -125,9 +127,16 @@ typedef struct run_rank {
     ra_comm *comm;
     int rank, ranks;
     rank_arrays arrays;
+    ra_options how; /* on this rank's device, which has arrays of its own */
+    rank_arrays on_device;
     ra_plan *plan;
     double seconds[3]; /* plan, forward, backward */
 } run_rank;
+
+/* What the passes work on. */
+static const rank_arrays *worked_on(const run_rank *r) {
+    return r->how.backend ? &r->on_device : &r->arrays;
+}
 
 static ra_status agree(const run_rank *r, ra_status mine) {
     return launch_agree(r->comm, mine, r->job->launch->timeout_seconds);
@@ -141,24 +150,32 @@ static ra_status read_arrays(run_rank *r) {
     const run_job *job = r->job;
     rank_arrays *a = &r->arrays;
     ra_dtype dtype = job->problem.dtype;
-    ra_options forward_only = job->how;
+    r->how = job->how;
+    CLI_TRY(devices_choose(job->options, r->rank, &r->how));
+    ra_options forward_only = r->how;
     forward_only.backward = 0;
-    CLI_TRY(arrays_create(&job->problem, &forward_only, r->ranks, r->rank, a));
+    CLI_TRY(arrays_create(&job->problem, &forward_only, r->ranks, r->rank, NULL, a));
     CLI_TRY(rows_read(&job->q, a->positions_q, a->rows_q, dtype, a->q));
     CLI_TRY(rows_read(&job->k, a->positions_k, a->rows_k, dtype, a->k));
     CLI_TRY(rows_read(&job->v, a->positions_k, a->rows_k, dtype, a->v));
-    return RA_OK;
+    if (!r->how.backend) return RA_OK;
+    CLI_TRY(arrays_create(&job->problem, &forward_only, r->ranks, r->rank, r->how.backend, &r->on_device));
+    return arrays_copy_inputs(&r->on_device, a);
 }
 
 /* When the output is written: dq may take its place. */
 static ra_status read_dout(run_rank *r) {
-    CLI_TRY(arrays_add_gradients(&r->job->problem, &r->arrays));
-    return rows_read(&r->job->dout, r->arrays.positions_q, r->arrays.rows_q, r->job->problem.dtype, r->arrays.dout);
+    const run_job *job = r->job;
+    CLI_TRY(arrays_add_gradients(&job->problem, &r->arrays));
+    CLI_TRY(rows_read(&job->dout, r->arrays.positions_q, r->arrays.rows_q, job->problem.dtype, r->arrays.dout));
+    if (!r->how.backend) return RA_OK;
+    CLI_TRY(arrays_add_gradients(&job->problem, &r->on_device));
+    return arrays_copy_inputs(&r->on_device, &r->arrays);
 }
 
 /* The ranks start each pass together, so that its time is its own. */
 static ra_status compute_forward(run_rank *r) {
-    ra_options how = r->job->how;
+    ra_options how = r->how;
     how.layout = r->arrays.layout;
     double begin = timing_wall();
     CLI_TRY(ra_plan_create(r->comm, &r->job->problem, &how, &r->plan));
@@ -167,20 +184,22 @@ static ra_status compute_forward(run_rank *r) {
     phase(r, "forward");
     CLI_TRY(agree(r, RA_OK));
     begin = timing_wall();
-    ra_tensors tensors = arrays_tensors(&r->arrays);
-    CLI_TRY(ra_plan_forward(r->plan, &tensors, NULL));
+    ra_tensors tensors = arrays_tensors(worked_on(r));
+    CLI_TRY(ra_plan_forward(r->plan, &tensors, worked_on(r)->stream));
+    CLI_TRY(ra_plan_wait(r->plan, worked_on(r)->stream));
     r->seconds[1] = timing_wall() - begin;
-    return RA_OK;
+    return r->how.backend ? arrays_copy_outputs(&r->arrays, &r->on_device) : RA_OK;
 }
 
 static ra_status compute_backward(run_rank *r) {
     phase(r, "backward");
     CLI_TRY(agree(r, RA_OK));
     double begin = timing_wall();
-    ra_gradients gradients = arrays_gradients(&r->arrays);
-    CLI_TRY(ra_plan_backward(r->plan, &gradients, NULL));
+    ra_gradients gradients = arrays_gradients(worked_on(r));
+    CLI_TRY(ra_plan_backward(r->plan, &gradients, worked_on(r)->stream));
+    CLI_TRY(ra_plan_wait(r->plan, worked_on(r)->stream));
     r->seconds[2] = timing_wall() - begin;
-    return RA_OK;
+    return r->how.backend ? arrays_copy_outputs(&r->arrays, &r->on_device) : RA_OK;
 }
 
 /* The processes other than rank 0's learn the names of the files that it has made. Ranks of one process share its
@@ -310,6 +329,7 @@ static ra_status run_body(ra_comm *comm, void *user) {
     ra_status status = agree(&r, opened);
     if (status == RA_OK) status = run_stages(&r);
     ra_plan_destroy(r.plan);
+    arrays_free(&r.on_device);
     arrays_free(&r.arrays);
     return status;
 }

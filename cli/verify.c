@@ -4,6 +4,7 @@
 #include "cases.h"
 #include "cli.h"
 #include "compare.h"
+#include "devices.h"
 #include "noise.h"
 #include "progress.h"
 
@@ -76,7 +77,8 @@ static void free_whole(verification *job) {
 
 typedef struct verify_rank {
     verification *job;
-    rank_arrays arrays;
+    rank_arrays arrays, on_device; /* on_device only where how.backend is one */
+    ra_options how;
     ra_plan *plan;
     deviation sums[OUTPUTS];
 } verify_rank;
@@ -154,14 +156,17 @@ static ra_status compare_sample(verify_rank *r, int ranks) {
 }
 
 static ra_status compute(verify_rank *r, ra_comm *comm) {
-    ra_options how = r->job->how;
-    how.layout = r->arrays.layout;
-    CLI_TRY(ra_plan_create(comm, &r->job->problem, &how, &r->plan));
-    ra_tensors tensors = arrays_tensors(&r->arrays);
-    CLI_TRY(ra_plan_forward(r->plan, &tensors, NULL));
-    if (!how.backward) return RA_OK;
-    ra_gradients gradients = arrays_gradients(&r->arrays);
-    return ra_plan_backward(r->plan, &gradients, NULL);
+    const rank_arrays *arrays = r->how.backend ? &r->on_device : &r->arrays;
+    r->how.layout = r->arrays.layout;
+    CLI_TRY(ra_plan_create(comm, &r->job->problem, &r->how, &r->plan));
+    ra_tensors tensors = arrays_tensors(arrays);
+    CLI_TRY(ra_plan_forward(r->plan, &tensors, arrays->stream));
+    if (r->how.backward) {
+        ra_gradients gradients = arrays_gradients(arrays);
+        CLI_TRY(ra_plan_backward(r->plan, &gradients, arrays->stream));
+    }
+    CLI_TRY(ra_plan_wait(r->plan, arrays->stream));
+    return r->how.backend ? arrays_copy_outputs(&r->arrays, &r->on_device) : RA_OK;
 }
 
 static ra_status compare(verify_rank *r, int ranks) {
@@ -185,12 +190,21 @@ static ra_status add_up(verify_rank *r, ra_comm *comm) {
     return status;
 }
 
+static ra_status make_arrays(verify_rank *r, int ranks, int rank) {
+    const ra_problem *p = &r->job->problem;
+    r->how = r->job->how;
+    CLI_TRY(devices_choose(r->job->launch->options, rank, &r->how));
+    CLI_TRY(arrays_create(p, &r->how, ranks, rank, NULL, &r->arrays));
+    CLI_TRY(fill_arrays(r));
+    if (!r->how.backend) return RA_OK;
+    CLI_TRY(arrays_create(p, &r->how, ranks, rank, r->how.backend, &r->on_device));
+    return arrays_copy_inputs(&r->on_device, &r->arrays);
+}
+
 static ra_status verify_stages(verify_rank *r, ra_comm *comm) {
     double timeout = r->job->launch->timeout_seconds;
     int ranks = ra_comm_ranks(comm);
-    ra_status status = arrays_create(&r->job->problem, &r->job->how, ranks, ra_comm_rank(comm), &r->arrays);
-    if (status == RA_OK) status = fill_arrays(r);
-    CLI_TRY(launch_agree(comm, status, timeout));
+    CLI_TRY(launch_agree(comm, make_arrays(r, ranks, ra_comm_rank(comm)), timeout));
     CLI_TRY(launch_agree(comm, compute(r, comm), timeout));
     CLI_TRY(launch_agree(comm, compare(r, ranks), timeout));
     return add_up(r, comm);
@@ -203,6 +217,7 @@ static ra_status verify_body(ra_comm *comm, void *user) {
     status = launch_agree(comm, status, r.job->launch->timeout_seconds);
     if (status == RA_OK) status = verify_stages(&r, comm);
     ra_plan_destroy(r.plan);
+    arrays_free(&r.on_device);
     arrays_free(&r.arrays);
     return status;
 }
@@ -211,8 +226,8 @@ static ra_status verify_body(ra_comm *comm, void *user) {
 
 static ra_status judge(const verification *job, int ranks) {
     int good = 1;
-    printf("%d rank%s, strategy %s, layout %s, kernel %s, %s, against fp64\n", ranks, ranks == 1 ? "" : "s",
-           ra_strategy_name(job->info.strategy), ra_layout_name(job->info.layout), job->info.kernel,
+    printf("%d rank%s, strategy %s, layout %s, kernel %s on %s, %s, against fp64\n", ranks, ranks == 1 ? "" : "s",
+           ra_strategy_name(job->info.strategy), ra_layout_name(job->info.layout), job->info.kernel, job->info.device,
            ra_dtype_name(job->problem.dtype));
     if (job->sampled) printf("too large to compute whole in fp64: rows of the forward pass were sampled\n");
     printf("%6s %12s %14s %14s\n", "", "elements", "max abs error", "relative norm");
@@ -245,6 +260,7 @@ ra_status cli_verify(const cli_options *options, cli_launch *launch) {
     cli_case one = cases_at(options, 0, SEQ_DEFAULT, launch->processes ? launch->processes : 1);
     CLI_TRY(cases_problem(options, &one, &job.problem));
     job.how = cases_options(options, &one, 1);
+    CLI_TRY(devices_choose(options, 0, &job.how));
     if (launch->process == 0) progress_begin("verifying");
     job.prepared = prepare(&job, (uint64_t)cli_list_at(options->seed, 0, 1), one.ranks);
     ra_status status = job.prepared;

@@ -1,5 +1,5 @@
 # Flags that everything shares, as the interface target ra_flags; and what was found of the optional dependencies:
-# RA_HAVE_OPENMP, RA_HAVE_MPI, RA_HAVE_TESTS.
+# RA_HAVE_OPENMP, RA_HAVE_MPI, RA_HAVE_CUDA, RA_HAVE_NCCL, RA_HAVE_TESTS.
 find_package(Threads REQUIRED)
 
 # Programs find their library in the build tree, and once installed beside themselves, wherever the prefix is.
@@ -8,8 +8,8 @@ set(CMAKE_INSTALL_RPATH "$ORIGIN/${bin_to_lib};$ORIGIN")
 
 add_library(ra_flags INTERFACE)
 target_compile_definitions(ra_flags INTERFACE _POSIX_C_SOURCE=200809L)
-target_compile_options(ra_flags INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wpointer-arith
-                                          $<$<BOOL:${RA_WERROR}>:-Werror>)
+set(ra_warnings -Wall -Wextra -Wshadow -Wstrict-prototypes -Wpointer-arith $<$<BOOL:${RA_WERROR}>:-Werror>)
+target_compile_options(ra_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:${ra_warnings}>)
 if(RA_SANITIZE)
   target_compile_options(ra_flags INTERFACE -fsanitize=${RA_SANITIZE} -fno-omit-frame-pointer
                                             -fno-sanitize-recover=all)
@@ -47,6 +47,8 @@ if(RA_HAVE_MPI)
   endif()
 endif()
 
+include(cmake/cuda.cmake)
+
 set(RA_HAVE_TESTS FALSE)
 if(RA_TESTS STREQUAL "ON" OR (RA_TESTS STREQUAL "AUTO" AND PROJECT_IS_TOP_LEVEL))
   find_package(PkgConfig QUIET)
@@ -59,7 +61,7 @@ if(RA_TESTS STREQUAL "ON" AND NOT RA_HAVE_TESTS)
   message(FATAL_ERROR "RA_TESTS=ON, but no cmocka was found (Debian: apt-get install libcmocka-dev pkg-config)")
 endif()
 
-foreach(what OPENMP MPI TESTS)
+foreach(what OPENMP MPI CUDA NCCL TESTS)
   if(RA_HAVE_${what})
     message(STATUS "ringattn: ${what} yes")
   else()

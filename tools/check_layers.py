@@ -4,7 +4,8 @@
     check_layers.py [ROOT]
 
 The folders of src/ are layers, each with the layers it may use (LAYERS). kernel and transport never see each other.
-Programs (cli, bench, examples) and libringattn_mpi use the public headers only. core and schedule are pure: they
+Programs (cli, bench, examples) and libringattn_mpi use the public headers only; libringattn_cuda
+is one with the layers, but none of them needs it. core and schedule are pure: they
 include nothing but the part of the C library that touches no file, clock, thread or process.
 Prints one line per violation and exits 1 when there is any.
 """
@@ -21,13 +22,16 @@ LAYERS = {
     "device": {"base", "device"},
     "kernel": {"base", "core", "device", "kernel"},
     "transport": {"base", "core", "device", "transport"},
-    "plan": {"base", "core", "schedule", "plan", "kernel/kernel.h", "device/device.h"},
+    "plan": {"base", "core", "schedule", "plan", "kernel/kernel.h", "kernel/backend.h", "device/device.h"},
     "exec": {"base", "core", "schedule", "plan", "device", "kernel", "transport", "exec"},
     "api": {"base", "core", "schedule", "plan", "device", "kernel", "transport", "exec", "reference", "api"},
 }
 
 # Code that sees the public headers and its own folder, and nothing else of the tree.
-OUTSIDERS = ("cli", "bench", "examples", "src/transport/mpi", "src/transport/nccl")
+OUTSIDERS = ("cli", "bench", "examples", "src/transport/mpi")
+
+# libringattn_cuda: its folders keep to their layers and may use one another, and nothing else may use them.
+CUDA = ("src/api/cuda", "src/device/cuda", "src/kernel/cuda", "src/transport/nccl")
 
 PURE = ("src/core", "src/schedule")
 PURE_HEADERS = {"assert.h", "float.h", "inttypes.h", "limits.h", "math.h", "stdarg.h", "stdbool.h", "stddef.h",
@@ -38,7 +42,7 @@ FOREIGN = (
     (re.compile(r"mpi\.h|ringattn/mpi\.h"), ("src/transport/mpi", "include/ringattn/mpi.h")),
     (re.compile(r"nccl\.h"), ("src/transport/nccl", "include/ringattn/cuda.h")),
     (re.compile(r"cuda.*\.h|cooperative_groups.*|ringattn/cuda\.h"),
-     ("src/device/cuda", "src/kernel/cuda", "src/transport/nccl", "include/ringattn/cuda.h")),
+     (*CUDA, "include/ringattn/cuda.h")),
 )
 
 SOURCES = {".c", ".h", ".cu", ".cuh"}
@@ -75,7 +79,7 @@ def check_library(path, target):
         return f"the library may not include {target}"
     if inner.split("/")[0] not in LAYERS[layer] and inner not in LAYERS[layer]:
         return f"{layer} may not use {inner}"
-    if first_of(target, OUTSIDERS):
+    if first_of(target, OUTSIDERS) or (first_of(target, CUDA) and not first_of(path, CUDA)):
         return f"{inner} belongs to a library of its own"
     return None
 

@@ -154,18 +154,23 @@ typedef enum ra_strategy {
 
 typedef enum ra_pass { RA_FORWARD = 0, RA_BACKWARD = 1 } ra_pass;
 
-/* How it is computed. May differ between ranks only in threads, workspace and kernel. */
+/* A device and the kernels for it, from a library that has one: ra_cuda_backend in ringattn/cuda.h. NULL everywhere stands
+ * for the CPU. */
+typedef struct ra_backend ra_backend;
+
+/* How it is computed. May differ between ranks only in threads, workspace, kernel and which of several like devices. */
 typedef struct ra_options {
     size_t struct_size;
     ra_layout layout;
     ra_strategy strategy;
     int backward;           /* nonzero: the plan can run the backward pass too */
-    const char *kernel;     /* a name from ra_kernel_name; NULL or "auto": the best that this machine runs */
+    const char *kernel;     /* a name from ra_backend_kernel; NULL or "auto": the best that the device runs */
     int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process */
     double timeout_seconds; /* every wait for a peer ends by then; default 60 */
     void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
                              * comm over MPI is lost, messages may still arrive in it until the process ends */
     size_t workspace_bytes;
+    const ra_backend *backend; /* what it runs on; must outlive the plan. All tensors and the workspace are memory of it */
 } ra_options;
 #define RA_OPTIONS_INIT {.struct_size = sizeof(ra_options)}
 
@@ -239,11 +244,22 @@ typedef struct ra_gradients {
 } ra_gradients;
 #define RA_GRADIENTS_INIT {.struct_size = sizeof(ra_gradients)}
 
-/* Collective. No allocation, no planning. stream: for device plans; NULL on the CPU. After RA_ERR_TIMEOUT, RA_ERR_PEER
- * or RA_ERR_TRANSPORT the comm refuses further use on every rank. A wrong argument fails on this rank only, before
- * anything is sent: the peers wait for its next, right call until their deadline. */
+/* Collective. No allocation, no planning. After RA_ERR_TIMEOUT, RA_ERR_PEER or RA_ERR_TRANSPORT the comm refuses further
+ * use on every rank. A wrong argument fails on this rank only, before anything is sent: the peers wait for its next,
+ * right call until their deadline.
+ *
+ * stream: NULL on the CPU. On a device the stream of that device (NULL: its default one) that the work is put on: the
+ * call returns when all of it has been, and the tensors must stay until it is done. It waits for peers' calls, not for
+ * the device. Runs of one plan must follow one another on the device: use one stream, or order the streams. With one
+ * rank the calls may be captured in a graph. */
 RA_API ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream);
 RA_API ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *stream);
+
+/* Waits on this thread until all that is on stream is done, and says whether it went well; RA_OK at once on the CPU. Over
+ * transports that end on the device (nccl) a peer that dies leaves the stream waiting for ever: there this call ends by
+ * options.timeout_seconds, counted from the call, and gives the comm up. When it fails, the outputs of the passes since
+ * the last wait are NaN. Waiting in another way is allowed, but finds no dead peer. */
+RA_API ra_status ra_plan_wait(ra_plan *plan, void *stream);
 
 /* NULL is allowed. */
 RA_API void ra_plan_destroy(ra_plan *plan);
@@ -348,6 +364,23 @@ RA_API int ra_kernel_usable(int index);
 
 /* The CPU features that kernels are chosen by, space-separated ("avx2 fma"); empty where none is known. */
 RA_API const char *ra_cpu_features(void);
+
+/* ---- memory of a backend ---------------------------------------------------------------------------------------- */
+
+/* For programs that have no other way to it: NULL is the CPU and plain memory. Copies are between any two of the backend's
+ * memory and the host's, and are done when the call returns. */
+RA_API ra_status ra_backend_allocate(const ra_backend *backend, size_t bytes, void **memory_out);
+RA_API void ra_backend_release(const ra_backend *backend, void *memory);
+RA_API ra_status ra_backend_copy(const ra_backend *backend, void *to, const void *from, size_t bytes);
+
+/* A stream that waits for no other; NULL on the CPU. */
+RA_API ra_status ra_backend_stream_create(const ra_backend *backend, void **stream_out);
+RA_API void ra_backend_stream_destroy(const ra_backend *backend, void *stream);
+
+/* Its name ("cpu", "cuda"), and its kernels as ra_kernel_name and ra_kernel_usable have the CPU's. */
+RA_API const char *ra_backend_name(const ra_backend *backend);
+RA_API const char *ra_backend_kernel(const ra_backend *backend, int index);
+RA_API int ra_backend_kernel_usable(const ra_backend *backend, int index);
 
 /* ---- the definition -------------------------------------------------------------------------------------------- */
 

@@ -17,6 +17,9 @@
 extern "C" {
 #endif
 
+/* A device, opaque: what a backend computes on. */
+typedef struct ra_device ra_device;
+
 typedef struct ra_message {
     int peer;     /* never this rank itself */
     int is_send;  /* else a receive */
@@ -30,7 +33,8 @@ typedef struct ra_transport_ops {
     const char *name;
 
     /* Starts all `count` messages and returns without waiting for any. The array is valid until the group is done or
-     * abandoned. stream: what the data is ordered by, for device memory; NULL on the CPU. */
+     * abandoned. stream is NULL: see post_device. count 0, which only comes from a transport that has this one beside it for
+     * host memory: poll is then asked for nothing but whether a peer has given up. */
     ra_status (*post)(void *self, const ra_message *messages, int count, void *stream);
 
     /* Makes progress on the group; waits for at most `seconds` (0: not at all) until it is done. Sets *done_out.
@@ -50,6 +54,27 @@ typedef struct ra_transport_ops {
     /* How many ranks, this one included, share this machine's cores: what the default number of threads goes by.
      * 0: not known. */
     int machine_ranks;
+
+    /* Device memory. All of the following may be left out: groups are then taken through host memory on the way to post
+     * and from poll, and any transport works with any device.
+     *
+     *     caller's stream      pack ─┐        compute ...        ┌─ what comes next
+     *     transport's streams        └──► the group's copies ──►─┘
+     *                              post_device               join
+     *
+     * attach: at plan time; makes what groups in the memory of that device need. A comm knows one device. */
+    ra_status (*attach)(void *self, const ra_device *device);
+
+    /* Like post, for memory of the attached device: the group comes after what is on stream so far. poll's done then
+     * means that nothing of the group depends on this rank's host any more; the bytes may not have moved yet. */
+    ra_status (*post_device)(void *self, const ra_message *messages, int count, void *stream);
+
+    /* The group is done, as poll says: what is put on stream from now on comes after it. */
+    ra_status (*join)(void *self, void *stream);
+
+    /* Nonzero: a peer that dies leaves the device waiting, so whoever waits for the device needs a deadline. poll then also
+     * finds, when no group is posted, whether a peer has failed; and abandon frees the device. */
+    int ends_on_device;
 } ra_transport_ops;
 
 /* Ranks over a transport of the caller's. ops is copied; self is passed to every function and, once this call has

@@ -15,7 +15,16 @@ struct ra_plan {
     unsigned char *memory;
     int memory_is_ours;
     ra_program forward, backward;
+    void *finished; /* event, on an asynchronous device: the end of what was put on a stream last */
+    /* Passes put on a stream since the last wait: what is spoiled when they turn out to have failed. */
+    ra_forward_io forward_io;
+    ra_backward_io backward_io;
+    int forward_pending, backward_pending;
 };
+
+static const ra_device *device_of(const ra_plan *plan) {
+    return plan->prediction.setup.device;
+}
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -29,19 +38,16 @@ static ra_status take_workspace(ra_plan *plan) {
         plan->memory = setup->workspace;
         return RA_OK;
     }
-    plan->memory = setup->device->allocate(bytes);
+    plan->memory = setup->device->allocate(setup->device, bytes);
     if (!plan->memory)
         return ra_fail(RA_ERR_MEMORY, "no memory for a workspace of %zu bytes; use more ranks or another strategy", bytes);
     plan->memory_is_ours = 1;
     return RA_OK;
 }
 
-static ra_status build(ra_plan *plan, const ra_problem *problem, const ra_options *options) {
+static ra_status bind(ra_plan *plan) {
     ra_prediction *p = &plan->prediction;
     ra_comm *comm = plan->comm;
-    ra_seat seat = {comm->rank, comm->ranks, comm->process_ranks, comm->machine_ranks};
-    RA_TRY(ra_setup_make(problem, options, seat, &p->setup));
-    RA_TRY(ra_prediction_make(&plan->pool, p));
     RA_TRY(take_workspace(plan));
     RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, comm, &plan->forward));
     if (!p->setup.backward) return RA_OK;
@@ -50,6 +56,31 @@ static ra_status build(ra_plan *plan, const ra_problem *problem, const ra_option
     ra_prediction_describe(p, &planned);
     plan->backward.traffic = planned.backward;
     return RA_OK;
+}
+
+/* What an asynchronous device needs beside memory. */
+static ra_status link_device(ra_plan *plan) {
+    const ra_device *device = device_of(plan);
+    size_t send = 0, receive = 0;
+    if (!ra_device_is_asynchronous(device)) return RA_OK;
+    RA_TRY(device->event_create(device, &plan->finished));
+    ra_program_group_bytes(&plan->forward, &send, &receive);
+    ra_program_group_bytes(&plan->backward, &send, &receive);
+    return ra_comm_attach(plan->comm, device, send, receive);
+}
+
+static ra_status build(ra_plan *plan, const ra_problem *problem, const ra_options *options) {
+    ra_prediction *p = &plan->prediction;
+    ra_comm *comm = plan->comm;
+    ra_seat seat = {comm->rank, comm->ranks, comm->process_ranks, comm->machine_ranks};
+    int previous;
+    RA_TRY(ra_setup_make(problem, options, seat, &p->setup));
+    RA_TRY(ra_prediction_make(&plan->pool, p));
+    RA_TRY(ra_device_enter(p->setup.device, &previous));
+    ra_status status = bind(plan);
+    if (status == RA_OK) status = link_device(plan);
+    ra_device_leave(p->setup.device, previous);
+    return status;
 }
 
 /* Every rank shows its digest, also one that failed, so that no rank waits for a plan that never comes. */
@@ -85,9 +116,24 @@ ra_status ra_plan_create(ra_comm *comm, const ra_problem *problem, const ra_opti
     return status;
 }
 
+/* Where a dead peer leaves the device waiting, so would releasing the memory: a pass that nobody has waited for is waited
+ * for here, with a deadline, after which the comm is given up and the device goes on. */
+static void end_passes(ra_plan *plan) {
+    int pending = plan->forward_pending || plan->backward_pending;
+    if (!pending || !plan->comm->ops.ends_on_device || plan->comm->broken) return;
+    ra_comm_wait_event(plan->comm, device_of(plan), plan->finished, plan->prediction.setup.timeout_seconds);
+}
+
 void ra_plan_destroy(ra_plan *plan) {
+    const ra_device *device = plan ? device_of(plan) : NULL;
+    int previous, entered = device && ra_device_enter(device, &previous) == RA_OK;
     if (!plan) return;
-    if (plan->memory_is_ours && !plan->comm->memory_held) plan->prediction.setup.device->release(plan->memory);
+    end_passes(plan);
+    if (plan->memory_is_ours && !plan->comm->memory_held) device->release(device, plan->memory);
+    ra_program_release(&plan->forward);
+    ra_program_release(&plan->backward);
+    if (plan->finished) device->event_destroy(device, plan->finished);
+    if (entered) ra_device_leave(device, previous);
     ra_pool_free(&plan->pool);
     free(plan);
 }
@@ -119,8 +165,35 @@ static ra_status read_struct(const char *name, const void *given, size_t known, 
 
 static ra_status check_run(const ra_plan *plan, const void *stream) {
     if (!plan) RA_REFUSE("plan is NULL");
-    if (stream) RA_REFUSE("stream must be NULL: this plan runs on the CPU");
+    if (stream && !ra_device_is_asynchronous(device_of(plan))) RA_REFUSE("stream must be NULL: this plan runs on the CPU");
     return ra_comm_check(plan->comm);
+}
+
+/* After a pass: marks its end where it may have to be waited for. */
+static ra_status mark_end(ra_plan *plan, ra_status status, void *stream) {
+    const ra_device *device = device_of(plan);
+    int marked = status == RA_OK && plan->finished && plan->comm->ops.ends_on_device;
+    return marked ? device->record(device, plan->finished, stream) : status;
+}
+
+static ra_status run_forward(ra_plan *plan, const ra_forward_io *io, void *stream) {
+    int previous;
+    RA_TRY(ra_device_enter(device_of(plan), &previous));
+    ra_status status = mark_end(plan, ra_exec_forward(&plan->forward, io, stream), stream);
+    ra_device_leave(device_of(plan), previous);
+    plan->forward_io = *io;
+    plan->forward_pending = status == RA_OK;
+    return status;
+}
+
+static ra_status run_backward(ra_plan *plan, const ra_backward_io *io, void *stream) {
+    int previous;
+    RA_TRY(ra_device_enter(device_of(plan), &previous));
+    ra_status status = mark_end(plan, ra_exec_backward(&plan->backward, &plan->forward, io, stream), stream);
+    ra_device_leave(device_of(plan), previous);
+    plan->backward_io = *io;
+    plan->backward_pending = status == RA_OK;
+    return status;
 }
 
 ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream) {
@@ -133,7 +206,7 @@ ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream
     RA_TRY(view_of("k", &t->k, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.k));
     RA_TRY(view_of("v", &t->v, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.v));
     RA_TRY(view_of("o", &t->o, s->rows_q, s->shape.heads_q, s->shape.dim_v, &io.o));
-    return ra_exec_forward(&plan->forward, &io, stream);
+    return run_forward(plan, &io, stream);
 }
 
 ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *stream) {
@@ -152,7 +225,27 @@ ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *s
     RA_TRY(view_of("dq", &g->dq, s->rows_q, s->shape.heads_q, s->shape.dim, &io.dq));
     RA_TRY(view_of("dk", &g->dk, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.dk));
     RA_TRY(view_of("dv", &g->dv, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.dv));
-    return ra_exec_backward(&plan->backward, &plan->forward, &io, stream);
+    return run_backward(plan, &io, stream);
+}
+
+static ra_status wait_on(ra_plan *plan, void *stream) {
+    const ra_device *device = device_of(plan);
+    RA_TRY(device->record(device, plan->finished, stream));
+    return ra_comm_wait_event(plan->comm, device, plan->finished, plan->prediction.setup.timeout_seconds);
+}
+
+ra_status ra_plan_wait(ra_plan *plan, void *stream) {
+    int previous;
+    if (!plan) RA_REFUSE("plan is NULL");
+    const ra_device *device = device_of(plan);
+    if (!ra_device_is_asynchronous(device)) return RA_OK;
+    RA_TRY(ra_device_enter(device, &previous));
+    ra_status status = wait_on(plan, stream);
+    if (status != RA_OK && plan->forward_pending) ra_exec_spoil_forward(&plan->forward, &plan->forward_io, stream);
+    if (status != RA_OK && plan->backward_pending) ra_exec_spoil_backward(&plan->backward, &plan->backward_io, stream);
+    plan->forward_pending = plan->backward_pending = 0;
+    ra_device_leave(device, previous);
+    return status;
 }
 
 ra_status ra_plan_describe(const ra_plan *plan, ra_plan_info *info_out) {

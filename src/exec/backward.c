@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static void compute(ra_walk *walk, const ra_compute *compute, const ra_kv_part *parts) {
+static void compute(ra_walk *walk, const ra_compute *compute, const ra_kv_part *parts, const ra_prepared *prepared) {
     const ra_setup *setup = walk->program->setup;
     ra_backward_call call = {.shape = &setup->shape,
                              .q = walk->q,
@@ -17,6 +17,7 @@ static void compute(ra_walk *walk, const ra_compute *compute, const ra_kv_part *
                              .delta = walk->delta,
                              .parts = parts,
                              .tiles = compute->tiles,
+                             .prepared = prepared,
                              .dq = walk->dq,
                              .launch = walk->launch};
     setup->kernel->backward(&call);
@@ -66,7 +67,7 @@ static void start_at_zero(const ra_program *program, ra_view to, ra_view sum, in
     const ra_setup *setup = program->setup;
     size_t elements = (size_t)(setup->shape.batch * rows * heads * width);
     if (setup->in_place) setup->kernel->fill(&setup->shape, to, rows, heads, width, 0, launch);
-    else setup->device->zero(sum.data, elements * ra_shape_acc_bytes(&setup->shape), launch->stream);
+    else setup->device->zero(setup->device, sum.data, elements * ra_shape_acc_bytes(&setup->shape), launch->stream);
 }
 
 static void store(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads, int64_t width,
@@ -79,8 +80,12 @@ static void store(const ra_program *program, ra_view to, ra_view sum, int64_t ro
 static void spoil(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads, int64_t width,
                   const ra_launch *launch) {
     (void)sum;
-    if (program->setup->in_place)
-        program->setup->kernel->fill(&program->setup->shape, to, rows, heads, width, NAN, launch);
+    program->setup->kernel->fill(&program->setup->shape, to, rows, heads, width, NAN, launch);
+}
+
+void ra_exec_spoil_backward(ra_program *program, const ra_backward_io *io, void *stream) {
+    ra_walk walk = {.program = program, .launch = ra_program_launch(program, stream)};
+    for_each_output(&walk, io, spoil);
 }
 
 ra_status ra_exec_backward(ra_program *program, ra_program *forward, const ra_backward_io *io, void *stream) {
@@ -102,6 +107,9 @@ ra_status ra_exec_backward(ra_program *program, ra_program *forward, const ra_ba
         program->traffic.messages_sent += forward->traffic.messages_sent;
     }
     walk.launch.pulse = NULL;
-    for_each_output(&walk, io, status == RA_OK ? store : spoil);
+    if (status == RA_OK) for_each_output(&walk, io, store);
+    else if (in_place) ra_exec_spoil_backward(program, io, stream);
+    const ra_device *device = program->setup->device;
+    if (status == RA_OK && device->check) status = device->check(device);
     return status;
 }

@@ -17,10 +17,15 @@ typedef struct ra_backward_io {
     ra_view dq, dk, dv; /* of out_dtype, as o in the forward pass */
 } ra_backward_io;
 
+/* On an asynchronous device a pass returns when all of its work is on the stream. */
 ra_status ra_exec_forward(ra_program *program, const ra_forward_io *io, void *stream);
 
 /* forward: the same plan's, for problems whose softmaxes are kept apart. */
 ra_status ra_exec_backward(ra_program *program, ra_program *forward, const ra_backward_io *io, void *stream);
+
+/* Makes the outputs of a pass NaN, in stream order. */
+void ra_exec_spoil_forward(ra_program *program, const ra_forward_io *io, void *stream);
+void ra_exec_spoil_backward(ra_program *program, const ra_backward_io *io, void *stream);
 
 /* What the two passes share: one walk over the steps. compute is called for every compute of a step while its messages
  * are in flight; parts are those its tiles refer to. Each pass uses some of what is below. */
@@ -28,7 +33,8 @@ typedef struct ra_walk {
     ra_program *program;
     ra_launch launch;
     const char *name; /* of the pass, for errors */
-    void (*compute)(struct ra_walk *walk, const ra_compute *compute, const ra_kv_part *parts);
+    void (*compute)(struct ra_walk *walk, const ra_compute *compute, const ra_kv_part *parts,
+                    const ra_prepared *prepared);
     ra_view q, dout, dq;
     ra_state state;
     const void *lse, *delta;

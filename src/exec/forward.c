@@ -4,10 +4,10 @@
 
 #include <math.h>
 
-static void compute(ra_walk *walk, const ra_compute *compute, const ra_kv_part *parts) {
+static void compute(ra_walk *walk, const ra_compute *compute, const ra_kv_part *parts, const ra_prepared *prepared) {
     const ra_setup *setup = walk->program->setup;
     ra_forward_call call = {.shape = &setup->shape, .q = walk->q, .parts = parts, .tiles = compute->tiles,
-                            .state = walk->state, .launch = walk->launch};
+                            .prepared = prepared, .state = walk->state, .launch = walk->launch};
     setup->kernel->forward(&call);
 }
 
@@ -38,6 +38,14 @@ ra_status ra_exec_forward(ra_program *program, const ra_forward_io *io, void *st
     ra_state state = ra_program_state(program, in_output ? &io->o : NULL);
     ra_status status = ra_exec_states(program, io->q, state, "the forward pass", launch);
     if (status == RA_OK) setup->kernel->finish(shape, state, io->o, io->lse, &launch);
-    else if (in_output) setup->kernel->fill(shape, io->o, setup->rows_q, shape->heads_q, shape->dim_v, NAN, &launch);
+    else if (in_output) ra_exec_spoil_forward(program, io, stream);
+    if (status == RA_OK && setup->device->check) status = setup->device->check(setup->device);
     return status;
+}
+
+void ra_exec_spoil_forward(ra_program *program, const ra_forward_io *io, void *stream) {
+    const ra_setup *setup = program->setup;
+    const ra_shape *shape = &setup->shape;
+    ra_launch launch = ra_program_launch(program, stream);
+    setup->kernel->fill(shape, io->o, setup->rows_q, shape->heads_q, shape->dim_v, NAN, &launch);
 }

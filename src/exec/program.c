@@ -55,6 +55,15 @@ static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_c
     return RA_OK;
 }
 
+/* Device kernels have their tiles on the device from here on. */
+static ra_status prepare(const ra_program *program, const ra_compute *compute, const ra_kv_part *parts,
+                         ra_prepared **prepared_out) {
+    const ra_setup *setup = program->setup;
+    if (!setup->kernel->prepare || compute->tiles.tile_count == 0) return RA_OK;
+    return setup->kernel->prepare(&setup->shape, &compute->tiles, parts, parts ? compute->part_count : 1,
+                                  program->schedule->pass, prepared_out);
+}
+
 static ra_message bind_message(const ra_program *program, const ra_transfer *transfer) {
     size_t bytes = ra_cargo_bytes(&program->setup->problem, transfer->cargo);
     unsigned char *slot = ra_program_slot(program, transfer->cargo, transfer->slot);
@@ -65,16 +74,20 @@ static ra_message bind_message(const ra_program *program, const ra_transfer *tra
 static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_step *step, ra_bound_step *bound) {
     bound->messages = ra_pool_take(pool, step->transfer_count, sizeof *bound->messages);
     bound->parts = ra_pool_take(pool, step->compute_count, sizeof *bound->parts);
-    if (!bound->messages || !bound->parts) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    bound->prepared = ra_pool_take(pool, step->compute_count, sizeof *bound->prepared);
+    if (!bound->messages || !bound->parts || !bound->prepared) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     bound->message_count = (int)step->transfer_count;
+    bound->compute_count = step->compute_count;
     for (int64_t i = 0; i < step->transfer_count; i++) {
         bound->messages[i] = bind_message(program, &step->transfers[i]);
         if (!bound->messages[i].is_send) continue;
         bound->sent_bytes += (int64_t)bound->messages[i].bytes;
         bound->sent_messages++;
     }
-    for (int64_t i = 0; i < step->compute_count; i++)
+    for (int64_t i = 0; i < step->compute_count; i++) {
         RA_TRY(bind_parts(pool, program, &step->computes[i], &bound->parts[i]));
+        RA_TRY(prepare(program, &step->computes[i], bound->parts[i], &bound->prepared[i]));
+    }
     return RA_OK;
 }
 
@@ -90,8 +103,24 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
     ra_schedule_traffic(&setup->problem, schedule, &program.traffic.bytes_planned, &program.traffic.messages_planned);
     program.steps = ra_pool_take(pool, schedule->step_count, sizeof *program.steps);
     if (!program.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    for (int s = 0; s < schedule->step_count; s++)
-        RA_TRY(bind_step(pool, &program, &schedule->steps[s], &program.steps[s]));
     *program_out = program;
+    for (int s = 0; s < schedule->step_count; s++)
+        RA_TRY(bind_step(pool, program_out, &schedule->steps[s], &program_out->steps[s]));
     return RA_OK;
+}
+
+void ra_program_release(ra_program *program) {
+    for (int s = 0; program->steps && s < program->schedule->step_count; s++)
+        for (int64_t i = 0; i < program->steps[s].compute_count; i++)
+            if (program->steps[s].prepared[i]) program->setup->kernel->discard(program->steps[s].prepared[i]);
+}
+
+void ra_program_group_bytes(const ra_program *program, size_t *send_out, size_t *receive_out) {
+    for (int s = 0; program->steps && s < program->schedule->step_count; s++) {
+        const ra_bound_step *bound = &program->steps[s];
+        size_t bytes[2] = {0};
+        for (int i = 0; i < bound->message_count; i++) bytes[!bound->messages[i].is_send] += bound->messages[i].bytes;
+        if (bytes[0] > *send_out) *send_out = bytes[0];
+        if (bytes[1] > *receive_out) *receive_out = bytes[1];
+    }
 }

@@ -12,6 +12,8 @@ typedef struct ra_bound_step {
     ra_message *messages;
     int message_count;
     ra_kv_part **parts; /* [compute_count]: the pieces of each compute's slot; NULL for the rank's own rows */
+    ra_prepared **prepared; /* [compute_count]: the kernel's own form of its tiles; NULL on the CPU */
+    int64_t compute_count;
     int64_t sent_bytes, sent_messages;
 } ra_bound_step;
 
@@ -26,8 +28,14 @@ typedef struct ra_program {
     ra_traffic traffic;
 } ra_program;
 
+/* *program_out is to be released whether this succeeds or not; zeroed before, it may be released without binding. */
 ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspace *workspace, void *memory,
                           const ra_schedule *schedule, ra_comm *comm, ra_program *program_out);
+
+void ra_program_release(ra_program *program);
+
+/* Raises *send_out and *receive_out to the most bytes that a step sends and receives. */
+void ra_program_group_bytes(const ra_program *program, size_t *send_out, size_t *receive_out);
 
 /* The memory of a slot. */
 void *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot);

@@ -1,4 +1,13 @@
-/* The walk over a schedule's steps: pack, post, compute, wait, fold. */
+/* The walk over a schedule's steps: pack, post, compute, wait, fold.
+ *
+ * On an asynchronous device packs, computes and folds are put on the caller's stream. The post lets a step's messages
+ * start behind what is there so far, packs included; the wait is for the peers' posts, and puts what follows behind the
+ * messages. So the device does what the CPU does, later, and the host runs ahead of it:
+ *
+ *     host      pack post compute wait fold │ pack post compute wait fold │ ...
+ *     stream    pack ──────── compute ──────────┬ fold, pack ──── compute ──────────┬ ...
+ *     messages       └──────────────────────────┘                └──────────────────┘
+ */
 #include "base/clock.h"
 #include "base/status.h"
 #include "exec/exec.h"
@@ -53,30 +62,31 @@ static void fold(const ra_walk *walk, const ra_fold *f) {
 static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step *bound) {
     ra_program *program = walk->program;
     int in_flight = bound->message_count > 0;
-    walk->launch.pulse = in_flight ? let_messages_move : NULL;
+    walk->launch.pulse = in_flight && !ra_device_is_asynchronous(program->setup->device) ? let_messages_move : NULL;
     walk->launch.pulse_user = program->comm;
     for (int64_t i = 0; i < step->compute_count; i++) {
         const ra_compute *compute = &step->computes[i];
         if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN)
             program->setup->device->zero(
-                ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot),
+                program->setup->device, ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot),
                 (size_t)compute->parcel.elements * ra_cargo_bytes(&program->setup->problem, RA_CARGO_GRAD),
                 walk->launch.stream);
         if (compute->tiles.tile_count == 0) continue;
-        walk->compute(walk, compute, bound->parts[i] ? bound->parts[i] : &program->own);
+        walk->compute(walk, compute, bound->parts[i] ? bound->parts[i] : &program->own, bound->prepared[i]);
         if (in_flight) ra_comm_progress(program->comm);
     }
 }
 
 ra_status ra_walk_steps(ra_walk *walk) {
     ra_program *program = walk->program;
+    ra_queue queue = {program->setup->device, walk->launch.stream};
     program->traffic.bytes_sent = program->traffic.messages_sent = 0;
     for (int s = 0; s < program->schedule->step_count; s++) {
         const ra_step *step = &program->schedule->steps[s];
         const ra_bound_step *bound = &program->steps[s];
         ra_place place = {walk->name, s};
         for (int64_t i = 0; i < step->pack_count; i++) pack(walk, &step->packs[i]);
-        RA_TRY(ra_comm_post(program->comm, bound->messages, bound->message_count, walk->launch.stream, place));
+        RA_TRY(ra_comm_post(program->comm, bound->messages, bound->message_count, &queue, place));
         compute_step(walk, step, bound);
         RA_TRY(ra_comm_wait(program->comm, bound->messages, bound->message_count,
                             ra_clock() + program->setup->timeout_seconds, place));

@@ -18,7 +18,7 @@ static const struct {
     {"causal", NUMBER},                {"window_left", NUMBER},  {"window_right", NUMBER}, {"documents", NUMBER},
     {"cu_seqlens_q", HASH},            {"cu_seqlens_k", HASH},   {"layout", NUMBER},       {"strategy", NUMBER},
     {"backward", NUMBER},              {"branches", NUMBER},     {"dilated", HASH},        {"dilated_heads", NUMBER},
-    {"dilated_offset", NUMBER},        {"dilated_combine", NUMBER},
+    {"dilated_offset", NUMBER},        {"dilated_combine", NUMBER}, {"device", HASH},
 };
 
 /* FNV-1a over the entries; 0 for no array. */
@@ -32,8 +32,9 @@ static int64_t hash(const int64_t *values, int64_t count) {
 
 ra_digest ra_digest_of(const ra_setup *setup) {
     const ra_problem *p = &setup->problem;
-    int64_t version = RA_VERSION_MAJOR * 1000000 + RA_VERSION_MINOR * 1000 + RA_VERSION_PATCH;
+    int64_t version = RA_VERSION_NUMBER, device[2] = {0};
     int64_t scale, dilated[2 * RA_MAX_BRANCHES];
+    snprintf((char *)device, sizeof device, "%s", setup->device->name);
     for (int64_t i = 0; i < p->branches; i++) {
         dilated[2 * i] = p->dilated[i].segment;
         dilated[2 * i + 1] = p->dilated[i].rate;
@@ -45,7 +46,7 @@ ra_digest ra_digest_of(const ra_setup *setup) {
                    p->dim, p->dim_v, scale, p->causal != 0, p->window_left, p->window_right, p->documents,
                    hash(p->cu_seqlens_q, p->documents + 1), hash(p->cu_seqlens_k, p->documents + 1), setup->layout,
                    setup->strategy, setup->backward, p->branches, hash(dilated, 2 * p->branches), p->dilated_heads,
-                   p->dilated_offset, p->dilated_combine},
+                   p->dilated_offset, p->dilated_combine, hash(device, 2)},
     };
     return digest;
 }

@@ -4,7 +4,7 @@
 
 #include "plan/setup.h"
 
-#define RA_DIGEST_FIELDS 26
+#define RA_DIGEST_FIELDS 27
 
 /* Plain bytes that travel. */
 typedef struct ra_digest {

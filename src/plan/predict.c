@@ -9,9 +9,13 @@ ra_status ra_prediction_make(ra_pool *pool, ra_prediction *p) {
     RA_TRY(ra_schedule_make(pool, &cut, p->setup.strategy, RA_FORWARD, p->setup.rank, &p->forward));
     if (p->setup.backward)
         RA_TRY(ra_schedule_make(pool, &cut, p->setup.strategy, RA_BACKWARD, p->setup.rank, &p->backward));
-    RA_TRY(ra_workspace_lay_out(pool, &p->setup, &p->forward, p->setup.backward ? &p->backward : NULL, &p->workspace));
+    int previous;
+    RA_TRY(ra_device_enter(p->setup.device, &previous));
+    ra_status status =
+        ra_workspace_lay_out(pool, &p->setup, &p->forward, p->setup.backward ? &p->backward : NULL, &p->workspace);
+    ra_device_leave(p->setup.device, previous);
     p->pool_bytes = pool->bytes;
-    return RA_OK;
+    return status;
 }
 
 void ra_prediction_describe(const ra_prediction *p, ra_plan_info *info_out) {

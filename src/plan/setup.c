@@ -35,15 +35,27 @@ ra_cut_problem ra_setup_cut(const ra_setup *setup) {
     return (ra_cut_problem){&setup->problem, setup->layout, setup->ranks};
 }
 
+/* Kernels ask the current device what it can do. */
+static ra_status choose_kernel(const ra_options *options, ra_setup *setup) {
+    const ra_backend *backend;
+    int previous;
+    RA_TRY(ra_backend_check(options->backend, &backend));
+    setup->device = backend->device;
+    RA_TRY(ra_device_enter(setup->device, &previous));
+    ra_status status = ra_backend_find_kernel(backend, options->kernel, &setup->kernel);
+    ra_device_leave(setup->device, previous);
+    return status;
+}
+
 ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra_seat seat, ra_setup *setup_out) {
     int rank = seat.rank, ranks = seat.ranks;
     ra_options o = RA_OPTIONS_INIT;
-    ra_setup s = {.rank = rank, .ranks = ranks, .device = &ra_device_cpu};
+    ra_setup s = {.rank = rank, .ranks = ranks};
     if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
     if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     RA_TRY(ra_problem_normalise(problem, &s.problem));
     RA_TRY(read_options(options, &o));
-    RA_TRY(ra_kernel_find(o.kernel, &s.kernel));
+    RA_TRY(choose_kernel(&o, &s));
     s.layout = o.layout ? o.layout : ra_choose_layout(&s.problem, ranks);
     ra_cut_problem cut = ra_setup_cut(&s);
     s.strategy = o.strategy ? o.strategy : ra_choose_strategy(&cut);

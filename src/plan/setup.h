@@ -3,8 +3,7 @@
 #define RA_PLAN_SETUP_H
 
 #include "core/pattern.h"
-#include "device/device.h"
-#include "kernel/kernel.h"
+#include "kernel/backend.h"
 
 typedef struct ra_setup {
     ra_problem problem; /* normalised; its arrays are still the caller's */

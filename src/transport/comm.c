@@ -3,23 +3,30 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "core/problem.h"
+#include "transport/staged.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 ra_status ra_comm_create_custom(const ra_transport_ops *ops, void *self, int rank, int ranks, ra_comm **comm_out) {
     if (!comm_out) RA_REFUSE("comm_out is NULL");
-    if (!ops || ops->struct_size != sizeof *ops)
+    if (!ops || ops->struct_size < offsetof(ra_transport_ops, attach) || ops->struct_size > sizeof *ops)
         RA_REFUSE("ops is NULL or its struct_size is not sizeof(ra_transport_ops), %zu", sizeof *ops);
     if (!ops->name || !ops->post || !ops->poll || !ops->abandon || !ops->destroy)
         RA_REFUSE("ops needs a name and all four functions: post, poll, abandon, destroy");
+    ra_transport_ops known = {0};
+    memcpy(&known, ops, ops->struct_size);
+    if (!known.attach != !known.post_device || !known.attach != !known.join)
+        RA_REFUSE("ops needs all three of attach, post_device, join, or none");
     if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
     if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     ra_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return ra_fail(RA_ERR_MEMORY, "no memory for a communicator");
     int machine_ranks = ops->machine_ranks > 0 ? ops->machine_ranks : 1;
-    *comm = (ra_comm){.ops = *ops, .self = self, .rank = rank, .ranks = ranks, .process_ranks = 1,
+    *comm = (ra_comm){.ops = known, .self = self, .rank = rank, .ranks = ranks, .process_ranks = 1,
                       .machine_ranks = machine_ranks};
     *comm_out = comm;
     return RA_OK;
@@ -27,6 +34,7 @@ ra_status ra_comm_create_custom(const ra_transport_ops *ops, void *self, int ran
 
 void ra_comm_destroy(ra_comm *comm) {
     if (!comm) return;
+    ra_staging_destroy(comm->staging);
     comm->ops.destroy(comm->self);
     free(comm);
 }
@@ -56,6 +64,7 @@ ra_status ra_comm_lose(ra_comm *comm, ra_status status) {
     comm->broken = 1;
     snprintf(comm->reason, sizeof comm->reason, "%s", ra_last_error());
     comm->memory_held = !comm->ops.abandon(comm->self, comm->reason);
+    if (comm->staging) comm->memory_held = ra_staging_abandon(comm->staging, comm->memory_held);
     return ra_fail(status, "%s", comm->reason);
 }
 
@@ -79,10 +88,37 @@ static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culp
     return ra_comm_lose(comm, status);
 }
 
-ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, void *stream, ra_place place) {
+ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_bytes, size_t receive_bytes) {
+    if (!ra_device_is_asynchronous(device) || comm->ranks == 1) return RA_OK;
+    if (comm->device && comm->device != device)
+        return ra_fail(RA_ERR_UNSUPPORTED, "this communicator already moves the memory of another device than this plan's: "
+                       "make one for each device");
+    if (comm->ops.attach) RA_TRY(comm->ops.attach(comm->self, device));
+    else RA_TRY(ra_staging_attach(&comm->ops, comm->self, device, send_bytes, receive_bytes, &comm->staging));
+    comm->device = device;
+    return RA_OK;
+}
+
+ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, const ra_queue *queue, ra_place place) {
     if (count == 0) return RA_OK;
-    ra_status status = comm->ops.post(comm->self, messages, count, stream);
+    comm->in_flight = queue && ra_device_is_asynchronous(queue->device) ? *queue : (ra_queue){0};
+    void *stream = comm->in_flight.stream;
+    ra_status status = !comm->in_flight.device ? comm->ops.post(comm->self, messages, count, NULL)
+                       : comm->staging         ? ra_staging_post(comm->staging, messages, count, stream)
+                                               : comm->ops.post_device(comm->self, messages, count, stream);
     return status == RA_OK ? RA_OK : lose_at(comm, status, NULL, place);
+}
+
+static ra_status poll(ra_comm *comm, double seconds, int *done_out, int *culprit_out) {
+    if (comm->in_flight.device && comm->staging)
+        return ra_staging_poll(comm->staging, seconds, done_out, culprit_out);
+    return comm->ops.poll(comm->self, seconds, done_out, culprit_out);
+}
+
+static ra_status join(ra_comm *comm) {
+    if (!comm->in_flight.device) return RA_OK;
+    return comm->staging ? ra_staging_join(comm->staging, comm->in_flight.stream)
+                         : comm->ops.join(comm->self, comm->in_flight.stream);
 }
 
 ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, double deadline, ra_place place) {
@@ -92,18 +128,46 @@ ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, dou
         int done = 0, culprit = -1;
         double left = deadline - ra_clock();
         double wait = left < 0 ? 0 : left > RA_LONGEST_WAIT ? RA_LONGEST_WAIT : left;
-        ra_status status = comm->ops.poll(comm->self, wait, &done, &culprit);
+        ra_status status = poll(comm, wait, &done, &culprit);
         const ra_message *message = culprit >= 0 && culprit < count ? &messages[culprit] : NULL;
+        if (status == RA_OK && done) status = join(comm);
         if (status != RA_OK) return lose_at(comm, status, message, place);
-        if (done) return RA_OK;
+        if (done) break;
         if (left <= 0) {
             ra_fail(RA_ERR_TIMEOUT, "no answer within the deadline (waited %.1f s in this step)", ra_clock() - start);
             return lose_at(comm, RA_ERR_TIMEOUT, message, place);
         }
     }
+    comm->in_flight = (ra_queue){0};
+    return RA_OK;
 }
 
 void ra_comm_progress(ra_comm *comm) {
     int done, culprit;
-    comm->ops.poll(comm->self, 0, &done, &culprit);
+    poll(comm, 0, &done, &culprit);
+}
+
+/* Asks at first without a pause, then every so often: a pass may take microseconds or minutes. */
+static void pause_for(double waited) {
+    if (waited < 1e-3) return;
+    nanosleep(&(struct timespec){.tv_nsec = waited < 0.1 ? 20000 : 1000000}, NULL);
+}
+
+ra_status ra_comm_wait_event(ra_comm *comm, const ra_device *device, void *event, double timeout_seconds) {
+    ra_place place = {"waiting for the device", -1};
+    double start = ra_clock();
+    for (;;) {
+        int done = 0, over, culprit;
+        ra_status status = device->query(device, event, &done);
+        if (status != RA_OK) return lose_at(comm, status, NULL, place);
+        if (done) return RA_OK;
+        double waited = ra_clock() - start;
+        if (comm->ops.ends_on_device && !comm->broken) {
+            status = comm->ops.poll(comm->self, 0, &over, &culprit);
+            if (status == RA_OK && waited > timeout_seconds)
+                status = ra_fail(RA_ERR_TIMEOUT, "the device was still waiting for its peers after %.1f s", waited);
+            if (status != RA_OK) return lose_at(comm, status, NULL, place);
+        }
+        pause_for(waited);
+    }
 }

@@ -3,7 +3,7 @@
 #ifndef RA_TRANSPORT_COMM_H
 #define RA_TRANSPORT_COMM_H
 
-#include <ringattn/transport.h>
+#include "device/device.h"
 
 struct ra_comm {
     ra_transport_ops ops;
@@ -14,6 +14,9 @@ struct ra_comm {
     int broken;       /* lost: refuses further use */
     int memory_held;  /* the transport may still write into the last group's memory */
     char reason[512]; /* why it is broken */
+    const ra_device *device;    /* whose memory it moves beside the host's; NULL: none yet */
+    struct ra_staging *staging; /* where the transport moves host memory only; else NULL */
+    ra_queue in_flight;         /* of the last group; its device is NULL for host memory */
 };
 
 /* Where a wait stands, for the error's text. */
@@ -28,15 +31,24 @@ typedef struct ra_place {
 /* RA_ERR_BROKEN when the comm was lost earlier. */
 ra_status ra_comm_check(const ra_comm *comm);
 
-/* Posts a group; on failure the comm is lost. */
-ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, void *stream, ra_place place);
+/* At plan time: gets ready for groups in the memory of device, which send and receive at most so many bytes each. Nothing
+ * to do for the CPU or for a rank that is alone. */
+ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_bytes, size_t receive_bytes);
+
+/* Posts a group; on failure the comm is lost. queue: what its memory belongs to, the attached device; NULL, or a device
+ * that is not asynchronous, for host memory. */
+ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, const ra_queue *queue, ra_place place);
 
 /* Waits until the group is done, at most until `deadline` on ra_clock(). When it passes, or a message or peer fails, the
- * comm is lost: the peers are told, and the error names this rank, the peer and the step. */
+ * comm is lost: the peers are told, and the error names this rank, the peer and the step. Device memory: waits until the
+ * group no longer depends on the host, and puts what comes next on the queue's stream behind it. */
 ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, double deadline, ra_place place);
 
 /* Lets messages move. Errors stay for ra_comm_wait to find. */
 void ra_comm_progress(ra_comm *comm);
+
+/* Waits until the event, recorded on the attached device, is done, as ra_plan_wait promises. */
+ra_status ra_comm_wait_event(ra_comm *comm, const ra_device *device, void *event, double timeout_seconds);
 
 /* Gives the comm up for a reason that ra_last_error() has, telling the peers. Returns status. */
 ra_status ra_comm_lose(ra_comm *comm, ra_status status);

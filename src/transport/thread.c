@@ -7,12 +7,16 @@
  *
  * A match is claimed under the lock, so that no two threads copy it, and endpoints count the copies that are under way
  * on their memory, so that a rank that gives up can wait for these before its buffers are freed.
+ *
+ * Groups of device memory are matched in the same way, but whoever comes second only puts the copy on the receiver's
+ * transfer stream (link.h), so that a message is done, for the host, as soon as both ends have posted it.
  */
 #include "transport/thread.h"
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/comm.h"
+#include "transport/link.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -28,6 +32,8 @@ typedef struct endpoint {
     mark *marks;                /* [capacity] */
     size_t *arrived;            /* [capacity]: bytes at the other end, where they differ */
     int count, capacity;
+    int on_device; /* the group's memory is the device's */
+    ra_link link;  /* to the device, where there is one */
     int copies; /* under way on this rank's memory */
     int gone;   /* its comm was destroyed */
     pthread_cond_t changed;
@@ -60,16 +66,25 @@ static void set_marks(endpoint *a, int i, endpoint *b, int j, mark m) {
     pthread_cond_broadcast(&b->changed);
 }
 
-/* Under the lock, which is dropped while the bytes are copied. */
-static void move(hub *h, endpoint *me, int i, endpoint *other, int j) {
+/* Under the lock, which is dropped while the bytes are copied. Putting a copy on a stream takes no time. */
+static ra_status move(hub *h, endpoint *me, int i, endpoint *other, int j) {
     const ra_message *mine = &me->messages[i], *theirs = &other->messages[j];
+    if (me->on_device != other->on_device)
+        return ra_fail(RA_ERR_TRANSPORT, "rank %d and rank %d have their message in memory of different kinds", me->rank,
+                       other->rank);
     if (mine->bytes != theirs->bytes) {
         me->arrived[i] = theirs->bytes;
         other->arrived[j] = mine->bytes;
         set_marks(me, i, other, j, MARK_WRONG_SIZE);
-        return;
+        return RA_OK;
     }
     const ra_message *from = mine->is_send ? mine : theirs, *to = mine->is_send ? theirs : mine;
+    if (me->on_device) {
+        RA_TRY(mine->is_send ? ra_link_move(&me->link, i, from, &other->link, j, to)
+                             : ra_link_move(&other->link, j, from, &me->link, i, to));
+        set_marks(me, i, other, j, MARK_DONE);
+        return RA_OK;
+    }
     set_marks(me, i, other, j, MARK_CLAIMED);
     other->copies++;
     pthread_mutex_unlock(&h->lock);
@@ -77,6 +92,7 @@ static void move(hub *h, endpoint *me, int i, endpoint *other, int j) {
     pthread_mutex_lock(&h->lock);
     other->copies--;
     set_marks(me, i, other, j, MARK_DONE);
+    return RA_OK;
 }
 
 /* ---- the table -------------------------------------------------------------------------------------------------- */
@@ -109,9 +125,19 @@ static int overtakes(const endpoint *me, int i) {
     return 0;
 }
 
-static ra_status post(void *self, const ra_message *messages, int count, void *stream) {
-    (void)stream;
-    endpoint *me = self;
+/* Matches what the peers have posted already; under the lock. */
+static ra_status match_group(hub *h, endpoint *me) {
+    for (int i = 0; i < me->count; i++) {
+        if (me->marks[i] != MARK_POSTED) continue; /* a peer got there while this rank was copying */
+        if (overtakes(me, i)) continue;
+        endpoint *other = &h->endpoints[me->messages[i].peer];
+        int j = find_match(other, me->rank, &me->messages[i]);
+        if (j >= 0) RA_TRY(move(h, me, i, other, j));
+    }
+    return RA_OK;
+}
+
+static ra_status post_group(endpoint *me, const ra_message *messages, int count, int on_device) {
     hub *h = me->hub;
     pthread_mutex_lock(&h->lock);
     ra_status status = RA_OK;
@@ -121,15 +147,35 @@ static ra_status post(void *self, const ra_message *messages, int count, void *s
         me->messages = messages;
         for (int i = 0; i < count; i++) me->marks[i] = MARK_POSTED;
         me->count = count;
-        for (int i = 0; i < count; i++) {
-            if (me->marks[i] != MARK_POSTED) continue; /* a peer got there while this rank was copying */
-            if (overtakes(me, i)) continue;
-            endpoint *other = &h->endpoints[messages[i].peer];
-            int j = find_match(other, me->rank, &messages[i]);
-            if (j >= 0) move(h, me, i, other, j);
-        }
+        me->on_device = on_device;
+        status = match_group(h, me);
     }
     pthread_mutex_unlock(&h->lock);
+    return status;
+}
+
+static ra_status post(void *self, const ra_message *messages, int count, void *stream) {
+    (void)stream;
+    return post_group(self, messages, count, 0);
+}
+
+static ra_status attach(void *self, const ra_device *device) {
+    endpoint *me = self;
+    return ra_link_open(&me->link, device, me->capacity);
+}
+
+static ra_status post_device(void *self, const ra_message *messages, int count, void *stream) {
+    endpoint *me = self;
+    RA_TRY(ra_link_begin(&me->link, count, stream));
+    return post_group(me, messages, count, 1);
+}
+
+static ra_status join(void *self, void *stream) {
+    endpoint *me = self;
+    pthread_mutex_lock(&me->hub->lock);
+    ra_status status = ra_link_join(&me->link, stream);
+    me->count = 0;
+    pthread_mutex_unlock(&me->hub->lock);
     return status;
 }
 
@@ -164,7 +210,7 @@ static ra_status poll(void *self, double seconds, int *done_out, int *culprit_ou
         pthread_cond_timedwait(&me->changed, &h->lock, &until);
         status = inspect(me, done_out, culprit_out);
     }
-    if (status == RA_OK && *done_out) me->count = 0;
+    if (status == RA_OK && *done_out && !me->on_device) me->count = 0; /* else join does */
     pthread_mutex_unlock(&h->lock);
     return status;
 }
@@ -181,6 +227,7 @@ static int abandon(void *self, const char *reason) {
     for (int i = 0; i < me->count; i++)
         if (me->marks[i] == MARK_POSTED) me->marks[i] = MARK_DONE;
     while (me->copies > 0) pthread_cond_wait(&me->changed, &h->lock);
+    ra_link_join(&me->link, me->link.stream); /* the memory is freed behind what is on the stream */
     me->count = 0;
     for (int r = 0; r < h->ranks; r++) pthread_cond_broadcast(&h->endpoints[r].changed);
     pthread_mutex_unlock(&h->lock);
@@ -191,6 +238,7 @@ static void free_hub(hub *h) {
     for (int r = 0; r < h->ranks; r++) {
         free(h->endpoints[r].marks);
         free(h->endpoints[r].arrived);
+        ra_link_close(&h->endpoints[r].link);
         pthread_cond_destroy(&h->endpoints[r].changed);
     }
     pthread_mutex_destroy(&h->lock);
@@ -209,7 +257,9 @@ static void destroy(void *self) {
     if (last) free_hub(h);
 }
 
-const ra_transport_ops ra_thread_ops = {sizeof ra_thread_ops, "thread", post, poll, abandon, destroy, 0};
+const ra_transport_ops ra_thread_ops = {.struct_size = sizeof ra_thread_ops, .name = "thread", .post = post, .poll = poll,
+                                        .abandon = abandon, .destroy = destroy, .attach = attach,
+                                        .post_device = post_device, .join = join};
 
 ra_status ra_thread_create(int ranks, void **selves_out) {
     hub *h = calloc(1, sizeof *h);

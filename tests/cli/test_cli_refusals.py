@@ -1,4 +1,5 @@
 """Everything that is refused: exit 2, one sentence that names the argument, no output file."""
+import json
 import os
 import unittest
 
@@ -35,8 +36,8 @@ class WrongOptions(Workspace):
         for flag, choices in [("--layout", ["contiguous", "zigzag", "striped"]),
                               ("--strategy", ["ring", "pairwise", "allgather"]),
                               ("--dtype", ["f64", "f32", "bf16", "f16"]),
-                              ("--kernel", ["auto", "ref"]), ("--transport", ["thread", "self", "mpi"]),
-                              ("--device", ["cpu"])]:
+                              ("--kernel", ["auto", "ref"]), ("--transport", ["thread", "self", "mpi", "nccl"]),
+                              ("--device", ["cpu", "cuda"])]:
             with self.subTest(flag=flag):
                 self.refuse_run(flag, "bogus", words=[flag, "bogus", *choices])
 
@@ -61,10 +62,22 @@ class WrongOptions(Workspace):
         self.make_problem(seq=24, seq_k=30)
         self.refuse_run("--cu-seqlens", "0,4,24", words=["--cu-seqlens"])
 
-    def test_not_yet_supported(self):
-        for args in [["--device", "cuda"], ["--transport", "nccl"]]:
+    def test_devices(self):
+        for args, words in [
+            (["--transport", "nccl"], ["--transport", "--device cuda"]),
+            (["--device", "cuda:"], ["--device"]), (["--device", "cuda:-1"], ["--device"]),
+            (["--device", "cuda:x"], ["--device"]), (["--device", "cuda:1000"], ["--device"]),
+            (["--device", "gpu"], ["--device", "cuda:N"]), (["--kernel", "ref,"], ["--kernel"]),
+        ]:
             with self.subTest(args=args):
-                self.refuse_run(*args, words=["not yet supported"])
+                self.refuse_run(*args, words=words)
+
+    def test_a_gpu_that_is_not_there(self):
+        if len(json.loads(ringattn("info", "--json").stdout)["devices"]) > 1:
+            self.skipTest("there is one")
+        for args in [["--device", "cuda"], ["--device", "cuda:0"], ["--device", "cuda", "--transport", "nccl"]]:
+            with self.subTest(args=args):
+                self.refuse_run(*args, words=["--device cuda", "CUDA"])
 
     def test_dilation(self):
         for value in ["", "4", "4:", ":2", "4:0", "0:1", "-4:1", "4:1,", "4:1;8:2", "4:1:2", "4:x", "4:1,8"]:

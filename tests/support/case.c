@@ -116,7 +116,8 @@ const char *case_text(const test_case *c, char *text, size_t bytes) {
              p->scale_given ? "=" : "~", p->scale, p->causal, p->windowed, (long long)p->window_left,
              (long long)p->window_right, (long long)p->documents, p->cu_seqlens_k ? "+k" : "",
              (long long)p->branches, p->dilated_heads, p->dilated_offset, p->dilated_combine,
-             ra_layout_name(c->options.layout), ra_strategy_name(c->options.strategy), c->options.kernel,
+             ra_layout_name(c->options.layout), ra_strategy_name(c->options.strategy),
+             c->options.kernel ? c->options.kernel : "auto",
              c->options.threads, c->strides);
     return text;
 }

@@ -106,7 +106,8 @@ static void destroy(void *user) {
 }
 
 ra_status fault_create(int ranks, fault f, wire_count *counts, ra_comm **comms_out) {
-    static const ra_transport_ops ops = {sizeof ops, "faulty", post, poll, abandon, destroy, 0};
+    static const ra_transport_ops ops = {.struct_size = sizeof ops, .name = "faulty", .post = post, .poll = poll,
+                                         .abandon = abandon, .destroy = destroy};
     void **inner = calloc((size_t)ranks, sizeof *inner);
     if (!inner) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
     ra_status status = ra_thread_create(ranks, inner);

@@ -56,7 +56,8 @@ void sweep_data_free(sweep_data *d) {
 
 /* A shard [batch, rows, heads, dim] in memory of its own, laid out as the case says. */
 typedef struct shard_tensor {
-    ra_tensor tensor;
+    ra_tensor tensor; /* in the backend's memory */
+    unsigned char *host; /* what is filled and compared; the same memory on the CPU */
     ra_dtype dtype;
     int64_t batch, rows, heads, dim;
     size_t bytes;
@@ -73,10 +74,24 @@ static ra_status shard_make(shard_tensor *t, const sweep_data *d, ra_dtype dtype
         elements = t->batch * s[0];
     }
     t->bytes = (size_t)(elements + 1) * ra_dtype_bytes(dtype);
-    t->tensor.data = malloc(t->bytes);
-    if (!t->tensor.data) return ra_fail(RA_ERR_MEMORY, "no memory for a test tensor");
-    memset(t->tensor.data, 0xff, t->bytes); /* NaN in every type: what is not written shows */
-    return RA_OK;
+    t->host = malloc(t->bytes);
+    if (!t->host) return ra_fail(RA_ERR_MEMORY, "no memory for a test tensor");
+    memset(t->host, 0xff, t->bytes); /* NaN in every type: what is not written shows */
+    t->tensor.data = t->host;
+    return d->c->options.backend ? ra_backend_allocate(d->c->options.backend, t->bytes, &t->tensor.data) : RA_OK;
+}
+
+static ra_status shard_upload(const shard_tensor *t, const ra_backend *backend) {
+    return backend ? ra_backend_copy(backend, t->tensor.data, t->host, t->bytes) : RA_OK;
+}
+
+static ra_status shard_download(const shard_tensor *t, const ra_backend *backend) {
+    return backend ? ra_backend_copy(backend, t->host, t->tensor.data, t->bytes) : RA_OK;
+}
+
+static void shard_free(shard_tensor *t, const ra_backend *backend) {
+    if (backend && t->tensor.data != t->host) ra_backend_release(backend, t->tensor.data);
+    free(t->host);
 }
 
 static unsigned char *shard_at(const shard_tensor *t, int64_t b, int64_t row, int64_t h, int64_t x) {
@@ -84,7 +99,7 @@ static unsigned char *shard_at(const shard_tensor *t, int64_t b, int64_t row, in
     memcpy(s, t->tensor.stride, sizeof s);
     if (!s[0] && !s[1] && !s[2] && !s[3])
         s[0] = t->rows * t->heads * t->dim, s[1] = t->heads * t->dim, s[2] = t->dim, s[3] = 1;
-    return (unsigned char *)t->tensor.data + (b * s[0] + row * s[1] + h * s[2] + x * s[3]) * (int64_t)ra_dtype_bytes(t->dtype);
+    return t->host + (b * s[0] + row * s[1] + h * s[2] + x * s[3]) * (int64_t)ra_dtype_bytes(t->dtype);
 }
 
 static void shard_fill(shard_tensor *t, const double *whole, int64_t n, const int64_t *positions) {
@@ -133,12 +148,13 @@ static uint64_t hash_bytes(uint64_t h, const void *data, size_t bytes) {
 
 /* ---- one rank ---------------------------------------------------------------------------------------------------- */
 
-enum { T_Q, T_K, T_V, T_DOUT, T_O, T_DQ, T_DK, T_DV, T_COUNT };
+enum { T_Q, T_K, T_V, T_DOUT, T_O, T_DQ, T_DK, T_DV, T_LSE, T_COUNT };
 
 typedef struct rank_run {
     const sweep_data *d;
     shard_tensor t[T_COUNT];
-    void *lse;
+    const ra_backend *backend;
+    void *stream;
     int64_t *positions_q, *positions_k;
     ra_plan_info info;
     ra_plan *plan;
@@ -157,40 +173,43 @@ static ra_status allocate(rank_run *r) {
         int64_t rows, heads, dim;
     } shape[T_COUNT] = {{nq, p->heads_q, p->dim},   {nk, p->heads_kv, p->dim}, {nk, p->heads_kv, p->dim_v},
                         {nq, p->heads_q, p->dim_v}, {nq, p->heads_q, p->dim_v}, {nq, p->heads_q, p->dim},
-                        {nk, p->heads_kv, p->dim},  {nk, p->heads_kv, p->dim_v}};
-    for (int i = 0; i < T_COUNT; i++)
+                        {nk, p->heads_kv, p->dim},  {nk, p->heads_kv, p->dim_v}, {0, 0, 0}};
+    for (int i = 0; i < T_LSE; i++)
         RA_TRY(shard_make(&r->t[i], r->d, i >= T_O ? p->out_dtype : p->dtype, shape[i].rows, shape[i].heads, shape[i].dim));
-    r->lse = malloc((size_t)(p->batch * p->heads_q * nq + 1) * 8);
+    sweep_data plain = *r->d; /* lse [batch, heads, rows] is C-order, whatever the strides */
+    test_case ordered = {.options = {.backend = r->backend}};
+    plain.c = &ordered;
+    RA_TRY(shard_make(&r->t[T_LSE], &plain, p->dtype == RA_F64 ? RA_F64 : RA_F32, nq, p->heads_q, 1));
     r->positions_q = malloc((size_t)(nq + 1) * 8);
     r->positions_k = malloc((size_t)(nk + 1) * 8);
-    if (!r->lse || !r->positions_q || !r->positions_k) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
+    if (!r->positions_q || !r->positions_k) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
     RA_TRY(ra_layout_positions(r->info.layout, p->seq_q, r->info.ranks, r->info.rank, r->positions_q));
     RA_TRY(ra_layout_positions(r->info.layout, p->seq_k, r->info.ranks, r->info.rank, r->positions_k));
     shard_fill(&r->t[T_Q], r->d->q, p->seq_q, r->positions_q);
     shard_fill(&r->t[T_K], r->d->k, p->seq_k, r->positions_k);
     shard_fill(&r->t[T_V], r->d->v, p->seq_k, r->positions_k);
     shard_fill(&r->t[T_DOUT], r->d->dout, p->seq_q, r->positions_q);
+    for (int i = 0; i < T_COUNT; i++) RA_TRY(shard_upload(&r->t[i], r->backend));
     return RA_OK;
-}
-
-static size_t lse_bytes(const rank_run *r) {
-    const ra_problem *p = &r->d->p;
-    return (size_t)(p->batch * p->heads_q * r->info.rows_q) * (p->dtype == RA_F64 ? 8 : 4);
 }
 
 static ra_status run_once(rank_run *r) {
     ra_tensors t = RA_TENSORS_INIT;
-    t.q = r->t[T_Q].tensor, t.k = r->t[T_K].tensor, t.v = r->t[T_V].tensor, t.o = r->t[T_O].tensor, t.lse = r->lse;
-    RA_TRY(ra_plan_forward(r->plan, &t, NULL));
+    t.q = r->t[T_Q].tensor, t.k = r->t[T_K].tensor, t.v = r->t[T_V].tensor, t.o = r->t[T_O].tensor;
+    t.lse = r->t[T_LSE].tensor.data;
+    RA_TRY(ra_plan_forward(r->plan, &t, r->stream));
     ra_gradients g = RA_GRADIENTS_INIT;
-    g.q = t.q, g.k = t.k, g.v = t.v, g.o = t.o, g.lse = r->lse, g.dout = r->t[T_DOUT].tensor;
+    g.q = t.q, g.k = t.k, g.v = t.v, g.o = t.o, g.lse = t.lse, g.dout = r->t[T_DOUT].tensor;
     g.dq = r->t[T_DQ].tensor, g.dk = r->t[T_DK].tensor, g.dv = r->t[T_DV].tensor;
-    return ra_plan_backward(r->plan, &g, NULL);
+    RA_TRY(ra_plan_backward(r->plan, &g, r->stream));
+    RA_TRY(ra_plan_wait(r->plan, r->stream));
+    for (int i = T_O; i < T_COUNT; i++) RA_TRY(shard_download(&r->t[i], r->backend));
+    return RA_OK;
 }
 
 static uint64_t hash_outputs(const rank_run *r) {
-    uint64_t h = hash_bytes(0xcbf29ce484222325u, r->lse, lse_bytes(r));
-    for (int i = T_O; i < T_COUNT; i++) h = hash_bytes(h, r->t[i].tensor.data, r->t[i].bytes);
+    uint64_t h = 0xcbf29ce484222325u;
+    for (int i = T_O; i < T_COUNT; i++) h = hash_bytes(h, r->t[i].host, r->t[i].bytes);
     return h;
 }
 
@@ -204,7 +223,8 @@ static void measure(const rank_run *r, rank_report *report) {
     for (int64_t bh = 0; bh < p->batch * p->heads_q; bh++)
         for (int64_t row = 0; row < r->info.rows_q; row++) {
             int64_t i = bh * r->info.rows_q + row;
-            double got = p->dtype == RA_F64 ? ((const double *)r->lse)[i] : (double)((const float *)r->lse)[i];
+            const void *lse = r->t[T_LSE].host;
+            double got = p->dtype == RA_F64 ? ((const double *)lse)[i] : (double)((const float *)lse)[i];
             compare(&report->s[OUT_LSE], got, d->want[OUT_LSE][bh * p->seq_q + r->positions_q[row]]);
         }
 }
@@ -215,6 +235,7 @@ static int traffic_differs(const ra_traffic *t) {
 
 static ra_status run_rank(rank_run *r, ra_comm *comm, int repeat, rank_report *report) {
     r->info = (ra_plan_info)RA_PLAN_INFO_INIT;
+    RA_TRY(ra_backend_stream_create(r->backend, &r->stream));
     RA_TRY(ra_plan_create(comm, &r->d->c->problem, &r->d->c->options, &r->plan));
     RA_TRY(ra_plan_describe(r->plan, &r->info));
     RA_TRY(allocate(r));
@@ -231,11 +252,11 @@ static ra_status run_rank(rank_run *r, ra_comm *comm, int repeat, rank_report *r
 }
 
 static void free_run(rank_run *r) {
-    for (int i = 0; i < T_COUNT; i++) free(r->t[i].tensor.data);
-    free(r->lse);
+    ra_plan_destroy(r->plan);
+    for (int i = 0; i < T_COUNT; i++) shard_free(&r->t[i], r->backend);
+    ra_backend_stream_destroy(r->backend, r->stream);
     free(r->positions_q);
     free(r->positions_k);
-    ra_plan_destroy(r->plan);
 }
 
 static void add_reports(const rank_report *all, int ranks, sweep_result *result) {
@@ -255,7 +276,7 @@ static void add_reports(const rank_report *all, int ranks, sweep_result *result)
 }
 
 ra_status sweep_run(ra_comm *comm, const sweep_data *data, int repeat, sweep_result *result_out) {
-    rank_run run = {.d = data};
+    rank_run run = {.d = data, .backend = data->c->options.backend};
     rank_report mine = {0};
     int ranks = ra_comm_ranks(comm);
     ra_status status = run_rank(&run, comm, repeat, &mine);

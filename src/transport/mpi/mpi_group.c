@@ -137,7 +137,7 @@ ra_status ra_mpi_poll(void *self, double seconds, int *done_out, int *culprit_ou
         if (mpi->pending == 0) {
             *culprit_out = -1;
             *done_out = 1;
-            return RA_OK;
+            return mpi->part_count ? RA_OK : ra_mpi_hear(mpi); /* an empty group: somebody wants to hear */
         }
         ra_status heard = ra_mpi_hear(mpi);
         *culprit_out = unfinished(mpi, mpi->heard_from);

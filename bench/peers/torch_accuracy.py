@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Compares the errors of ringattn and of PyTorch's flash attention on a GPU, both against fp64 on the same inputs.
+
+    bench/peers/torch_accuracy.py build/ringattn [--seq 4096] [--heads 4] [--dim 128] [--ranks 1,4,8]
+
+For machines with a GPU, torch and numpy. Errors are relative, in norm. ringattn's outputs are rounded to the type of the
+inputs before they are compared, as torch's are.
+"""
+import argparse
+import os
+import subprocess
+import tempfile
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+NAMES = ("o", "dq", "dk", "dv")
+
+
+def attend(q, k, v, grad, causal, backend):
+    """q, k, v, grad [batch, heads, tokens, dim]; returns o, dq, dk, dv."""
+    q, k, v = (x.detach().clone().requires_grad_() for x in (q, k, v))
+    with sdpa_kernel(backend):
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return (out.detach(), *torch.autograd.grad(out, (q, k, v), grad))
+
+
+def ringattn(command, inputs, dtype, causal, ranks):
+    with tempfile.TemporaryDirectory() as folder:
+        def path(name):
+            return os.path.join(folder, name + ".npy")
+
+        for name, tensor in inputs.items():  # files are [batch, tokens, heads, dim]
+            np.save(path(name), np.ascontiguousarray(tensor.float().transpose(1, 2).cpu().numpy()))
+        args = [command, "run", "--device", "cuda", "--dtype", dtype, "--ranks", str(ranks), "--out", path("o")]
+        for name in ("q", "k", "v", "dout"):
+            args += ["--" + name, path(name)]
+        for name in ("dq", "dk", "dv"):
+            args += ["--" + name, path(name)]
+        subprocess.run(args + (["--causal"] if causal else []), check=True)
+        return [torch.from_numpy(np.load(path(name))).transpose(1, 2).cuda().to(TYPES[dtype]) for name in NAMES]
+
+
+def errors(got, wanted):
+    return [float((g.double() - w).norm() / w.norm()) for g, w in zip(got, wanted)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", help="the ringattn command")
+    parser.add_argument("--seq", type=int, default=4096)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--ranks", default="1,4,8")
+    args = parser.parse_args()
+    torch.manual_seed(1)
+    for dtype in TYPES:
+        for causal in (False, True):
+            shape = (1, args.heads, args.seq, args.dim)
+            inputs = {name: torch.randn(shape, device="cuda").to(TYPES[dtype]) for name in ("q", "k", "v", "dout")}
+            wanted = attend(*(x.double() for x in inputs.values()), causal, SDPBackend.MATH)
+            flash = errors(attend(*inputs.values(), causal, SDPBackend.FLASH_ATTENTION), wanted)
+            for ranks in map(int, args.ranks.split(",")):
+                ours = errors(ringattn(args.command, inputs, dtype, causal, ranks), wanted)
+                line = "  ".join(f"{name} {a:.2e} / {b:.2e} = {a / b:.2f}"
+                                 for name, a, b in zip(NAMES, ours, flash))
+                print(f"{dtype:4s} {'causal' if causal else 'full  '} p={ranks}  ringattn / flash:  {line}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

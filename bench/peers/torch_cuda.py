@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Times PyTorch's attention on a GPU and ringattn on the same shapes in the same run, and prints the ratios.
+
+    bench/peers/torch_cuda.py build/ringattn [--repeat 20] [--backends flash,cudnn,efficient] [--json FILE]
+
+For machines with a GPU and torch; no part of the tests. Medians of single calls, with the device idle before and after
+each; torch's with events around the call, ringattn's by `ringattn bench`, from the call until the device is done. Rates
+are 4 * pairs * dim forward and 2.5 times that backward, pairs being the visible ones, for both. ringattn's outputs are
+f32 there, torch's of the inputs' type.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+
+import torch
+import torch.nn.functional as functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+HEADS = 16
+# dtype, tokens, dim, causal
+SHAPES = [("bf16", 16384, 128, False), ("bf16", 16384, 128, True), ("bf16", 16384, 64, True), ("f16", 16384, 128, True),
+          ("f32", 8192, 128, False), ("f32", 8192, 128, True)]
+TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
+            "efficient": SDPBackend.EFFICIENT_ATTENTION}
+
+
+def median_seconds(run, repeat):
+    for _ in range(3):
+        run()
+    times = []
+    for _ in range(repeat):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / 1000)
+    return statistics.median(times)
+
+
+def torch_rates(backend, dtype, seq, dim, causal, repeat):
+    """TFLOP/s forward and backward; None where this backend does not do it."""
+    q, k, v = (torch.randn(1, HEADS, seq, dim, device="cuda").to(TYPES[dtype]).requires_grad_() for _ in range(3))
+    grad = torch.randn(1, HEADS, seq, dim, device="cuda").to(TYPES[dtype])
+    flops = 4 * dim * HEADS * (seq * (seq + 1) // 2 if causal else seq * seq)
+    try:
+        with sdpa_kernel(BACKENDS[backend]):
+            out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+            def forward():
+                with torch.no_grad():
+                    functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+            def backward():
+                torch.autograd.grad(out, (q, k, v), grad, retain_graph=True)
+
+            return {"forward": flops / median_seconds(forward, repeat) / 1e12,
+                    "backward": 2.5 * flops / median_seconds(backward, repeat) / 1e12}
+    except RuntimeError:
+        return None
+
+
+def ringattn_rates(args, dtype, seq, dim, causal):
+    command = [args.command, "bench", "--json", "--backward", "--device", "cuda", "--seq", str(seq), "--heads",
+               str(HEADS), "--dim", str(dim), "--dtype", dtype, "--repeat", str(args.repeat), "--ranks", "1"]
+    command += ["--kernel", args.kernel] if args.kernel else []
+    rows = json.loads(subprocess.run(command + (["--causal"] if causal else []), check=True, capture_output=True).stdout)
+    return {row["pass"]: row["gflops"] / 1000 for row in rows}, rows[0]["kernel"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", help="the ringattn command")
+    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--backends", default="flash,cudnn,efficient")
+    parser.add_argument("--kernel", help="of ringattn; default: the best")
+    parser.add_argument("--json", help="file to write all rates to")
+    args = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, batch 1, {HEADS} heads; TFLOP/s (ratio)")
+    rows = []
+    for dtype, seq, dim, causal in SHAPES:
+        torch.cuda.empty_cache()
+        ours, kernel = ringattn_rates(args, dtype, seq, dim, causal)
+        theirs = {name: torch_rates(name, dtype, seq, dim, causal, args.repeat) for name in args.backends.split(",")}
+        for which in ("forward", "backward"):
+            line = f"{dtype:4s} n {seq:6d} dim {dim:3d} {'causal' if causal else 'full  '} {which:8s}"
+            line += f"  ringattn {ours[which]:6.1f} ({kernel})"
+            for name, rates in theirs.items():
+                line += f"  {name} {rates[which]:6.1f} ({ours[which] / rates[which]:.2f})" if rates else f"  {name} -"
+            print(line, flush=True)
+            rows.append({"dtype": dtype, "seq": seq, "dim": dim, "causal": causal, "pass": which, "kernel": kernel,
+                         "ringattn": ours[which],
+                         **{name: rates[which] if rates else None for name, rates in theirs.items()}})
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

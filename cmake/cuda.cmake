@@ -1,0 +1,41 @@
+# CUDA and, inside it, NCCL: RA_HAVE_CUDA, RA_HAVE_NCCL and the imported target ra_nccl.
+#
+# Machine code for sm_80 and sm_90, and PTX that the driver compiles for what comes later. A sanitized build is for the C
+# code: there AUTO means OFF.
+set(RA_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "What libringattn_cuda is compiled for")
+
+set(RA_HAVE_CUDA FALSE)
+if(RA_CUDA STREQUAL "ON" OR (RA_CUDA STREQUAL "AUTO" AND NOT RA_SANITIZE))
+  include(CheckLanguage)
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES ${RA_CUDA_ARCHITECTURES})
+  endif()
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    set(CMAKE_CUDA_STANDARD 17)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+    find_package(CUDAToolkit QUIET)
+    set(RA_HAVE_CUDA ${CUDAToolkit_FOUND})
+  endif()
+endif()
+if(RA_CUDA STREQUAL "ON" AND NOT RA_HAVE_CUDA)
+  message(FATAL_ERROR "RA_CUDA=ON, but there is no CUDA toolkit: put nvcc on PATH or set CMAKE_CUDA_COMPILER")
+endif()
+
+# 2.14 is the first with communicators that do not block.
+set(RA_HAVE_NCCL FALSE)
+if(RA_HAVE_CUDA AND NOT RA_NCCL STREQUAL "OFF")
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} $ENV{NCCL_HOME}/include)
+  find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} $ENV{NCCL_HOME}/lib)
+  if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+    set(RA_HAVE_NCCL TRUE)
+    add_library(ra_nccl INTERFACE)
+    target_include_directories(ra_nccl INTERFACE ${NCCL_INCLUDE_DIR})
+    target_link_libraries(ra_nccl INTERFACE ${NCCL_LIBRARY})
+  endif()
+endif()
+if(RA_NCCL STREQUAL "ON" AND NOT RA_HAVE_NCCL)
+  message(FATAL_ERROR "RA_NCCL=ON, but NCCL was not found: set NCCL_HOME, or NCCL_INCLUDE_DIR and NCCL_LIBRARY")
+endif()

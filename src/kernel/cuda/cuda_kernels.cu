@@ -1,0 +1,133 @@
+/* The table of the CUDA kernels, and how a call becomes launches: one for each pass, and in the backward pass one for
+ * each level of key sets. */
+#include "kernel/cuda/cuda_kernels.h"
+
+#include "kernel/cuda/cuda_rows.h"
+#include "kernel/cuda/prepared.cuh"
+#include "kernel/cuda/variants.cuh"
+
+#include <cuda_runtime.h>
+
+/* Multiprocessors of the data-centre chips have at least this much shared memory for one block. */
+enum { SHARED_BYTES = 163 * 1024 };
+
+static int usable(void) {
+    int device, major, shared;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) {
+        cudaGetLastError();
+        return 0;
+    }
+    return major >= 8 && shared >= SHARED_BYTES;
+}
+
+/* Lists and counters are the prepared object's. */
+static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
+    (void)shape, (void)threads, (void)backward;
+    return 0;
+}
+
+/* ---- choice --------------------------------------------------------------------------------------------------------- */
+
+static int width_index(const ra_shape *shape) {
+    int64_t width = shape->dim > shape->dim_v ? shape->dim : shape->dim_v;
+    return width <= 64 ? 0 : width <= 128 ? 1 : width <= 256 ? 2 : -1;
+}
+
+const gpu_forward_variant *gpu_forward_find(const ra_shape *shape) {
+    static const gpu_forward_variant *const table[4][3] = {
+        {&gpu_forward_f32_64, &gpu_forward_f32_128, &gpu_forward_f32_256},
+        {&gpu_forward_f64_64, &gpu_forward_f64_128, &gpu_forward_f64_256},
+        {&gpu_forward_bf16_64, &gpu_forward_bf16_128, &gpu_forward_bf16_256},
+        {&gpu_forward_f16_64, &gpu_forward_f16_128, &gpu_forward_f16_256},
+    };
+    int width = width_index(shape), type = (int)shape->dtype;
+    return width < 0 || type < 0 || type > 3 ? NULL : table[type][width];
+}
+
+const gpu_backward_variant *gpu_backward_find(const ra_shape *shape) {
+    static const gpu_backward_variant *const table[4][3] = {
+        {&gpu_backward_f32_64, &gpu_backward_f32_128, &gpu_backward_f32_256},
+        {&gpu_backward_f64_64, &gpu_backward_f64_128, &gpu_backward_f64_256},
+        {&gpu_backward_bf16_64, &gpu_backward_bf16_128, &gpu_backward_bf16_256},
+        {&gpu_backward_f16_64, &gpu_backward_f16_128, &gpu_backward_f16_256},
+    };
+    int width = width_index(shape), type = (int)shape->dtype;
+    return width < 0 || type < 0 || type > 3 ? NULL : table[type][width];
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------------------------- */
+
+static gpu_problem problem_of(const ra_shape *shape, const ra_kv_part *parts, const ra_prepared *prepared) {
+    gpu_problem p = {};
+    p.batch = (int)shape->batch;
+    p.heads_q = (int)shape->heads_q;
+    p.share = (int)(shape->heads_q / shape->heads_kv);
+    p.dim = (int)shape->dim;
+    p.dim_v = (int)shape->dim_v;
+    p.rows_q = shape->rows_q;
+    p.scale = shape->scale;
+    if (!prepared->parts) p.own = parts[0];
+    p.parts = prepared->parts;
+    p.tiles = prepared->tiles;
+    return p;
+}
+
+/* Element 0 of a state's [batch, heads_q, rows_q]. */
+static char *state_array(const void *array, const ra_shape *shape, int64_t state) {
+    int64_t rows = shape->batch * shape->heads_q * shape->rows_q;
+    return (char *)array + state * rows * (int64_t)ra_shape_acc_bytes(shape);
+}
+
+static void forward(const ra_forward_call *call) {
+    const ra_prepared *prepared = call->prepared;
+    const ra_shape *shape = call->shape;
+    if (prepared->launches.empty()) return;
+    gpu_forward args = {};
+    args.problem = problem_of(shape, call->parts, prepared);
+    args.q = call->q;
+    for (const gpu_launch &launch : prepared->launches) {
+        args.problem.per_entry = launch.per_entry;
+        args.units = prepared->units + launch.first;
+        args.o = call->state.o;
+        args.o.data = (char *)args.o.data + launch.state * call->state.o_state * (int64_t)ra_shape_acc_bytes(shape);
+        args.m = state_array(call->state.m, shape, launch.state);
+        args.l = state_array(call->state.l, shape, launch.state);
+        prepared->forward->launch(&args, launch.count, (cudaStream_t)call->launch.stream);
+    }
+}
+
+static void backward(const ra_backward_call *call) {
+    const ra_prepared *prepared = call->prepared;
+    const ra_shape *shape = call->shape;
+    cudaStream_t stream = (cudaStream_t)call->launch.stream;
+    if (prepared->launches.empty()) return;
+    cudaMemsetAsync(prepared->tickets, 0, prepared->zero_bytes, stream);
+    gpu_backward args = {};
+    args.problem = problem_of(shape, call->parts, prepared);
+    args.by_key = prepared->by_key;
+    args.turns = prepared->turns;
+    args.ticket = prepared->tickets;
+    args.chains = prepared->chains;
+    args.q = call->q;
+    args.dout = call->dout;
+    args.dq = call->dq;
+    for (const gpu_launch &launch : prepared->launches) {
+        args.problem.per_entry = launch.per_entry;
+        args.items = prepared->items + launch.first;
+        args.lse = state_array(call->lse, shape, launch.state);
+        args.delta = state_array(call->delta, shape, launch.state);
+        prepared->backward->launch(&args, launch.count, stream);
+        args.ticket++;
+    }
+}
+
+static const ra_kernel table[] = {
+    {"cuda_sm80", usable, scratch_bytes, gpu_prepare, gpu_discard, forward, backward, gpu_rows_begin, gpu_rows_finish,
+     gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill},
+};
+
+extern "C" const ra_kernel *ra_cuda_kernel_at(int index) {
+    return index >= 0 && index < (int)(sizeof table / sizeof *table) ? &table[index] : NULL;
+}

@@ -1,0 +1,264 @@
+/* The backward items: blocks of key rows. Tiles of a pass that have the same keys and heads form a key set, and an item
+ * does all of them, so that its dK and dV are nobody else's. Key sets that overlap otherwise are put on levels, each of
+ * which is a launch of its own:
+ *
+ *   tiles      (q0, k0) (q1, k0) (q1, k1) (q2, k0 and k1)
+ *   key sets   {k0: q0, q1}  {k1: q1}  |  {k0 and k1: q2}
+ *   levels                0            |         1
+ *
+ * The key blocks of a query block add to its dQ in the order of the items: by level, by work, by block. turns has, for
+ * each tile and query block, how many come before the tile's own.
+ */
+#include "kernel/cuda/prepared.cuh"
+
+#include <algorithm>
+#include <tuple>
+#include <unordered_map>
+
+struct key_set {
+    std::vector<int> tiles;
+    int64_t first; /* of its tiles, in the list */
+    int g0, g1;    /* the key/value heads between which those of its tiles lie, both included */
+    int level;
+    int64_t work; /* pairs of a key block, on average */
+};
+
+struct item_builder {
+    const ra_shape *shape;
+    const ra_tile_list *tiles;
+    const ra_kv_part *parts; /* NULL: one part, the rank's own */
+    int rows, keys;
+    gpu_lists *lists;
+    std::vector<int> group_of; /* [tiles] */
+    std::vector<key_set> sets; /* of the pass in hand */
+};
+
+static const ra_tile &tile_of(const item_builder &b, int tile) {
+    return b.tiles->tiles[tile];
+}
+
+static int share_of(const item_builder &b) {
+    return (int)(b.shape->heads_q / b.shape->heads_kv);
+}
+
+static int64_t blocks_of(int64_t count, int each) {
+    return (count + each - 1) / each;
+}
+
+/* ---- key sets ------------------------------------------------------------------------------------------------------- */
+
+static auto key_of(const ra_tile &t) {
+    return std::make_tuple(t.part, t.k_index, t.k_rows.first, t.k_rows.stride, t.k_rows.count, t.heads.first,
+                           t.heads.stride, t.heads.count);
+}
+
+/* A set has at most one tile of a group: the group's queue for dQ goes through one set after the other. */
+static void make_sets(item_builder &b, const ra_tile_pass *pass) {
+    std::vector<int> order;
+    for (int64_t g = pass->first; g < pass->first + pass->count; g++)
+        for (int64_t t = 0; t < b.tiles->groups[g].count; t++) {
+            int tile = (int)(b.tiles->groups[g].first + t);
+            b.group_of[tile] = (int)g;
+            if (ra_tile_pairs(&tile_of(b, tile)) > 0) order.push_back(tile);
+        }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int x, int y) { return key_of(tile_of(b, x)) < key_of(tile_of(b, y)); });
+    b.sets.clear();
+    for (size_t i = 0; i < order.size(); i++) {
+        const ra_tile &t = tile_of(b, order[i]);
+        bool joins = i > 0 && key_of(tile_of(b, order[i - 1])) == key_of(t) &&
+                     b.group_of[order[i - 1]] != b.group_of[order[i]];
+        if (!joins) {
+            int share = share_of(b);
+            key_set set = {{}, order[i], (int)t.heads.first / share, 0, 0, 0};
+            set.g1 = (int)ra_span_at(t.heads, t.heads.count - 1) / share;
+            b.sets.push_back(set);
+        }
+        key_set &set = b.sets.back();
+        set.tiles.push_back(order[i]);
+        set.work += ra_tile_pairs(&t) / blocks_of(t.k_rows.count, b.keys);
+    }
+}
+
+/* ---- levels --------------------------------------------------------------------------------------------------------- */
+
+static ra_view dk_view(const item_builder &b, int part) {
+    ra_view rows = {NULL, 0, 1, 1ll << 40, 1}; /* one part: any addresses that differ */
+    return b.parts ? b.parts[part].dk : rows;
+}
+
+/* The least and greatest row of a set's keys. */
+static std::pair<int64_t, int64_t> row_hull(const ra_tile &t) {
+    if (!t.k_index) return {t.k_rows.first, ra_span_at(t.k_rows, t.k_rows.count - 1)};
+    auto ends = std::minmax_element(t.k_index, t.k_index + t.k_rows.count);
+    return {*ends.first, *ends.second};
+}
+
+struct hull {
+    int g0, g1, part;
+    int64_t low, high; /* rows */
+};
+
+/* The addresses between which a set's dk lies, all heads and batches. */
+static std::pair<int64_t, int64_t> address_hull(const item_builder &b, const hull &x) {
+    ra_view dk = b.parts[x.part].dk;
+    ra_span held = b.parts[x.part].heads;
+    int64_t low = 0, high = b.shape->dim - 1, ends[3][2] = {
+        {x.low * dk.row, x.high * dk.row},
+        {(x.g0 - held.first) / held.stride * dk.head, (x.g1 - held.first) / held.stride * dk.head},
+        {0, (b.shape->batch - 1) * dk.batch}};
+    for (auto &end : ends) {
+        low += std::min(end[0], end[1]);
+        high += std::max(end[0], end[1]);
+    }
+    int64_t bytes = (int64_t)ra_shape_acc_bytes(b.shape), data = (int64_t)(uintptr_t)dk.data;
+    return {data + low * bytes, data + high * bytes};
+}
+
+/* Whether sets of different parts lie apart in memory. */
+static bool parts_are_disjoint(const item_builder &b, const std::vector<hull> &hulls) {
+    std::unordered_map<int, std::pair<int64_t, int64_t>> known;
+    for (const hull &x : hulls) {
+        if (!b.parts) return true;
+        auto here = address_hull(b, x), before = known.emplace(x.part, here).first->second;
+        known[x.part] = {std::min(here.first, before.first), std::max(here.second, before.second)};
+    }
+    std::vector<std::pair<int64_t, int64_t>> spans;
+    for (const auto &entry : known) spans.push_back(entry.second);
+    std::sort(spans.begin(), spans.end());
+    for (size_t i = 1; i < spans.size(); i++)
+        if (spans[i].first <= spans[i - 1].second) return false;
+    return true;
+}
+
+/* Whether the sets are disjoint for reasons that are quickly seen: parts that lie apart, and in each of them the same
+ * heads or none in common, and rows that lie apart. */
+static bool plainly_disjoint(const item_builder &b) {
+    std::vector<hull> hulls;
+    for (const key_set &set : b.sets) {
+        const ra_tile &t = tile_of(b, set.tiles[0]);
+        auto rows = row_hull(t);
+        hulls.push_back({set.g0, set.g1, t.part, rows.first, rows.second});
+    }
+    std::sort(hulls.begin(), hulls.end(), [](const hull &x, const hull &y) {
+        return std::tie(x.part, x.g0, x.g1, x.low) < std::tie(y.part, y.g0, y.g1, y.low);
+    });
+    for (size_t i = 1; i < hulls.size(); i++) {
+        const hull &x = hulls[i - 1], &y = hulls[i];
+        bool same_heads = x.g0 == y.g0 && x.g1 == y.g1;
+        if (x.part != y.part) continue;
+        if (same_heads ? y.low <= x.high : y.g0 <= x.g1) return false;
+    }
+    return parts_are_disjoint(b, hulls);
+}
+
+/* Row by row: a set stands one level above the highest that one of its rows has been on. Rows are known by their
+ * address, since parts may overlap. */
+static void find_levels(item_builder &b) {
+    std::sort(b.sets.begin(), b.sets.end(), [](const key_set &x, const key_set &y) { return x.first < y.first; });
+    if (b.sets.size() < 2 || plainly_disjoint(b)) return;
+    std::unordered_map<int64_t, int> above; /* address: the first level that is free */
+    for (key_set &set : b.sets) {
+        const ra_tile &t = tile_of(b, set.tiles[0]);
+        ra_view dk = dk_view(b, t.part);
+        ra_span held = {0, 1, 0};
+        if (b.parts) held = b.parts[t.part].heads;
+        std::vector<int> heads;
+        for (int64_t h = 0; h < t.heads.count; h++) heads.push_back((int)ra_span_at(t.heads, h) / share_of(b));
+        heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
+        for (int step = 0; step < 2; step++)
+            for (int g : heads)
+                for (int64_t i = 0; i < t.k_rows.count; i++) {
+                    int64_t row = ra_tile_key(&t, i), head = (g - held.first) / held.stride;
+                    int64_t address = (int64_t)(uintptr_t)dk.data +
+                                      (row * dk.row + head * dk.head) * (int64_t)ra_shape_acc_bytes(b.shape);
+                    if (step == 1) above[address] = set.level + 1;
+                    else if (auto at = above.find(address); at != above.end()) set.level = std::max(set.level, at->second);
+                }
+    }
+}
+
+/* ---- turns ---------------------------------------------------------------------------------------------------------- */
+
+/* How many key blocks see something of query block `block`. */
+static int key_blocks(const item_builder &b, const ra_tile &t, int64_t block) {
+    int64_t a0 = block * b.rows, a1 = std::min(a0 + b.rows, t.q_rows.count), from, to;
+    ra_tile_visible(&t, a0, a1, &from, &to);
+    return from < to ? (int)((to - 1) / b.keys - from / b.keys + 1) : 0;
+}
+
+/* In the order of the sets, tile by tile: each continues its group's queues where the one before has left them. */
+static void make_turns(item_builder &b, const ra_tile_pass *pass) {
+    std::vector<std::vector<int>> queued((size_t)pass->count);
+    std::vector<int64_t> chains((size_t)pass->count);
+    for (const key_set &set : b.sets)
+        for (int tile : set.tiles) {
+            const ra_tile &t = tile_of(b, tile);
+            size_t g = (size_t)(b.group_of[tile] - pass->first);
+            int64_t blocks = blocks_of(t.q_rows.count, b.rows);
+            if (queued[g].empty()) {
+                queued[g].resize((size_t)blocks);
+                chains[g] = b.lists->chains;
+                b.lists->chains += b.shape->batch * t.heads.count * blocks;
+            }
+            b.lists->tiles[tile].chain = chains[g];
+            b.lists->tiles[tile].order = (int64_t)b.lists->turns.size();
+            for (int64_t block = 0; block < blocks; block++) {
+                b.lists->turns.push_back(queued[g][(size_t)block]);
+                queued[g][(size_t)block] += key_blocks(b, t, block);
+            }
+        }
+}
+
+/* ---- items ---------------------------------------------------------------------------------------------------------- */
+
+static bool sees_block(const item_builder &b, const key_set &set, int64_t block) {
+    for (int tile : set.tiles) {
+        const ra_tile &t = tile_of(b, tile);
+        int64_t b0 = block * b.keys, b1 = std::min(b0 + b.keys, t.k_rows.count);
+        if (std::max((int64_t)0, b0 - t.hi) < std::min(t.q_rows.count, b1 - t.lo)) return true;
+    }
+    return false;
+}
+
+static void add_items(item_builder &b, const key_set &set, bool spelled) {
+    gpu_item item = {(int)b.lists->by_key.size(), (int)set.tiles.size(), 0, -1};
+    b.lists->by_key.insert(b.lists->by_key.end(), set.tiles.begin(), set.tiles.end());
+    for (; item.block * (int64_t)b.keys < tile_of(b, set.tiles[0]).k_rows.count; item.block++) {
+        if (!sees_block(b, set, item.block)) continue;
+        for (int g = set.g0; g <= (spelled ? set.g1 : set.g0); g++) {
+            item.kv_head = spelled ? g : -1;
+            b.lists->items.push_back(item);
+        }
+    }
+}
+
+/* The sets [from, to) are those of one level. */
+static void add_launch(item_builder &b, size_t from, size_t to, int64_t state) {
+    int heads = b.sets[from].g1 - b.sets[from].g0 + 1;
+    bool spelled = false; /* heads, in the entries: sets have different numbers of them */
+    for (size_t i = from; i < to; i++) spelled |= b.sets[i].g1 - b.sets[i].g0 + 1 != heads;
+    size_t first = b.lists->items.size();
+    for (size_t i = from; i < to; i++) add_items(b, b.sets[i], spelled);
+    int per_entry = (int)b.shape->batch * (spelled ? 1 : heads);
+    unsigned count = (unsigned)((b.lists->items.size() - first) * (size_t)per_entry);
+    b.lists->launches.push_back({(int64_t)first, count, per_entry, state});
+}
+
+void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int rows, int keys,
+                    gpu_lists *lists) {
+    item_builder b = {shape, tiles, parts, rows, keys, lists, std::vector<int>((size_t)tiles->tile_count), {}};
+    for (int64_t p = 0; p < tiles->pass_count; p++) {
+        const ra_tile_pass *pass = &tiles->passes[p];
+        make_sets(b, pass);
+        find_levels(b);
+        std::stable_sort(b.sets.begin(), b.sets.end(), [](const key_set &x, const key_set &y) {
+            return std::make_pair(x.level, -x.work) < std::make_pair(y.level, -y.work);
+        });
+        make_turns(b, pass);
+        for (size_t from = 0, to; from < b.sets.size(); from = to) {
+            for (to = from; to < b.sets.size() && b.sets[to].level == b.sets[from].level;) to++;
+            add_launch(b, from, to, pass->state);
+        }
+    }
+}

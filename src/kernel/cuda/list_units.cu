@@ -1,0 +1,88 @@
+/* Tiles in their device form, and the forward units: blocks of a group's query rows, the ones with most work first, so
+ * that what is left when multiprocessors run out of work is short. */
+#include "kernel/cuda/prepared.cuh"
+
+#include <algorithm>
+#include <map>
+
+void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists) {
+    std::map<std::pair<const int64_t *, int64_t>, size_t> known;
+    for (int64_t i = 0; i < tiles->tile_count; i++) {
+        const ra_tile *from = &tiles->tiles[i];
+        gpu_tile t = {};
+        t.q_first = from->q_rows.first;
+        t.q_stride = from->q_rows.stride;
+        t.q_count = (int)from->q_rows.count;
+        t.k_first = from->k_rows.first;
+        t.k_stride = from->k_rows.stride;
+        t.k_count = (int)from->k_rows.count;
+        t.lo = (int)from->lo;
+        t.hi = (int)from->hi;
+        t.head_first = (int)from->heads.first;
+        t.head_stride = (int)from->heads.stride;
+        t.head_count = (int)from->heads.count;
+        t.part = from->part;
+        if (from->k_index) {
+            auto key = std::make_pair(from->k_index, from->k_rows.count);
+            auto found = known.find(key);
+            size_t at = found == known.end() ? lists->index.size() : found->second;
+            if (found == known.end()) {
+                known[key] = at;
+                lists->index.insert(lists->index.end(), from->k_index, from->k_index + from->k_rows.count);
+            }
+            t.k_index = (const int64_t *)(uintptr_t)(at + 1);
+        }
+        lists->tiles.push_back(t);
+    }
+}
+
+struct ranked_unit {
+    int64_t keys; /* that the block sees, over all tiles */
+    gpu_unit unit;
+};
+
+/* The keys that block `block` of the group's rows sees. */
+static int64_t keys_seen(const ra_tile_list *tiles, const ra_tile_group *group, int rows, int64_t block) {
+    int64_t keys = 0;
+    for (int64_t t = 0; t < group->count; t++) {
+        const ra_tile *tile = &tiles->tiles[group->first + t];
+        int64_t a0 = block * rows, a1 = std::min(a0 + rows, tile->q_rows.count), from, to;
+        ra_tile_visible(tile, a0, a1, &from, &to);
+        keys += to - from;
+    }
+    return keys;
+}
+
+static void rank_group(const ra_tile_list *tiles, const ra_tile_group *group, int rows, bool spelled,
+                       std::vector<ranked_unit> *ranked) {
+    const ra_tile *tile = &tiles->tiles[group->first];
+    for (int64_t block = 0; block * rows < tile->q_rows.count; block++) {
+        int64_t keys = keys_seen(tiles, group, rows, block);
+        if (keys == 0) continue;
+        gpu_unit unit = {(int)group->first, (int)group->count, (int)block, -1};
+        for (int h = 0; h < (spelled ? tile->heads.count : 1); h++) {
+            if (spelled) unit.head = h;
+            ranked->push_back({keys, unit});
+        }
+    }
+}
+
+void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, gpu_lists *lists) {
+    for (int64_t p = 0; p < tiles->pass_count; p++) {
+        const ra_tile_pass *pass = &tiles->passes[p];
+        if (pass->count == 0) continue;
+        int64_t heads = tiles->tiles[tiles->groups[pass->first].first].heads.count;
+        bool spelled = false; /* heads, in the entries: groups have different numbers of them */
+        for (int64_t g = 0; g < pass->count; g++)
+            spelled |= tiles->tiles[tiles->groups[pass->first + g].first].heads.count != heads;
+        std::vector<ranked_unit> ranked;
+        for (int64_t g = 0; g < pass->count; g++) rank_group(tiles, &tiles->groups[pass->first + g], rows, spelled, &ranked);
+        if (ranked.empty()) continue;
+        std::stable_sort(ranked.begin(), ranked.end(),
+                         [](const ranked_unit &a, const ranked_unit &b) { return a.keys > b.keys; });
+        int per_entry = (int)(shape->batch * (spelled ? 1 : heads));
+        lists->launches.push_back({(int64_t)lists->units.size(), (unsigned)(ranked.size() * (size_t)per_entry), per_entry,
+                                   pass->state});
+        for (const ranked_unit &r : ranked) lists->units.push_back(r.unit);
+    }
+}

@@ -1,0 +1,135 @@
+/* Prepare: a tile list becomes arrays in one block of device memory, once, at plan time. */
+#include "base/status.h"
+#include "kernel/cuda/prepared.cuh"
+
+#include <climits>
+#include <cuda_runtime.h>
+#include <new>
+
+static ra_status device_failed(cudaError_t error, const char *what) {
+    ra_status status = error == cudaErrorMemoryAllocation ? RA_ERR_MEMORY : RA_ERR_INTERNAL;
+    return ra_fail(status, "%s: %s", what, cudaGetErrorString(error));
+}
+
+/* Indices inside a tile are ints on the device. */
+static ra_status check_sizes(const ra_shape *shape, const ra_tile_list *tiles) {
+    const int64_t most = INT_MAX / 2;
+    for (int64_t i = 0; i < tiles->tile_count; i++)
+        if (tiles->tiles[i].q_rows.count > most || tiles->tiles[i].k_rows.count > most)
+            return ra_fail(RA_ERR_UNSUPPORTED, "a rank has more rows than the CUDA kernels can number (%lld); use more ranks",
+                           (long long)most);
+    if (shape->batch * shape->heads_q > 1 << 24 || tiles->tile_count > most)
+        return ra_fail(RA_ERR_UNSUPPORTED, "more heads or tiles than the CUDA kernels can number");
+    return RA_OK;
+}
+
+/* Where each array starts in the block. */
+struct carver {
+    size_t used;
+    size_t take(size_t bytes) {
+        size_t at = used;
+        used += (bytes + 255) / 256 * 256;
+        return at;
+    }
+};
+
+struct block_layout {
+    size_t parts, tiles, index, units, items, by_key, turns, zeros, bytes;
+};
+
+template <class X> static size_t bytes_of(const std::vector<X> &x) {
+    return x.size() * sizeof(X);
+}
+
+static block_layout lay_out(const gpu_lists &lists, int64_t part_count, size_t zero_bytes) {
+    carver c = {0};
+    block_layout at;
+    at.parts = c.take((size_t)part_count * sizeof(ra_kv_part));
+    at.tiles = c.take(bytes_of(lists.tiles));
+    at.index = c.take(bytes_of(lists.index));
+    at.units = c.take(bytes_of(lists.units));
+    at.items = c.take(bytes_of(lists.items));
+    at.by_key = c.take(bytes_of(lists.by_key));
+    at.turns = c.take(bytes_of(lists.turns));
+    at.zeros = c.take(zero_bytes);
+    at.bytes = c.used;
+    return at;
+}
+
+static cudaError_t upload(char *to, const void *from, size_t bytes) {
+    return bytes ? cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice) : cudaSuccess;
+}
+
+static cudaError_t upload_all(char *memory, const block_layout &at, const gpu_lists &lists, const ra_kv_part *parts,
+                              int64_t part_count) {
+    cudaError_t error = upload(memory + at.parts, parts, (size_t)part_count * sizeof *parts);
+    if (!error) error = upload(memory + at.tiles, lists.tiles.data(), bytes_of(lists.tiles));
+    if (!error) error = upload(memory + at.index, lists.index.data(), bytes_of(lists.index));
+    if (!error) error = upload(memory + at.units, lists.units.data(), bytes_of(lists.units));
+    if (!error) error = upload(memory + at.items, lists.items.data(), bytes_of(lists.items));
+    if (!error) error = upload(memory + at.by_key, lists.by_key.data(), bytes_of(lists.by_key));
+    if (!error) error = upload(memory + at.turns, lists.turns.data(), bytes_of(lists.turns));
+    /* A copy from pageable memory may return before it has reached the device. */
+    return error ? error : cudaStreamSynchronize(0);
+}
+
+static ra_status place(gpu_lists &lists, const ra_kv_part *parts, int64_t part_count, ra_prepared *to) {
+    int64_t count = parts ? part_count : 0;
+    size_t ticket_bytes = (lists.launches.size() * sizeof(unsigned) + 255) / 256 * 256;
+    to->zero_bytes = lists.items.empty() ? 0 : ticket_bytes + (size_t)lists.chains * sizeof(int);
+    block_layout at = lay_out(lists, count, to->zero_bytes);
+    to->launches = lists.launches;
+    if (lists.launches.empty()) return RA_OK;
+    cudaError_t error = cudaMalloc(&to->memory, at.bytes);
+    if (error) return device_failed(error, "device memory for a plan's tiles");
+    char *memory = (char *)to->memory;
+    for (gpu_tile &t : lists.tiles)
+        if (t.k_index) t.k_index = (const int64_t *)(memory + at.index) + ((uintptr_t)t.k_index - 1);
+    error = upload_all(memory, at, lists, parts, count);
+    if (error) return device_failed(error, "uploading a plan's tiles");
+    to->parts = parts ? (const ra_kv_part *)(memory + at.parts) : NULL;
+    to->tiles = (const gpu_tile *)(memory + at.tiles);
+    to->units = (const gpu_unit *)(memory + at.units);
+    to->items = (const gpu_item *)(memory + at.items);
+    to->by_key = (const int *)(memory + at.by_key);
+    to->turns = (const int *)(memory + at.turns);
+    to->tickets = (unsigned *)(memory + at.zeros);
+    to->chains = (int *)(memory + at.zeros + ticket_bytes);
+    return RA_OK;
+}
+
+static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
+                         ra_pass pass, ra_prepared *to) {
+    gpu_lists lists;
+    to->forward = gpu_forward_find(shape);
+    to->backward = gpu_backward_find(shape);
+    if (!to->forward || !to->backward) return ra_fail(RA_ERR_UNSUPPORTED, "the CUDA kernels have no rows of that type and width");
+    RA_TRY(check_sizes(shape, tiles));
+    cudaError_t error = pass == RA_FORWARD ? to->forward->allow() : to->backward->allow();
+    if (error) return device_failed(error, "setting up a CUDA kernel");
+    gpu_list_tiles(tiles, &lists);
+    if (pass == RA_FORWARD) gpu_list_units(shape, tiles, to->forward->rows, &lists);
+    else gpu_list_items(shape, tiles, parts, to->backward->rows, to->backward->keys, &lists);
+    return place(lists, parts, part_count, to);
+}
+
+ra_status gpu_prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
+                      ra_pass pass, ra_prepared **prepared_out) {
+    ra_prepared *made = new (std::nothrow) ra_prepared();
+    if (!made) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    ra_status status;
+    try {
+        status = prepare(shape, tiles, parts, part_count, pass, made);
+    } catch (const std::bad_alloc &) {
+        status = ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    }
+    if (status == RA_OK) *prepared_out = made;
+    else gpu_discard(made);
+    return status;
+}
+
+void gpu_discard(ra_prepared *prepared) {
+    if (!prepared) return;
+    cudaFree(prepared->memory);
+    delete prepared;
+}

@@ -1,0 +1,53 @@
+/* What prepare makes of a tile list: arrays in device memory, and the launches that use them. */
+#ifndef RA_KERNEL_CUDA_PREPARED_CUH
+#define RA_KERNEL_CUDA_PREPARED_CUH
+
+#include "kernel/cuda/work.cuh"
+
+#include <vector>
+
+/* Some entries of units or items, launched together. */
+struct gpu_launch {
+    int64_t first;
+    unsigned count; /* numbers: entries times per_entry */
+    int per_entry;
+    int64_t state;
+};
+
+/* The arrays before they are uploaded. tiles[i].k_index is an offset into `index` plus 1 there; 0: none. */
+struct gpu_lists {
+    std::vector<gpu_tile> tiles;
+    std::vector<int64_t> index;
+    std::vector<gpu_unit> units; /* forward */
+    std::vector<gpu_item> items; /* backward, as are the following */
+    std::vector<int> by_key, turns;
+    int64_t chains = 0; /* counters */
+    std::vector<gpu_launch> launches;
+};
+
+struct ra_prepared {
+    void *memory; /* device: one block that holds all of the arrays below */
+    const ra_kv_part *parts;
+    const gpu_tile *tiles;
+    const gpu_unit *units;
+    const gpu_item *items;
+    const int *by_key, *turns;
+    unsigned *tickets; /* [launches], then the chains: what a backward pass starts with as zeros */
+    int *chains;
+    size_t zero_bytes;
+    std::vector<gpu_launch> launches;
+    const gpu_forward_variant *forward;
+    const gpu_backward_variant *backward;
+};
+
+/* Fills lists->tiles and lists->index from the tiles; then the units, or the items. */
+void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists);
+void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, gpu_lists *lists);
+void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int rows, int keys,
+                    gpu_lists *lists);
+
+ra_status gpu_prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
+                      ra_pass pass, ra_prepared **prepared_out);
+void gpu_discard(ra_prepared *prepared);
+
+#endif

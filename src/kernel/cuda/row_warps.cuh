@@ -1,0 +1,115 @@
+/* Row operations run one warp per row. Elements pass through doubles, so that what is written has been rounded once. */
+#ifndef RA_KERNEL_CUDA_ROW_WARPS_CUH
+#define RA_KERNEL_CUDA_ROW_WARPS_CUH
+
+#include "kernel/cuda/kernel_table.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+enum { ROW_THREADS = 256, ROW_WARPS = ROW_THREADS / 32, MOST_BLOCKS = 1 << 20 };
+
+static inline unsigned row_blocks(int64_t rows) {
+    int64_t blocks = (rows + ROW_WARPS - 1) / ROW_WARPS;
+    return (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
+}
+
+/* The rows that this warp does: first, first + step, ... */
+static __device__ __forceinline__ int64_t first_row(void) {
+    return (int64_t)blockIdx.x * ROW_WARPS + (int)threadIdx.x / 32;
+}
+
+static __device__ __forceinline__ int64_t row_step(void) {
+    return (int64_t)gridDim.x * ROW_WARPS;
+}
+
+static __device__ __forceinline__ int lane(void) {
+    return (int)threadIdx.x % 32;
+}
+
+static __device__ __forceinline__ double widen(float x) {
+    return x;
+}
+static __device__ __forceinline__ double widen(double x) {
+    return x;
+}
+static __device__ __forceinline__ double widen(__nv_bfloat16 x) {
+    return __bfloat162float(x);
+}
+static __device__ __forceinline__ double widen(__half x) {
+    return __half2float(x);
+}
+
+static __device__ __forceinline__ void narrow(float *to, double x) {
+    *to = (float)x;
+}
+static __device__ __forceinline__ void narrow(double *to, double x) {
+    *to = x;
+}
+static __device__ __forceinline__ void narrow(__nv_bfloat16 *to, double x) {
+    *to = __double2bfloat16(x);
+}
+static __device__ __forceinline__ void narrow(__half *to, double x) {
+    *to = __double2half(x);
+}
+
+static __device__ __forceinline__ double warp_sum(double x) {
+    for (int step = 16; step; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+    return x;
+}
+
+/* Element [b, row, h, 0]. */
+template <class T> static __device__ __forceinline__ T *row_of(const ra_view &view, int64_t b, int64_t row, int64_t h) {
+    return (T *)view.data + b * view.batch + row * view.row + h * view.head;
+}
+
+/* A number below batch * heads * rows, rows running fastest. */
+struct row_number {
+    int64_t b, h, row;
+};
+
+static __device__ __forceinline__ row_number row_number_of(int64_t i, int64_t heads, int64_t rows) {
+    row_number n;
+    n.row = i % rows;
+    n.h = i / rows % heads;
+    n.b = i / rows / heads;
+    return n;
+}
+
+/* Calls f<...>() with the C++ type of a dtype as TYPE. */
+#define WITH_TYPE(dtype, TYPE, ...)                                                                                    \
+    switch (dtype) {                                                                                                   \
+    case RA_F32: {                                                                                                     \
+        using TYPE = float;                                                                                            \
+        __VA_ARGS__;                                                                                                   \
+        break;                                                                                                         \
+    }                                                                                                                  \
+    case RA_F64: {                                                                                                     \
+        using TYPE = double;                                                                                           \
+        __VA_ARGS__;                                                                                                   \
+        break;                                                                                                         \
+    }                                                                                                                  \
+    case RA_BF16: {                                                                                                    \
+        using TYPE = __nv_bfloat16;                                                                                    \
+        __VA_ARGS__;                                                                                                   \
+        break;                                                                                                         \
+    }                                                                                                                  \
+    case RA_F16: {                                                                                                     \
+        using TYPE = __half;                                                                                           \
+        __VA_ARGS__;                                                                                                   \
+        break;                                                                                                         \
+    }                                                                                                                  \
+    }
+
+/* The accumulation type of a shape as TYPE. */
+#define WITH_ACC(shape, TYPE, ...)                                                                                     \
+    if ((shape)->dtype == RA_F64) {                                                                                    \
+        using TYPE = double;                                                                                           \
+        __VA_ARGS__;                                                                                                   \
+    } else {                                                                                                           \
+        using TYPE = float;                                                                                            \
+        __VA_ARGS__;                                                                                                   \
+    }
+
+#endif

@@ -1,0 +1,356 @@
+/* Forward for 16-bit elements: FlashAttention-2 (Dao, 2023) on mma.sync, with the state read first and written last.
+ *
+ *   Q [ROWS, DIM] stays in shared memory; a warp owns 16 MT of its rows, their scores and their outputs in registers.
+ *   For every block of keys that some row of the unit sees, over all tiles of its group:
+ *
+ *     copy V ────────────────┐          copy the next K ───────────┐
+ *     S = Q K^T              │ barrier  P = e^{S - m}   O += P V   │ barrier
+ *
+ * The maximum that P is relative to follows the true one lazily: as long as no score of a warp's rows is more than 2^8
+ * above it, nothing is rescaled. o and l are always relative to the m that is stored.
+ */
+#ifndef RA_KERNEL_CUDA_SM80_FORWARD_MMA_CUH
+#define RA_KERNEL_CUDA_SM80_FORWARD_MMA_CUH
+
+#include "kernel/cuda/sm80/mma.cuh"
+#include "kernel/cuda/walk_tiles.cuh"
+
+template <class T_, int DIM_, int KEYS_, int WARPS_, int MT_, int CTAS_> struct forward_mma_shape {
+    using T = T_;
+    static constexpr int DIM = DIM_, KEYS = KEYS_, WARPS = WARPS_, MT = MT_, CTAS = CTAS_;
+    static constexpr int THREADS = WARPS * 32, ROWS = WARPS * 16 * MT;
+    static constexpr int BYTES = (ROWS + 2 * KEYS) * DIM * 2;
+};
+
+static constexpr float LOG2_E = 1.44269504088896341f;
+static constexpr float RESCALE_ABOVE = 8; /* powers of 2 */
+
+/* What a thread has of its warp's rows: row r is 16 (r / 2) + 8 (r % 2) + lane / 4 of the warp's. */
+template <class S> struct forward_rows {
+    float m[2 * S::MT], l[2 * S::MT]; /* l: this thread's share */
+    float o[S::MT][S::DIM / 8][4];
+};
+
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/* ---- state ---------------------------------------------------------------------------------------------------------- */
+
+/* Where row r of this thread is: its index a among the tile's queries, its place in m and l, its o. */
+struct row_place {
+    int a;
+    int64_t at;
+    float *o;
+};
+
+template <class S> __device__ __forceinline__ row_place place_of(const gpu_forward &args, const unit_place &unit, int r) {
+    const gpu_tile &t = args.problem.tiles[unit.tile];
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    row_place p;
+    p.a = unit.a0 + (warp * S::MT + r / 2) * 16 + r % 2 * 8 + lane / 4;
+    int64_t row = t.q_first + p.a * t.q_stride;
+    p.at = ((int64_t)unit.b * args.problem.heads_q + unit.h) * args.problem.rows_q + row;
+    p.o = (float *)args.o.data + unit.b * args.o.batch + row * args.o.row + unit.h * args.o.head;
+    return p;
+}
+
+/* A row that has seen nothing has o = 0, which need not be read. */
+template <class S>
+__device__ __forceinline__ void read_state(const gpu_forward &args, const unit_place &unit, forward_rows<S> &rows) {
+    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
+    int64_t each = args.o.dim;
+#pragma unroll
+    for (int r = 0; r < 2 * S::MT; r++) {
+        row_place p = place_of<S>(args, unit, r);
+        bool valid = p.a < unit.a1;
+        rows.m[r] = valid ? ((const float *)args.m)[p.at] : -INFINITY;
+        rows.l[r] = valid && quad == 0 ? ((const float *)args.l)[p.at] : 0;
+        bool seen = valid && rows.m[r] != -INFINITY;
+        bool pairs = each == 1 && ((uint64_t)p.o & 7) == 0;
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++) {
+            int d = n * 8 + quad * 2;
+            float2 x = make_float2(0, 0);
+            if (seen && pairs && d + 1 < dim_v) x = *(const float2 *)(p.o + d);
+            else if (seen) {
+                if (d < dim_v) x.x = p.o[d * each];
+                if (d + 1 < dim_v) x.y = p.o[(d + 1) * each];
+            }
+            rows.o[r / 2][n][r % 2 * 2] = x.x;
+            rows.o[r / 2][n][r % 2 * 2 + 1] = x.y;
+        }
+    }
+}
+
+/* Where only NaN scores were seen the maximum is still -inf, and has to say that something was. */
+template <class S>
+__device__ __forceinline__ void write_state(const gpu_forward &args, const unit_place &unit, forward_rows<S> &rows) {
+    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
+    int64_t each = args.o.dim;
+#pragma unroll
+    for (int r = 0; r < 2 * S::MT; r++) {
+        row_place p = place_of<S>(args, unit, r);
+        float l = quad_sum(rows.l[r]), m = rows.m[r];
+        if (p.a >= unit.a1) continue;
+        if (m == -INFINITY && l != l) m = l;
+        if (quad == 0) {
+            ((float *)args.m)[p.at] = m;
+            ((float *)args.l)[p.at] = l;
+        }
+        bool pairs = each == 1 && ((uint64_t)p.o & 7) == 0;
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++) {
+            int d = n * 8 + quad * 2;
+            float2 x = make_float2(rows.o[r / 2][n][r % 2 * 2], rows.o[r / 2][n][r % 2 * 2 + 1]);
+            if (pairs && d + 1 < dim_v) *(float2 *)(p.o + d) = x;
+            else {
+                if (d < dim_v) p.o[d * each] = x.x;
+                if (d + 1 < dim_v) p.o[(d + 1) * each] = x.y;
+            }
+        }
+    }
+}
+
+/* ---- mask ----------------------------------------------------------------------------------------------------------- */
+
+/* Pairs that are not visible get a score of -inf. */
+template <class S>
+__device__ __forceinline__ void mask_scores(const unit_place &unit, const key_source &keys, int b0,
+                                            float (&s)[S::MT][S::KEYS / 8][4]) {
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, quad = lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2 * S::MT; r++) {
+        int a = unit.a0 + (warp * S::MT + r / 2) * 16 + r % 2 * 8 + lane / 4;
+        int from = a + keys.lo - b0, to = min(a + keys.hi + 1, keys.count) - b0;
+#pragma unroll
+        for (int n = 0; n < S::KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                int key = n * 8 + quad * 2 + e;
+                if (key < from || key >= to) s[r / 2][n][r % 2 * 2 + e] = -INFINITY;
+            }
+    }
+}
+
+/* V holds an infinity or a NaN. Rows with p != 0 for that key take it over as it is; then it becomes 0 in V, since 0
+ * times it would be NaN for the others. */
+template <class S>
+__device__ __forceinline__ void take_wild_values(const float (&p)[S::MT][S::KEYS / 8][4], typename S::T *v,
+                                                 forward_rows<S> &rows) {
+    using T = typename S::T;
+    int quad = (int)threadIdx.x % 4;
+    uint64_t seen[2 * S::MT][S::KEYS / 64] = {}; /* a bit for each key */
+#pragma unroll
+    for (int r = 0; r < 2 * S::MT; r++) {
+#pragma unroll
+        for (int n = 0; n < S::KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                seen[r][n / 8] |= (uint64_t)(p[r / 2][n][r % 2 * 2 + e] != 0) << (n % 8 * 8 + quad * 2 + e);
+#pragma unroll
+        for (int w = 0; w < S::KEYS / 64; w++) {
+            seen[r][w] |= __shfl_xor_sync(~0u, seen[r][w], 1);
+            seen[r][w] |= __shfl_xor_sync(~0u, seen[r][w], 2);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 2 * S::MT; r++)
+#pragma unroll
+        for (int w = 0; w < S::KEYS / 64; w++)
+#pragma unroll 1
+            for (int bit = 0; bit < 64; bit++) {
+                if (!(seen[r][w] >> bit & 1)) continue;
+#pragma unroll
+                for (int n = 0; n < S::DIM / 8; n++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        int at = chunk_bytes_at<S::DIM, T>(w * 64 + bit, n) / 2 + quad * 2 + e;
+                        float x = element<T>::widen(v[at]);
+                        if (!isfinite(x)) rows.o[r / 2][n][r % 2 * 2 + e] += x;
+                    }
+            }
+    __syncthreads();
+    visit_copied<T, S::DIM, S::KEYS, S::THREADS>(v, [](uint4 &chunk) {
+        T *x = (T *)&chunk;
+        for (int e = 0; e < 8; e++)
+            if (!isfinite(element<T>::widen(x[e]))) x[e] = (T)0.0f;
+    });
+    __syncthreads();
+}
+
+/* ---- softmax -------------------------------------------------------------------------------------------------------- */
+
+/* Scores become P; l, and where the maximum has moved far enough m and o, follow. scale > 0. */
+template <class S>
+__device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows, float scale) {
+    float most[2 * S::MT];
+    bool far = false;
+#pragma unroll
+    for (int r = 0; r < 2 * S::MT; r++) {
+        float x = s[r / 2][0][r % 2 * 2];
+#pragma unroll
+        for (int n = 0; n < S::KEYS / 8; n++)
+            x = fmaxf(x, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
+        most[r] = fmaxf(rows.m[r], quad_max(x) * scale);
+        far |= (most[r] - rows.m[r]) * LOG2_E > RESCALE_ABOVE;
+    }
+    if (__any_sync(~0u, far)) {
+#pragma unroll
+        for (int r = 0; r < 2 * S::MT; r++) {
+            float base = most[r] == -INFINITY ? 0 : most[r] * LOG2_E;
+            float keep = exp2_fast(rows.m[r] * LOG2_E - base);
+            rows.m[r] = most[r];
+            rows.l[r] *= keep;
+#pragma unroll
+            for (int n = 0; n < S::DIM / 8; n++) {
+                rows.o[r / 2][n][r % 2 * 2] *= keep;
+                rows.o[r / 2][n][r % 2 * 2 + 1] *= keep;
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 2 * S::MT; r++) {
+        float base = rows.m[r] == -INFINITY ? 0 : rows.m[r] * LOG2_E, by = scale * LOG2_E, sum = 0;
+#pragma unroll
+        for (int n = 0; n < S::KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float p = exp2_fast(fmaf(s[r / 2][n][r % 2 * 2 + e], by, -base));
+                s[r / 2][n][r % 2 * 2 + e] = p;
+                sum += p;
+            }
+        rows.l[r] += sum;
+    }
+}
+
+/* o += P V, P from the registers that had the scores. */
+template <class S>
+__device__ __forceinline__ void add_values(const float (&p)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows, uint32_t v) {
+    using E = element<typename S::T>;
+    constexpr int EACH = S::DIM / 16, DEPTH = S::KEYS / 16;
+    fragment_b<S::DIM, false> values(v, 0);
+    uint32_t y[2][4];
+    values.load(y[0], 0, 0);
+#pragma unroll
+    for (int k = 0; k < DEPTH; k++) {
+        uint32_t x[S::MT][4];
+#pragma unroll
+        for (int m = 0; m < S::MT; m++) {
+            x[m][0] = E::pack(p[m][2 * k][0], p[m][2 * k][1]);
+            x[m][1] = E::pack(p[m][2 * k][2], p[m][2 * k][3]);
+            x[m][2] = E::pack(p[m][2 * k + 1][0], p[m][2 * k + 1][1]);
+            x[m][3] = E::pack(p[m][2 * k + 1][2], p[m][2 * k + 1][3]);
+        }
+#pragma unroll
+        for (int n = 0; n < EACH; n++) {
+            if (n + 1 < EACH) values.load(y[(n + 1) % 2], n + 1, k);
+            else if (k + 1 < DEPTH) values.load(y[0], 0, k + 1);
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                E::mma(rows.o[m][2 * n], x[m], y[n % 2][0], y[n % 2][1]);
+                E::mma(rows.o[m][2 * n + 1], x[m], y[n % 2][2], y[n % 2][3]);
+            }
+        }
+    }
+}
+
+/* ---- main loop ------------------------------------------------------------------------------------------------------ */
+
+/* The maximum of the scores is found before they are scaled, which needs a scale above 0: the sign goes into Q, and a
+ * scale of 0 makes Q 0. Chunks that this thread copied. */
+template <class S> __device__ __forceinline__ void sign_queries(void *q, double scale) {
+    uint32_t keep = scale == 0 ? 0 : ~0u, flip = scale < 0 ? 0x80008000u : 0;
+    if (scale > 0) return;
+    visit_copied<typename S::T, S::DIM, S::ROWS, S::THREADS>(q, [=](uint4 &x) {
+        x = make_uint4((x.x & keep) ^ flip, (x.y & keep) ^ flip, (x.z & keep) ^ flip, (x.w & keep) ^ flip);
+    });
+}
+
+template <class S> __device__ __forceinline__ bool copied_is_wild(void *v) {
+    bool wild = false;
+    visit_copied<typename S::T, S::DIM, S::KEYS, S::THREADS>(v, [&](const uint4 &x) {
+        using T = typename S::T;
+        wild |= pair_is_wild<T>(x.x) || pair_is_wild<T>(x.y) || pair_is_wild<T>(x.z) || pair_is_wild<T>(x.w);
+    });
+    return wild;
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_constant__ gpu_forward args) {
+    using T = typename S::T;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    __shared__ key_source sources[2];
+    unsigned char *q = shared, *k = q + S::ROWS * S::DIM * 2, *v = k + S::KEYS * S::DIM * 2;
+    const gpu_problem &p = args.problem;
+    unit_place unit = unit_at(args, blockIdx.x, S::ROWS);
+    key_cursor at = first_keys(p, unit, unit.tile);
+    if (at.tile == unit.end) return;
+    float scale = p.scale == 0 ? 1.0f : fabsf((float)p.scale);
+    int slot = 0;
+    if (threadIdx.x == 0) set_keys<T>(&sources[0], p, unit.b, unit.h, at.tile);
+    {
+        const gpu_tile &t = p.tiles[unit.tile];
+        row_source rows = source_of<T>(args.q, unit.b, unit.h, t.q_first, t.q_stride, NULL);
+        copy_rows<T, S::DIM, S::ROWS, S::THREADS>(q, rows, unit.a0, unit.a1, p.dim);
+    }
+    __syncthreads();
+    copy_rows<T, S::DIM, S::KEYS, S::THREADS>(k, sources[0].k, at.b0, sources[0].count, p.dim);
+    forward_rows<S> rows;
+    read_state<S>(args, unit, rows);
+    copies_wait();
+    sign_queries<S>(q, p.scale);
+
+    fragment_a<S::DIM, true> queries(shared_address(q), (int)threadIdx.x / 32 * 16 * S::MT);
+    fragment_b<S::DIM, true> keys(shared_address(k), 0);
+#pragma unroll 1
+    for (;;) {
+        copies_wait();
+        __syncthreads();
+        copy_rows<T, S::DIM, S::KEYS, S::THREADS>(v, sources[slot].v, at.b0, sources[slot].count, p.dim_v);
+        key_cursor next = next_keys(p, unit, at, S::KEYS);
+        int next_slot = next.tile == at.tile ? slot : slot ^ 1;
+        bool more = next.tile < unit.end;
+        if (more && next_slot != slot && threadIdx.x == 0) set_keys<T>(&sources[next_slot], p, unit.b, unit.h, next.tile);
+
+        float s[S::MT][S::KEYS / 8][4] = {};
+        add_product<T, S::DIM / 16>(s, queries, keys);
+
+        int b1 = at.b0 + S::KEYS;
+        bool masked = b1 > sources[slot].count ||
+                      !block_is_full(sources[slot].lo, sources[slot].hi, unit.a0, unit.a1, at.b0, b1);
+        bool wild = false;
+        copies_wait();
+        if (masked) {
+            wild = __syncthreads_or(copied_is_wild<S>(v));
+            mask_scores<S>(unit, sources[slot], at.b0, s);
+        } else {
+            __syncthreads();
+        }
+        if (more)
+            copy_rows<T, S::DIM, S::KEYS, S::THREADS>(k, sources[next_slot].k, next.b0, sources[next_slot].count, p.dim);
+        fold_scores<S>(s, rows, scale);
+        if (wild) take_wild_values<S>(s, (T *)v, rows);
+        add_values<S>(s, rows, shared_address(v));
+        if (!more) break;
+        at = next;
+        slot = next_slot;
+    }
+    write_state<S>(args, unit, rows);
+}
+
+template <class S> cudaError_t forward_mma_allow(void) {
+    return cudaFuncSetAttribute(forward_mma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+}
+
+template <class S> void forward_mma_launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
+    forward_mma<S><<<count, S::THREADS, S::BYTES, stream>>>(*args);
+}
+
+#endif

@@ -1,0 +1,141 @@
+/* Tensor-core products of 16-bit elements: fragments from shared memory, m16n8k16, and the packing between them.
+ *
+ * What a thread holds of a 16 x 8 accumulator, with row = lane / 4 and column = 2 * (lane % 4):
+ *   acc[0], acc[1]  (row, column), (row, column + 1)        acc[2], acc[3]  the same, 8 rows below
+ */
+#ifndef RA_KERNEL_CUDA_SM80_MMA_CUH
+#define RA_KERNEL_CUDA_SM80_MMA_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+template <bool TRANSPOSED> __device__ __forceinline__ void load_matrices(uint32_t (&x)[4], uint32_t address) {
+    if (TRANSPOSED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                     : "r"(address)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                     : "r"(address)
+                     : "memory");
+}
+
+template <class T> struct element;
+
+template <> struct element<__nv_bfloat16> {
+    static constexpr uint32_t EXPONENT = 0x7f80; /* all ones: not finite */
+    static __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                     "{%8, %9}, {%0, %1, %2, %3};\n"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+    static __device__ __forceinline__ uint32_t pack(float low, float high) {
+        uint32_t x;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(x) : "f"(high), "f"(low));
+        return x;
+    }
+    static __device__ __forceinline__ float widen(__nv_bfloat16 x) {
+        return __bfloat162float(x);
+    }
+};
+
+template <> struct element<__half> {
+    static constexpr uint32_t EXPONENT = 0x7c00;
+    static __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                     "{%8, %9}, {%0, %1, %2, %3};\n"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+    static __device__ __forceinline__ uint32_t pack(float low, float high) {
+        uint32_t x;
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(x) : "f"(high), "f"(low));
+        return x;
+    }
+    static __device__ __forceinline__ float widen(__half x) {
+        return __half2float(x);
+    }
+};
+
+/* Whether one of two packed elements is an infinity or a NaN. */
+template <class T> __device__ __forceinline__ bool pair_is_wild(uint32_t x) {
+    constexpr uint32_t E = element<T>::EXPONENT;
+    return (x & E) == E || (x & E << 16) == E << 16;
+}
+
+/* 2^x, 0 for -inf, within 2 units in the last place. */
+__device__ __forceinline__ float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Addresses of the fragments of one operand of a product. A tile's rows are PITCH elements, swizzled as in
+ * async_copy.cuh; all row offsets below are multiples of 8, so that the row's part in the swizzle is the lane's alone,
+ * and those of chunks are even, so that adding them is an exclusive or.
+ *
+ *   A [m, k]: m along rows, or (ALONG_ROWS false) k along rows          B [n, k]: likewise n, or k */
+template <int PITCH, bool ALONG_ROWS> struct fragment_a {
+    uint32_t base;
+    __device__ __forceinline__ fragment_a(uint32_t tile, int m0) {
+        int lane = (int)threadIdx.x & 31;
+        int row = ALONG_ROWS ? m0 + (lane & 15) : (lane & 7) + (lane >> 4 << 3);
+        int chunk = ALONG_ROWS ? lane >> 4 : m0 / 8 + (lane >> 3 & 1);
+        base = tile + row * PITCH * 2 + ((chunk ^ (lane & 7)) << 4);
+    }
+    /* Rows m0 + 16 m on, k from 16 k on. */
+    __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
+        int row = ALONG_ROWS ? m * 16 : k * 16, chunk = ALONG_ROWS ? k * 2 : m * 2;
+        load_matrices<!ALONG_ROWS>(x, (base ^ chunk << 4) + row * PITCH * 2);
+    }
+};
+
+template <int PITCH, bool ALONG_ROWS> struct fragment_b {
+    uint32_t base;
+    __device__ __forceinline__ fragment_b(uint32_t tile, int n0) {
+        int lane = (int)threadIdx.x & 31;
+        int row = ALONG_ROWS ? n0 + (lane & 7) + (lane >> 4 << 3) : lane & 15;
+        int chunk = ALONG_ROWS ? lane >> 3 & 1 : n0 / 8 + (lane >> 4);
+        base = tile + row * PITCH * 2 + ((chunk ^ (lane & 7)) << 4);
+    }
+    /* Columns n0 + 16 n on: x[0], x[1] for the first 8 of them, x[2], x[3] for the others. */
+    __device__ __forceinline__ void load(uint32_t (&x)[4], int n, int k) const {
+        int row = ALONG_ROWS ? n * 16 : k * 16, chunk = ALONG_ROWS ? k * 2 : n * 2;
+        load_matrices<!ALONG_ROWS>(x, (base ^ chunk << 4) + row * PITCH * 2);
+    }
+};
+
+/* acc [16 MT, 8 NT] += A [16 MT, 16 DEPTH] . B^T, both from shared memory. The fragments of the next step are on their
+ * way while those at hand are multiplied. */
+template <class T, int DEPTH, int MT, int NT, class A, class B>
+__device__ __forceinline__ void add_product(float (&acc)[MT][NT][4], const A &a, const B &b) {
+    static_assert(NT % 2 == 0, "columns come in pairs of 8");
+    uint32_t x[2][MT][4], y[2][4];
+#pragma unroll
+    for (int m = 0; m < MT; m++) a.load(x[0][m], m, 0);
+    b.load(y[0], 0, 0);
+#pragma unroll
+    for (int k = 0; k < DEPTH; k++)
+#pragma unroll
+        for (int n = 0; n < NT / 2; n++) {
+            int at = (k * (NT / 2) + n) % 2;
+            if (n + 1 < NT / 2) {
+                b.load(y[at ^ 1], n + 1, k);
+            } else if (k + 1 < DEPTH) {
+                b.load(y[at ^ 1], 0, k + 1);
+#pragma unroll
+                for (int m = 0; m < MT; m++) a.load(x[(k + 1) % 2][m], m, k + 1);
+            }
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                element<T>::mma(acc[m][2 * n], x[k % 2][m], y[at][0], y[at][1]);
+                element<T>::mma(acc[m][2 * n + 1], x[k % 2][m], y[at][2], y[at][3]);
+            }
+        }
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* What a launch is told: the device form of a tile list, and the arguments of the forward and backward kernels.
+ *
+ * The lists are made once, by prepare. A forward unit is a block of query rows of a group; a backward item is a block of
+ * the key rows that some tiles have in common. Batches and heads are not spelled out where all entries have the same
+ * number of them: they are the remainder of the launch's number for the entry.
+ *
+ *   number of a CTA or ticket:   entry 0: [b 0 h 0][b 0 h 1] ... [b 1 h 1]   entry 1: [b 0 h 0] ...
+ */
+#ifndef RA_KERNEL_CUDA_WORK_CUH
+#define RA_KERNEL_CUDA_WORK_CUH
+
+#include "kernel/cuda/kernel_table.h"
+
+#include <cuda_runtime_api.h>
+
+struct gpu_tile {
+    int64_t q_first, q_stride, k_first, k_stride;
+    const int64_t *k_index; /* device memory, or NULL */
+    int q_count, k_count;
+    int lo, hi;
+    int head_first, head_stride, head_count; /* query heads */
+    int part;
+    int64_t chain; /* backward: its group's counters [batch, head_count, blocks of query rows] */
+    int64_t order; /* backward: turns [blocks of query rows], where its first key block stands in the block's queue */
+};
+
+struct gpu_unit {
+    int tile, count; /* the group's tiles */
+    int block;       /* of query rows */
+    int head;        /* index among the tile's heads, or -1: the remainder says */
+};
+
+struct gpu_item {
+    int first, count; /* of by_key: the tiles that share the keys */
+    int block;        /* of key rows */
+    int kv_head;      /* or -1: the remainder says */
+};
+
+struct gpu_problem {
+    int batch, heads_q, share; /* share: query heads for each key/value head */
+    int dim, dim_v;
+    int64_t rows_q;
+    double scale;
+    ra_kv_part own;          /* the one part, where parts is NULL */
+    const ra_kv_part *parts; /* device memory */
+    const gpu_tile *tiles;
+    int per_entry; /* numbers of an entry */
+};
+
+struct gpu_forward {
+    gpu_problem problem;
+    const gpu_unit *units;
+    ra_view q, o; /* o, m, l: of the pass's state */
+    void *m, *l;  /* [batch, heads_q, rows_q] */
+};
+
+struct gpu_backward {
+    gpu_problem problem;
+    const gpu_item *items;
+    const int *by_key; /* tiles, those with the same keys together */
+    const int *turns;
+    unsigned *ticket; /* the next number to be taken */
+    int *chains;      /* how many key blocks have been added to a block of dq */
+    ra_view q, dout, dq;
+    const void *lse, *delta; /* [batch, heads_q, rows_q] of the pass's state */
+};
+
+/* A kernel for one element type and one padded width of rows. */
+struct gpu_forward_variant {
+    int rows;                  /* of queries in a unit */
+    cudaError_t (*allow)(void); /* once per device: lets it have the shared memory it needs */
+    void (*launch)(const gpu_forward *args, unsigned count, cudaStream_t stream);
+};
+
+struct gpu_backward_variant {
+    int rows, keys; /* of a block */
+    cudaError_t (*allow)(void);
+    void (*launch)(const gpu_backward *args, unsigned count, cudaStream_t stream);
+};
+
+/* NULL: no such type or width. */
+const gpu_forward_variant *gpu_forward_find(const ra_shape *shape);
+const gpu_backward_variant *gpu_backward_find(const ra_shape *shape);
+
+#endif

@@ -1,0 +1,41 @@
+/* An in-process rank's link to its device: a stream for the copies that it receives, and the events around them.
+ *
+ *     sender's stream      pack ── ready ── compute ... ────── join ─►  (its slot may be written again)
+ *                                    └──┐                       │
+ *     receiver's transfer stream        └─► copy ── copied ─────┤
+ *                                    ┌──┘                       │
+ *     receiver's stream       ── ready ── compute ... ──────── join ─►  (its slot has been filled)
+ *
+ * A stream only ever waits for what was put on another one before: no order of the hosts can make a circle. A receiver
+ * may record `copied` again, for a later group, before a slow sender joins: it then waits for somewhat more.
+ */
+#ifndef RA_TRANSPORT_LINK_H
+#define RA_TRANSPORT_LINK_H
+
+#include "device/device.h"
+
+typedef struct ra_link {
+    const ra_device *device; /* NULL: closed */
+    void *transfers;         /* stream */
+    void *ready;             /* event: the rank's stream when it posted the group in flight */
+    void **copied;           /* [capacity] events: of message i, where it is a receive */
+    void **awaited;          /* [capacity]: the event that message i, either way, ends with; of the group in flight */
+    void *stream;            /* that the group in flight was posted behind */
+    int count, capacity;
+} ra_link;
+
+/* Ready for groups of up to `capacity` messages in device memory. Opened again for the same device it stays as it is. */
+ra_status ra_link_open(ra_link *link, const ra_device *device, int capacity);
+void ra_link_close(ra_link *link);
+
+/* A group is posted behind what is on the stream. */
+ra_status ra_link_begin(ra_link *link, int count, void *stream);
+
+/* Message i of one link meets message j of the other. */
+ra_status ra_link_move(ra_link *sender, int i, const ra_message *from, ra_link *receiver, int j, const ra_message *to);
+
+/* What is put on stream from now on comes after those of the group's copies that are on their way: all of them, or, for
+ * a rank that gives up, those that read or write its memory. */
+ra_status ra_link_join(ra_link *link, void *stream);
+
+#endif

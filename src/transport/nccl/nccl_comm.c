@@ -1,0 +1,253 @@
+#include "transport/nccl/nccl_comm.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "device/cuda/device_cuda.h"
+
+#include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* How long the communicator may take to come to rest before it is destroyed. */
+static const double FINALIZE_SECONDS = 5;
+
+typedef struct nccl {
+    ncclComm_t comm; /* NULL once it was aborted */
+    int ours;        /* to destroy */
+    ra_comm *host;
+    const ra_device *device;
+    void *transfers;       /* stream */
+    void *ready, *arrived; /* events */
+    int on_device;         /* the group in flight, or the last one, is in device memory */
+    int starting;          /* NCCL has not yet put it on the stream */
+    int listening;         /* the host has an empty group: asked for news of peers */
+} nccl;
+
+/* ---- asking NCCL -------------------------------------------------------------------------------------------------- */
+
+static ra_status failed(const nccl *n, ncclResult_t result, const char *call) {
+    const char *detail = n->comm ? ncclGetLastError(n->comm) : "";
+    return ra_fail(result == ncclRemoteError ? RA_ERR_PEER : RA_ERR_TRANSPORT, "%s: %s%s%s", call,
+                   ncclGetErrorString(result), detail && detail[0] ? ": " : "", detail ? detail : "");
+}
+
+static ra_status check(const nccl *n, ncclResult_t result, const char *call) {
+    return result == ncclSuccess || result == ncclInProgress ? RA_OK : failed(n, result, call);
+}
+
+/* Asks until NCCL has nothing under way, for at most `seconds`. */
+static ra_status settle(nccl *n, double seconds, const char *call, int *done_out) {
+    double end = ra_clock() + seconds;
+    *done_out = 0;
+    if (!n->comm) return ra_fail(RA_ERR_BROKEN, "the NCCL communicator was aborted");
+    for (;;) {
+        ncclResult_t state = ncclInProgress;
+        RA_TRY(check(n, ncclCommGetAsyncError(n->comm, &state), "ncclCommGetAsyncError"));
+        RA_TRY(check(n, state, call));
+        *done_out = state == ncclSuccess;
+        if (*done_out || ra_clock() >= end) return RA_OK;
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+}
+
+/* ---- the table ----------------------------------------------------------------------------------------------------- */
+
+static ra_status post(void *self, const ra_message *messages, int count, void *stream) {
+    nccl *n = self;
+    n->on_device = n->listening = 0;
+    return n->host->ops.post(n->host->self, messages, count, stream);
+}
+
+static ra_status attach(void *self, const ra_device *device) {
+    nccl *n = self;
+    if (device == n->device) return RA_OK;
+    return ra_fail(RA_ERR_UNSUPPORTED, "this communicator was made for CUDA device %d, the plan is on another one",
+                   ra_device_cuda_ordinal(n->device));
+}
+
+/* Messages between a pair come in the same order at both ends, which is how NCCL tells them apart. */
+static ra_status start_group(nccl *n, const ra_message *messages, int count) {
+    ncclResult_t result = ncclSuccess;
+    cudaStream_t stream = n->transfers;
+    RA_TRY(check(n, ncclGroupStart(), "ncclGroupStart"));
+    for (int i = 0; i < count && (result == ncclSuccess || result == ncclInProgress); i++) {
+        const ra_message *m = &messages[i];
+        result = m->is_send ? ncclSend(m->data, m->bytes, ncclUint8, m->peer, n->comm, stream)
+                            : ncclRecv(m->data, m->bytes, ncclUint8, m->peer, n->comm, stream);
+    }
+    ncclResult_t ended = ncclGroupEnd();
+    RA_TRY(check(n, result, "ncclSend or ncclRecv"));
+    return check(n, ended, "ncclGroupEnd");
+}
+
+static ra_status post_device(void *self, const ra_message *messages, int count, void *stream) {
+    nccl *n = self;
+    if (!n->comm) return ra_fail(RA_ERR_BROKEN, "the NCCL communicator was aborted");
+    n->on_device = 1;
+    RA_TRY(n->device->record(n->device, n->ready, stream));
+    RA_TRY(n->device->wait(n->device, n->transfers, n->ready));
+    RA_TRY(start_group(n, messages, count));
+    n->starting = 1;
+    return RA_OK;
+}
+
+/* Whether a peer has given up, which comes over the host. */
+static ra_status listen(nccl *n) {
+    int done, culprit;
+    if (!n->listening) RA_TRY(n->host->ops.post(n->host->self, NULL, 0, NULL));
+    n->listening = 1;
+    return n->host->ops.poll(n->host->self, 0, &done, &culprit);
+}
+
+/* With no group in flight: whether NCCL or a peer has something to say. */
+static ra_status poll(void *self, double seconds, int *done_out, int *culprit_out) {
+    nccl *n = self;
+    if (!n->on_device) return n->host->ops.poll(n->host->self, seconds, done_out, culprit_out);
+    *culprit_out = -1;
+    RA_TRY(listen(n));
+    RA_TRY(settle(n, n->starting ? seconds : 0, "a group of messages", done_out));
+    if (!*done_out || !n->starting) return RA_OK;
+    n->starting = 0;
+    return n->device->record(n->device, n->arrived, n->transfers);
+}
+
+static ra_status join(void *self, void *stream) {
+    nccl *n = self;
+    return n->device->wait(n->device, stream, n->arrived);
+}
+
+/* Aborting ends the kernels that wait for a peer, so the streams come to their end. The host comm is lost with this one:
+ * it brings the peers the news. */
+static int abandon(void *self, const char *reason) {
+    nccl *n = self;
+    ra_comm *host = n->host;
+    if (!host->broken) {
+        host->broken = 1;
+        snprintf(host->reason, sizeof host->reason, "%s", reason);
+        host->memory_held = !host->ops.abandon(host->self, reason);
+    }
+    if (n->comm) ncclCommAbort(n->comm);
+    n->comm = NULL;
+    n->starting = 0;
+    return !host->memory_held;
+}
+
+static void let_go(nccl *n) {
+    int done = 0, quiet = n->comm && check(n, ncclCommFinalize(n->comm), "ncclCommFinalize") == RA_OK &&
+                          settle(n, FINALIZE_SECONDS, "ncclCommFinalize", &done) == RA_OK && done;
+    if (!n->comm) return;
+    if (quiet) ncclCommDestroy(n->comm);
+    else ncclCommAbort(n->comm);
+    n->comm = NULL;
+}
+
+static void destroy(void *self) {
+    nccl *n = self;
+    const ra_device *device = n->device;
+    if (n->ours) let_go(n);
+    if (n->transfers) device->stream_destroy(device, n->transfers);
+    if (n->ready) device->event_destroy(device, n->ready);
+    if (n->arrived) device->event_destroy(device, n->arrived);
+    free(n);
+}
+
+/* ---- making --------------------------------------------------------------------------------------------------------- */
+
+static ra_status make(ra_comm *host, const ra_device *device, nccl **nccl_out) {
+    nccl *n = calloc(1, sizeof *n);
+    if (!n) return ra_fail(RA_ERR_MEMORY, "no memory for an NCCL transport");
+    *n = (nccl){.host = host, .device = device};
+    ra_status status = device->stream_create(device, 1, &n->transfers);
+    if (status == RA_OK) status = device->event_create(device, &n->ready);
+    if (status == RA_OK) status = device->event_create(device, &n->arrived);
+    if (status == RA_OK) *nccl_out = n;
+    else destroy(n);
+    return status;
+}
+
+static ra_status publish(nccl *n, ra_comm **comm_out) {
+    static const ra_transport_ops ops = {.struct_size = sizeof ops, .name = "nccl", .post = post, .poll = poll,
+                                         .abandon = abandon, .destroy = destroy, .attach = attach,
+                                         .post_device = post_device, .join = join, .ends_on_device = 1};
+    ra_transport_ops mine = ops;
+    mine.machine_ranks = n->host->machine_ranks;
+    RA_TRY(ra_comm_create_custom(&mine, n, n->host->rank, n->host->ranks, comm_out));
+    (*comm_out)->process_ranks = n->host->process_ranks;
+    return RA_OK;
+}
+
+/* What a rank shows the others before and after NCCL is asked to connect them. */
+typedef struct greeting {
+    ncclUniqueId id; /* rank 0's counts */
+    int status;
+} greeting;
+
+/* Collective: rank 0's id, or an error on every rank when one has failed. */
+static ra_status greet(ra_comm *host, ra_status mine, double timeout_seconds, ncclUniqueId *id) {
+    char why[512];
+    snprintf(why, sizeof why, "%s", ra_last_error());
+    greeting hello = {.id = *id, .status = mine}, *all = calloc((size_t)host->ranks, sizeof *all);
+    if (!all) return ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", host->ranks);
+    ra_status status = ra_comm_allgather(host, &hello, sizeof hello, all, timeout_seconds);
+    if (status == RA_OK) *id = all[0].id;
+    for (int r = 0; status == RA_OK && r < host->ranks; r++)
+        if (all[r].status != RA_OK)
+            status = ra_fail((ra_status)all[r].status, "rank %d could not open NCCL", r);
+    free(all);
+    return mine == RA_OK ? status : ra_fail(mine, "%s", why);
+}
+
+static ra_status connect(nccl *n, ncclUniqueId id, double timeout_seconds) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    int done = 0;
+    config.blocking = 0;
+    RA_TRY(check(n, ncclCommInitRankConfig(&n->comm, n->host->ranks, id, n->host->rank, &config),
+                 "ncclCommInitRankConfig"));
+    n->ours = 1;
+    RA_TRY(settle(n, timeout_seconds, "ncclCommInitRankConfig", &done));
+    if (!done) return ra_fail(RA_ERR_TIMEOUT, "NCCL did not connect the %d ranks within %g s", n->host->ranks,
+                              timeout_seconds);
+    return RA_OK;
+}
+
+static ra_status open_all(nccl *n, double timeout_seconds) {
+    ncclUniqueId id;
+    ra_status status = RA_OK;
+    memset(&id, 0, sizeof id);
+    if (n->host->rank == 0) status = check(n, ncclGetUniqueId(&id), "ncclGetUniqueId");
+    RA_TRY(greet(n->host, status, timeout_seconds, &id));
+    status = connect(n, id, timeout_seconds);
+    return greet(n->host, status, timeout_seconds, &id);
+}
+
+ra_status ra_nccl_create(ra_comm *host, const ra_device *device, double timeout_seconds, ra_comm **comm_out) {
+    nccl *n = NULL;
+    int previous;
+    RA_TRY(make(host, device, &n));
+    ra_status status = ra_device_enter(device, &previous);
+    if (status == RA_OK) {
+        status = open_all(n, timeout_seconds);
+        ra_device_leave(device, previous);
+    }
+    if (status == RA_OK) status = publish(n, comm_out);
+    if (status == RA_OK) return RA_OK;
+    if (n->comm) ncclCommAbort(n->comm);
+    n->comm = NULL;
+    destroy(n);
+    return status;
+}
+
+ra_status ra_nccl_wrap(ra_comm *host, void *comm, const ra_device *device, ra_comm **comm_out) {
+    nccl *n = NULL;
+    int ranks = -1, rank = -1;
+    if (ncclCommCount(comm, &ranks) != ncclSuccess || ncclCommUserRank(comm, &rank) != ncclSuccess ||
+        ranks != host->ranks || rank != host->rank)
+        RA_REFUSE("the NCCL communicator is rank %d of %d, host is rank %d of %d", rank, ranks, host->rank, host->ranks);
+    RA_TRY(make(host, device, &n));
+    n->comm = comm;
+    ra_status status = publish(n, comm_out);
+    if (status != RA_OK) destroy(n);
+    return status;
+}

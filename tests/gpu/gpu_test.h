@@ -1,0 +1,38 @@
+/* What the programs for machines with a GPU share. They are plain programs, which return nonzero when something is wrong,
+ * since such a machine need not have cmocka; without a GPU they say so and succeed. */
+#ifndef TESTS_GPU_GPU_TEST_H
+#define TESTS_GPU_GPU_TEST_H
+
+#include <ringattn/cuda.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The backend of the first GPU, or NULL after saying that there is none. */
+static inline const ra_backend *gpu_backend(void) {
+    const ra_backend *backend = NULL;
+    if (ra_cuda_devices() == 0 || ra_cuda_backend(0, &backend) != RA_OK) puts("no GPU, skipped");
+    return backend;
+}
+
+/* The number after a flag such as --count. */
+static inline int gpu_number(int argc, char **argv, const char *flag, int otherwise) {
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], flag) == 0) return atoi(argv[i + 1]);
+    return otherwise;
+}
+
+static inline int gpu_flag(int argc, char **argv, const char *flag) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], flag) == 0) return 1;
+    return 0;
+}
+
+/* For bodies that return a status, and for main. */
+#define GPU_TRY(expr)                                                                                                  \
+    do {                                                                                                               \
+        ra_status gpu_try_status = (expr);                                                                             \
+        if (gpu_try_status != RA_OK) return gpu_try_status;                                                            \
+    } while (0)
+
+#endif

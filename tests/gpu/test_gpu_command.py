@@ -1,0 +1,79 @@
+"""The command on a GPU: the same answers as on the CPU, in one process and under mpirun; skipped where there is no GPU."""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+
+from command import MPI_ENVIRONMENT, MPIRUN, RINGATTN, Workspace, furthest, ringattn  # noqa: E402
+
+INFO = json.loads(ringattn("info", "--json").stdout)
+# Several ranks on one GPU must claim to be different hosts.
+OWN_HOST = 'NCCL_HOSTID=ringattn-${OMPI_COMM_WORLD_RANK:-$PMI_RANK} exec "$@"'
+
+
+def mpirun(processes, *args):
+    environment = {**os.environ, **MPI_ENVIRONMENT, "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    return subprocess.run([MPIRUN, "-n", str(processes), "sh", "-c", OWN_HOST, "sh", RINGATTN, *map(str, args)],
+                          capture_output=True, text=True, timeout=240, env=environment)
+
+
+class Gpu(Workspace):
+    def test_verify(self):
+        for flags in [["--dtype", "f64"], ["--dtype", "bf16", "--causal"], ["--dtype", "f16", "--window", "64,0"],
+                      ["--ranks", 3, "--causal", "--kv-heads", 2, "--heads", 4],
+                      ["--ranks", 4, "--strategy", "pairwise", "--layout", "striped", "--dilated", "64:1,256:4"],
+                      ["--ranks", 5, "--strategy", "allgather", "--cu-seqlens", "0,100,101,433"]]:
+            with self.subTest(flags=flags):
+                self.run_ok("verify", "--device", "cuda", "--seq", 433, "--heads", 4, "--dim", 40, *flags)
+
+    def test_run_equals_the_cpu(self):
+        self.make_problem(batch=2, seq=61, seq_k=75, heads=4, kv_heads=2, dim=24, dim_v=16)
+        self.run_ok("run", *self.input_args(), *self.outputs("cpu"), "--ranks", 3, "--causal")
+        wanted = self.load_outputs()
+        self.run_ok("run", *self.input_args(), *self.outputs("cuda"), "--ranks", 3, "--causal", "--device", "cuda:0",
+                    "--report", self.path("r.json"), "--check", 20)
+        for name, values in self.load_outputs().items():
+            self.assertLess(furthest(values, wanted[name]), 2e-5, name)
+        with open(self.path("r.json"), encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertEqual((report["device"], report["transport"]), ("cuda", "thread"))
+        for rank in report["ranks"]:
+            for which in ("forward", "backward"):
+                self.assertEqual(rank[which]["bytes_sent"], rank[which]["bytes_planned"])
+
+    def test_bench(self):
+        rows = self.run_json("bench", "--json", "--device", "cuda", "--seq", 1024, "--heads", 2, "--dim", 128, "--dtype",
+                             "bf16", "--ranks", "1,2", "--backward", "--repeat", 2)
+        self.assertEqual(len(rows), 4)
+        for row in rows:
+            self.assertEqual(row["device"], "cuda")
+            self.assertGreater(row["gflops"], 0)
+            self.assertIsNone(row["peak_fraction"])
+
+    def test_unknown_kernel(self):
+        self.make_problem()
+        done = ringattn("run", *self.input_args(), "--out", self.path("out.npy"), "--device", "cuda", "--kernel", "ref")
+        self.assert_refused(done, "ref", "cuda")
+
+    @unittest.skipUnless(MPIRUN, "built without MPI")
+    def test_under_mpirun(self):
+        self.make_problem(seq=97, heads=4, kv_heads=2, dim=32)
+        self.run_ok("run", *self.input_args(), *self.outputs("thread"), "--ranks", 3, "--causal", "--device", "cuda")
+        wanted = self.load_outputs()
+        for transport in ["mpi"] + ["nccl"] * ("nccl" in INFO["transports"]):
+            with self.subTest(transport=transport):
+                done = mpirun(3, "run", *self.input_args(), *self.outputs(transport), "--causal", "--device", "cuda",
+                              "--transport", transport, "--timeout", 30)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                for name, values in self.load_outputs().items():
+                    self.assertEqual(furthest(values, wanted[name]), 0, name)
+
+
+if __name__ == "__main__":
+    if len(INFO["devices"]) < 2:
+        print("no GPU, skipped")
+        sys.exit(0)
+    unittest.main()

@@ -1,0 +1,194 @@
+#include "support/queued_kernel.h"
+
+#include "base/status.h"
+#include "support/queued_stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* portable: it computes every type and is quick enough. */
+static const ra_kernel *inner(void) {
+    return ra_kernel_at(1);
+}
+
+/* What a device kernel would have uploaded; used instead of what comes with the call. */
+struct ra_prepared {
+    ra_tile_list tiles;
+    ra_kv_part *parts; /* NULL: the rank's own rows, which come with the call */
+};
+
+static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
+                         ra_pass pass, ra_prepared **prepared_out) {
+    (void)shape, (void)pass;
+    ra_prepared *p = calloc(1, sizeof *p);
+    if (!p) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
+    p->tiles = *tiles;
+    if (parts) {
+        p->parts = malloc((size_t)part_count * sizeof *parts);
+        memcpy(p->parts, parts, (size_t)part_count * sizeof *parts);
+    }
+    *prepared_out = p;
+    return RA_OK;
+}
+
+static void discard(ra_prepared *prepared) {
+    if (!prepared) return;
+    free(prepared->parts);
+    free(prepared);
+}
+
+/* Device kernels get no thread, no pulse; the scratch is the plan's. */
+static job job_of(const ra_shape *shape, const ra_launch *launch, void (*run)(const job *)) {
+    if (!launch->stream || launch->pulse) abort();
+    return (job){.run = run, .shape = *shape, .launch = {.threads = 1, .scratch = launch->scratch}};
+}
+
+static void put(const ra_launch *launch, const job *j) {
+    queued_put(launch->stream, j);
+}
+
+static void run_forward(const job *j) {
+    ra_forward_call call = j->forward;
+    call.shape = &j->shape;
+    call.parts = call.prepared->parts ? call.prepared->parts : &j->own;
+    call.tiles = call.prepared->tiles;
+    call.launch = j->launch;
+    inner()->forward(&call);
+}
+
+static void forward(const ra_forward_call *call) {
+    job j = job_of(call->shape, &call->launch, run_forward);
+    if (!call->prepared || call->prepared->tiles.tiles != call->tiles.tiles) abort();
+    j.forward = *call;
+    j.own = call->parts[0];
+    put(&call->launch, &j);
+}
+
+static void run_backward(const job *j) {
+    ra_backward_call call = j->backward;
+    call.shape = &j->shape;
+    call.parts = call.prepared->parts ? call.prepared->parts : &j->own;
+    call.tiles = call.prepared->tiles;
+    call.launch = j->launch;
+    inner()->backward(&call);
+}
+
+static void backward(const ra_backward_call *call) {
+    job j = job_of(call->shape, &call->launch, run_backward);
+    if (!call->prepared || call->prepared->tiles.tiles != call->tiles.tiles) abort();
+    j.backward = *call;
+    j.own = call->parts[0];
+    put(&call->launch, &j);
+}
+
+static void run_begin(const job *j) {
+    inner()->begin(&j->shape, j->state, &j->launch);
+}
+
+static void begin(const ra_shape *shape, ra_state state, const ra_launch *launch) {
+    job j = job_of(shape, launch, run_begin);
+    j.state = state;
+    put(launch, &j);
+}
+
+static void run_finish(const job *j) {
+    inner()->finish(&j->shape, j->state, j->a, j->to, &j->launch);
+}
+
+static void finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch) {
+    job j = job_of(shape, launch, run_finish);
+    j.state = state, j.a = o_out, j.to = lse_out;
+    put(launch, &j);
+}
+
+static void run_delta(const job *j) {
+    inner()->delta(&j->shape, j->a, j->b, j->to, &j->launch);
+}
+
+static void delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_launch *launch) {
+    job j = job_of(shape, launch, run_delta);
+    j.a = dout, j.b = o, j.to = delta_out;
+    put(launch, &j);
+}
+
+static void run_resume(const job *j) {
+    inner()->resume(&j->shape, j->state, j->a, j->to, j->to_too, &j->launch);
+}
+
+static void resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                   const ra_launch *launch) {
+    job j = job_of(shape, launch, run_resume);
+    j.state = state, j.a = dout, j.to = lse_out, j.to_too = delta_out;
+    put(launch, &j);
+}
+
+static void run_pack(const job *j) {
+    inner()->pack(&j->shape, j->to, j->a, j->b, j->rows, j->heads, &j->launch);
+}
+
+static void pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
+                 const ra_launch *launch) {
+    job j = job_of(shape, launch, run_pack);
+    j.to = to, j.a = k, j.b = v, j.rows = rows, j.heads = heads;
+    put(launch, &j);
+}
+
+static void run_add_rows(const job *j) {
+    inner()->add_rows(&j->shape, j->a, j->b, j->from, j->rows, j->heads, &j->launch);
+}
+
+static void add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,
+                     const ra_launch *launch) {
+    job j = job_of(shape, launch, run_add_rows);
+    j.a = dk, j.b = dv, j.from = from, j.rows = rows, j.heads = heads;
+    put(launch, &j);
+}
+
+static void run_add(const job *j) {
+    inner()->add(&j->shape, j->to, j->from, j->count, &j->launch);
+}
+
+static void add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_launch *launch) {
+    job j = job_of(shape, launch, run_add);
+    j.to = to, j.from = from, j.count = count;
+    put(launch, &j);
+}
+
+static void run_store(const job *j) {
+    inner()->store(&j->shape, j->a, j->b, j->count, j->more, j->width, &j->launch);
+}
+
+static void store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
+                  const ra_launch *launch) {
+    job j = job_of(shape, launch, run_store);
+    j.a = to, j.b = from, j.count = rows, j.more = heads, j.width = width;
+    put(launch, &j);
+}
+
+static void run_fill(const job *j) {
+    inner()->fill(&j->shape, j->a, j->count, j->more, j->width, j->value, &j->launch);
+}
+
+static void fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
+                 const ra_launch *launch) {
+    job j = job_of(shape, launch, run_fill);
+    j.a = to, j.count = rows, j.more = heads, j.width = width, j.value = value;
+    put(launch, &j);
+}
+
+static int usable(void) {
+    return 1;
+}
+
+static size_t scratch_bytes(const ra_shape *shape, int threads, int is_backward) {
+    (void)threads;
+    return inner()->scratch_bytes(shape, 1, is_backward);
+}
+
+const ra_kernel *queued_kernel_at(int index) {
+    static const ra_kernel kernel = {.name = "queued", .usable = usable, .scratch_bytes = scratch_bytes,
+                                     .prepare = prepare, .discard = discard, .forward = forward, .backward = backward,
+                                     .begin = begin, .finish = finish, .delta = delta, .resume = resume, .pack = pack,
+                                     .add_rows = add_rows, .add = add, .store = store, .fill = fill};
+    return index == 0 ? &kernel : NULL;
+}
