@@ -204,24 +204,33 @@ template <class T, int PITCH> __device__ __forceinline__ float element_at(const 
 }
 
 /* acc += A . B as add_product does it, but a 0 in A makes nothing of what it meets in B, whatever that is.
- * A [m, k] has its rows along k where ALONG_ROWS is false; B [k, n] has k along its rows. */
+ * A [m, k] has its rows along k where ALONG_ROWS is false; B [k, n] has k along its rows. Seldom needed, and so kept out of
+ * the way of the registers: a function of its own, on a copy in local memory. */
+template <class T, int DEPTH, int A_PITCH, bool ALONG_ROWS, int B_PITCH, int MT, int NT>
+__device__ __noinline__ void add_to_copy_skipping_zeros(float *acc, const unsigned char *a, int m0,
+                                                        const unsigned char *b, int n0) {
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll 1
+    for (int i = 0; i < MT * NT * 4; i++) {
+        int m = m0 + i / (NT * 4) * 16 + i / 2 % 2 * 8 + lane / 4, n = n0 + i / 4 % NT * 8 + lane % 4 * 2 + i % 2;
+        float sum = acc[i];
+        for (int k = 0; k < DEPTH; k++) {
+            float x = ALONG_ROWS ? element_at<T, A_PITCH>(a, m, k) : element_at<T, A_PITCH>(a, k, m);
+            if (x != 0) sum += x * element_at<T, B_PITCH>(b, k, n);
+        }
+        acc[i] = sum;
+    }
+}
+
 template <class T, int DEPTH, int A_PITCH, bool ALONG_ROWS, int B_PITCH, int MT, int NT>
 __device__ __forceinline__ void add_product_skipping_zeros(float (&acc)[MT][NT][4], const unsigned char *a, int m0,
                                                            const unsigned char *b, int n0) {
-    int lane = (int)threadIdx.x % 32;
-#pragma unroll 1
-    for (int k = 0; k < DEPTH; k++)
+    float copy[MT * NT * 4];
 #pragma unroll
-        for (int r = 0; r < 2 * MT; r++) {
-            int m = m0 + r / 2 * 16 + r % 2 * 8 + lane / 4;
-            float x = ALONG_ROWS ? element_at<T, A_PITCH>(a, m, k) : element_at<T, A_PITCH>(a, k, m);
-            if (x == 0) continue;
+    for (int i = 0; i < MT * NT * 4; i++) copy[i] = acc[i / (NT * 4)][i / 4 % NT][i % 4];
+    add_to_copy_skipping_zeros<T, DEPTH, A_PITCH, ALONG_ROWS, B_PITCH, MT, NT>(copy, a, m0, b, n0);
 #pragma unroll
-            for (int n = 0; n < NT; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    acc[r / 2][n][r % 2 * 2 + e] += x * element_at<T, B_PITCH>(b, k, n0 + n * 8 + lane % 4 * 2 + e);
-        }
+    for (int i = 0; i < MT * NT * 4; i++) acc[i / (NT * 4)][i / 4 % NT][i % 4] = copy[i];
 }
 
 /* x = this thread's elements of rows [first, first + 16 MT) and columns [n0, n0 + 8 NT); 0 beyond limit and width. Past
@@ -295,23 +304,27 @@ __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const b
     add_product<T, S::ROWS / 16>(sum.dk, ds, q);
 }
 
-/* dq's old rows are asked for first, and are here when the product is. */
+/* dq's old rows are asked for first, and are here when the product is. A few columns at a time, for want of registers. */
 template <class S>
 __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const backward_memory<S> &memory,
                                                    const query_source<float> &to, int block, float scale, bool wild) {
     using T = typename S::T;
-    int warp = (int)threadIdx.x / 32;
-    int row0 = warp % S::Q_WARPS * S::Q_MT * 16, d0 = warp / S::Q_WARPS * S::Q_NT * 8;
-    float old[S::Q_MT][S::Q_NT][4], dq[S::Q_MT][S::Q_NT][4] = {};
-    read_rows(old, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
-    if (wild) {
-        add_product_skipping_zeros<T, S::KEYS, S::KEYS, true, S::DIM>(dq, memory.ds(), row0, memory.k(), d0);
-    } else {
-        fragment_a<S::KEYS, true> ds(shared_address(memory.ds()), row0);
-        fragment_b<S::DIM, false> k(shared_address(memory.k()), d0);
-        add_product<T, S::KEYS / 16>(dq, ds, k);
+    constexpr int NT = S::Q_NT < 4 ? S::Q_NT : 4;
+    int warp = (int)threadIdx.x / 32, row0 = warp % S::Q_WARPS * S::Q_MT * 16;
+#pragma unroll
+    for (int part = 0; part < S::Q_NT / NT; part++) {
+        int d0 = (warp / S::Q_WARPS * S::Q_NT + part * NT) * 8;
+        float old[S::Q_MT][NT][4], dq[S::Q_MT][NT][4] = {};
+        read_rows(old, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
+        if (wild) {
+            add_product_skipping_zeros<T, S::KEYS, S::KEYS, true, S::DIM>(dq, memory.ds(), row0, memory.k(), d0);
+        } else {
+            fragment_a<S::KEYS, true> ds(shared_address(memory.ds()), row0);
+            fragment_b<S::DIM, false> k(shared_address(memory.k()), d0);
+            add_product<T, S::KEYS / 16>(dq, ds, k);
+        }
+        write_rows(old, dq, scale, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
     }
-    write_rows(old, dq, scale, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
 }
 
 /* ---- main loop ------------------------------------------------------------------------------------------------------ */
