@@ -85,7 +85,8 @@ template <class S> struct backward_memory {
     }
 };
 
-/* ---- copies --------------------------------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------------------------------
+ */
 
 /* Rows beyond the last look as if they had seen nothing. */
 template <class S>
@@ -120,7 +121,8 @@ __device__ __forceinline__ void copy_keys(const gpu_backward &args, const backwa
     copy_rows<T, S::DIM, S::KEYS, S::THREADS>(memory.v(), v, b0, t.k_count, args.problem.dim_v);
 }
 
-/* ---- mask and softmax ----------------------------------------------------------------------------------------------- */
+/* ---- mask and softmax -----------------------------------------------------------------------------------------------
+ */
 
 template <class S> using pair_block = float[S::S_MT][S::S_NT][4];
 
@@ -197,15 +199,17 @@ __device__ __forceinline__ void store_pairs(unsigned char *tile, const pair_bloc
         }
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------------------------------
+ */
 
-template <class T, int PITCH> __device__ __forceinline__ float element_at(const unsigned char *tile, int row, int column) {
+template <class T, int PITCH>
+__device__ __forceinline__ float element_at(const unsigned char *tile, int row, int column) {
     return element<T>::widen(*(const T *)(tile + chunk_bytes_at<PITCH, T>(row, column / 8) + column % 8 * 2));
 }
 
 /* acc += A . B as add_product does it, but a 0 in A makes nothing of what it meets in B, whatever that is.
- * A [m, k] has its rows along k where ALONG_ROWS is false; B [k, n] has k along its rows. Seldom needed, and so kept out of
- * the way of the registers: a function of its own, on a copy in local memory. */
+ * A [m, k] has its rows along k where ALONG_ROWS is false; B [k, n] has k along its rows. Seldom needed, and so kept
+ * out of the way of the registers: a function of its own, on a copy in local memory. */
 template <class T, int DEPTH, int A_PITCH, bool ALONG_ROWS, int B_PITCH, int MT, int NT>
 __device__ __noinline__ void add_to_copy_skipping_zeros(float *acc, const unsigned char *a, int m0,
                                                         const unsigned char *b, int n0) {
@@ -248,7 +252,8 @@ __device__ __forceinline__ void read_rows(float (&x)[MT][NT][4], const row_sourc
         for (int n = 0; n < NT; n++) {
             int d = n0 + n * 8 + lane % 4 * 2;
             float2 y = make_float2(0, 0);
-            if (i < limit && to.aligned && d + 1 < width) y = __ldcg((const float2 *)(row + d));
+            if (i < limit && to.aligned && d + 1 < width)
+                y = __ldcg((const float2 *)(row + d));
             else if (i < limit) {
                 if (d < width) y.x = __ldcg(row + d * to.dim);
                 if (d + 1 < width) y.y = __ldcg(row + (d + 1) * to.dim);
@@ -274,7 +279,8 @@ __device__ __forceinline__ void write_rows(const float (&old)[MT][NT][4], const 
             int d = n0 + n * 8 + lane % 4 * 2, e = r % 2 * 2;
             float2 y = make_float2(fmaf(by, x[r / 2][n][e], old[r / 2][n][e]),
                                    fmaf(by, x[r / 2][n][e + 1], old[r / 2][n][e + 1]));
-            if (to.aligned && d + 1 < width) __stcg((float2 *)(row + d), y);
+            if (to.aligned && d + 1 < width)
+                __stcg((float2 *)(row + d), y);
             else {
                 if (d < width) __stcg(row + d * to.dim, y.x);
                 if (d + 1 < width) __stcg(row + (d + 1) * to.dim, y.y);
@@ -283,9 +289,7 @@ __device__ __forceinline__ void write_rows(const float (&old)[MT][NT][4], const 
     }
 }
 
-template <class S> struct key_gradients {
-    float dk[S::KV_MT][S::KV_NT][4], dv[S::KV_MT][S::KV_NT][4];
-};
+template <class S> struct key_gradients { float dk[S::KV_MT][S::KV_NT][4], dv[S::KV_MT][S::KV_NT][4]; };
 
 template <class S>
 __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const backward_memory<S> &memory, int stage,
@@ -294,7 +298,8 @@ __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const b
     int warp = (int)threadIdx.x / 32;
     int key0 = warp % S::KV_WARPS * S::KV_MT * 16, d0 = warp / S::KV_WARPS * S::KV_NT * 8;
     if (wild) {
-        add_product_skipping_zeros<T, S::ROWS, S::KEYS, false, S::DIM>(sum.dv, memory.p(), key0, memory.dout(stage), d0);
+        add_product_skipping_zeros<T, S::ROWS, S::KEYS, false, S::DIM>(sum.dv, memory.p(), key0, memory.dout(stage),
+                                                                       d0);
         add_product_skipping_zeros<T, S::ROWS, S::KEYS, false, S::DIM>(sum.dk, memory.ds(), key0, memory.q(stage), d0);
         return;
     }
@@ -304,7 +309,8 @@ __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const b
     add_product<T, S::ROWS / 16>(sum.dk, ds, q);
 }
 
-/* dq's old rows are asked for first, and are here when the product is. A few columns at a time, for want of registers. */
+/* dq's old rows are asked for first, and are here when the product is. A few columns at a time, for want of registers.
+ */
 template <class S>
 __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const backward_memory<S> &memory,
                                                    const query_source<float> &to, int block, float scale, bool wild) {
@@ -327,7 +333,8 @@ __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const b
     }
 }
 
-/* ---- main loop ------------------------------------------------------------------------------------------------------ */
+/* ---- main loop ------------------------------------------------------------------------------------------------------
+ */
 
 /* P and dS of a step into shared memory; returns whether this thread met something wild. */
 template <class S>
@@ -336,7 +343,8 @@ __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, con
     using T = typename S::T;
     pair_place<S> at = pairs_of_thread<S>();
     pair_block<S> s = {}, dp = {};
-    fragment_a<S::DIM, true> q(shared_address(memory.q(stage)), at.row0), dout(shared_address(memory.dout(stage)), at.row0);
+    fragment_a<S::DIM, true> q(shared_address(memory.q(stage)), at.row0),
+        dout(shared_address(memory.dout(stage)), at.row0);
     fragment_b<S::DIM, true> k(shared_address(memory.k()), at.key0), v(shared_address(memory.v()), at.key0);
     add_product<T, S::DIM / 16>(s, q, k);
     add_product<T, S::DIM / 16>(dp, dout, v);
@@ -349,13 +357,14 @@ __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, con
         delta[r] = memory.delta(stage)[row];
         odd |= isinf(lse[r]);
 #pragma unroll
-        for (int n = 0; n < S::S_NT; n++)
-            odd |= isinf(s[r / 2][n][r % 2 * 2]) || isinf(s[r / 2][n][r % 2 * 2 + 1]);
+        for (int n = 0; n < S::S_NT; n++) odd |= isinf(s[r / 2][n][r % 2 * 2]) || isinf(s[r / 2][n][r % 2 * 2 + 1]);
     }
     bool full = b0 + S::KEYS <= from.keys && block_is_full(from.lo, from.hi, a0, a0 + S::ROWS, b0, b0 + S::KEYS);
     bool wild = false;
-    if (full && !__any_sync(~0u, odd)) differentiate<S>(s, dp, lse, delta, scale);
-    else wild = differentiate_masked<S>(s, dp, lse, delta, scale, from, a0, b0, at);
+    if (full && !__any_sync(~0u, odd))
+        differentiate<S>(s, dp, lse, delta, scale);
+    else
+        wild = differentiate_masked<S>(s, dp, lse, delta, scale, from, a0, b0, at);
     store_pairs<S>(memory.p(), s, at);
     store_pairs<S>(memory.ds(), dp, at);
     return wild;

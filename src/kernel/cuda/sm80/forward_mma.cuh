@@ -57,7 +57,8 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/* ---- state ---------------------------------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------------------------------
+ */
 
 /* Where row r of this thread is: its index a among the tile's queries, its place in m and l, its o. */
 struct row_place {
@@ -66,7 +67,8 @@ struct row_place {
     float *o;
 };
 
-template <class S> __device__ __forceinline__ row_place place_of(const gpu_forward &args, const unit_place &unit, int r) {
+template <class S>
+__device__ __forceinline__ row_place place_of(const gpu_forward &args, const unit_place &unit, int r) {
     const gpu_tile &t = args.problem.tiles[unit.tile];
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     row_place p;
@@ -94,7 +96,8 @@ __device__ __forceinline__ void read_state(const gpu_forward &args, const unit_p
         for (int n = 0; n < S::DIM / 8; n++) {
             int d = n * 8 + quad * 2;
             float2 x = make_float2(0, 0);
-            if (seen && pairs && d + 1 < dim_v) x = *(const float2 *)(p.o + d);
+            if (seen && pairs && d + 1 < dim_v)
+                x = *(const float2 *)(p.o + d);
             else if (seen) {
                 if (d < dim_v) x.x = p.o[d * each];
                 if (d + 1 < dim_v) x.y = p.o[(d + 1) * each];
@@ -125,7 +128,8 @@ __device__ __forceinline__ void write_state(const gpu_forward &args, const unit_
         for (int n = 0; n < S::DIM / 8; n++) {
             int d = n * 8 + quad * 2;
             float2 x = make_float2(rows.o[r / 2][n][r % 2 * 2], rows.o[r / 2][n][r % 2 * 2 + 1]);
-            if (pairs && d + 1 < dim_v) *(float2 *)(p.o + d) = x;
+            if (pairs && d + 1 < dim_v)
+                *(float2 *)(p.o + d) = x;
             else {
                 if (d < dim_v) p.o[d * each] = x.x;
                 if (d + 1 < dim_v) p.o[(d + 1) * each] = x.y;
@@ -134,7 +138,8 @@ __device__ __forceinline__ void write_state(const gpu_forward &args, const unit_
     }
 }
 
-/* ---- mask ----------------------------------------------------------------------------------------------------------- */
+/* ---- mask -----------------------------------------------------------------------------------------------------------
+ */
 
 /* Pairs that are not visible get a score of -inf. */
 template <class S>
@@ -201,7 +206,8 @@ __device__ __forceinline__ void take_wild_values(const float (&p)[S::MT][S::KEYS
     __syncthreads();
 }
 
-/* ---- softmax -------------------------------------------------------------------------------------------------------- */
+/* ---- softmax --------------------------------------------------------------------------------------------------------
+ */
 
 /* Scores become P; l, and where the maximum has moved far enough m and o, follow. scale > 0. */
 template <class S>
@@ -212,8 +218,7 @@ __device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], f
     for (int r = 0; r < 2 * S::MT; r++) {
         float x = s[r / 2][0][r % 2 * 2];
 #pragma unroll
-        for (int n = 0; n < S::KEYS / 8; n++)
-            x = fmaxf(x, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
+        for (int n = 0; n < S::KEYS / 8; n++) x = fmaxf(x, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
         most[r] = fmaxf(rows.m[r], quad_max(x) * scale);
         far |= (most[r] - rows.m[r]) * LOG2_E > RESCALE_ABOVE;
     }
@@ -266,8 +271,10 @@ __device__ __forceinline__ void add_values(const float (&p)[S::MT][S::KEYS / 8][
         }
 #pragma unroll
         for (int n = 0; n < EACH; n++) {
-            if (n + 1 < EACH) values.load(y[(n + 1) % 2], n + 1, k);
-            else if (k + 1 < DEPTH) values.load(y[0], 0, k + 1);
+            if (n + 1 < EACH)
+                values.load(y[(n + 1) % 2], n + 1, k);
+            else if (k + 1 < DEPTH)
+                values.load(y[0], 0, k + 1);
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
                 E::mma(rows.o[m][2 * n], x[m], y[n % 2][0], y[n % 2][1]);
@@ -277,7 +284,8 @@ __device__ __forceinline__ void add_values(const float (&p)[S::MT][S::KEYS / 8][
     }
 }
 
-/* ---- main loop ------------------------------------------------------------------------------------------------------ */
+/* ---- main loop ------------------------------------------------------------------------------------------------------
+ */
 
 /* The maximum of the scores is found before they are scaled, which needs a scale above 0: the sign goes into Q, and a
  * scale of 0 makes Q 0. Chunks that this thread copied. */
@@ -333,7 +341,8 @@ template <class S> __device__ __forceinline__ void plan_unit(const gpu_forward &
 }
 
 template <class S>
-__device__ __forceinline__ void copy_block(void *to, const row_source &from, const key_source &keys, int b0, int width) {
+__device__ __forceinline__ void copy_block(void *to, const row_source &from, const key_source &keys, int b0,
+                                           int width) {
     copy_rows<typename S::T, S::DIM, S::KEYS, S::THREADS>(to, from, b0, keys.count, width);
 }
 
