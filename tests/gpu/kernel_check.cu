@@ -6,16 +6,17 @@
  *
  *   mkdir -p build/kernel_check && cd build/kernel_check
  *   INC="-I../../include -I../../src -I../../tests"
- *   gcc -std=gnu11 -O2 $INC -c ../../src/base/{status,dtype}.c ../../src/core/{span,tile}.c ../../src/kernel/rows.c \
- *       ../../src/kernel/row_io.c ../../src/kernel/parallel.c ../../src/kernel/ref/*.c ../../tests/support/tile_case.c
- *   ls ../../src/kernel/cuda/*.cu ../../src/kernel/cuda/[fs]*[a0]/*.cu ../../tests/gpu/kernel_check.cu |
+ *   gcc -std=gnu11 -O2 $INC -c ../../src/base/{status,dtype}.c ../../src/core/{span,tile}.c \
+ *       ../../src/kernel/{rows,row_io,parallel}.c ../../src/kernel/ref/{ref,ref_forward,ref_backward}.c \
+ *       ../../tests/support/tile_case.c
+ *   find ../../src/kernel/cuda ../../tests/gpu/kernel_check.cu -name "*.cu" |
  *       xargs -P 2 -n 1 nvcc -O3 -std=c++17 $INC -gencode arch=compute_80,code=sm_80 \
  *       -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90 -c
  *   nvcc *.o -o kernel_check -lpthread -lm
  *
  * Tolerances, ||got - want|| / ||want||: f64 and f32 leave what their arithmetic leaves. With bf16 and f16 inputs
- * everything but P and dS is exact products in f32; P and dS are rounded to 8 or 11 bits before they are multiplied, half
- * a unit each at random, and so may be the output: 2^-9 or 2^-12 twice, and more in gradients, where terms cancel.
+ * everything but P and dS is exact products in f32; P and dS are rounded to 8 or 11 bits before they are multiplied,
+ * half a unit each at random, and so may be the output: 2^-9 or 2^-12 twice, and more in gradients, where terms cancel.
  */
 #include "kernel/cuda/cuda_kernels.h"
 
@@ -46,7 +47,8 @@ static const ra_dtype types[] = {RA_F64, RA_F32, RA_BF16, RA_F16};
 static const ra_kernel *kernel;
 static int failures;
 
-/* ---- device memory -------------------------------------------------------------------------------------------------- */
+/* ---- device memory --------------------------------------------------------------------------------------------------
+ */
 
 static std::vector<void *> taken;
 
@@ -115,7 +117,8 @@ static ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list,
     return prepared;
 }
 
-/* ---- what was found ------------------------------------------------------------------------------------------------- */
+/* ---- what was found -------------------------------------------------------------------------------------------------
+ */
 
 struct worst_error {
     double error;
@@ -129,10 +132,14 @@ static worst_error worst[4][OF_COUNT];
 static double limit_of(const ra_shape &shape, int of) {
     if (of == OF_LSE) return shape.dtype == RA_F64 ? 1e-13 : 5e-6;
     switch (shape.dtype) {
-    case RA_F64: return 1e-12;
-    case RA_F32: return 5e-6;
-    case RA_BF16: return of == OF_O || of == OF_DELTA ? 1e-2 : 1.5e-2;
-    default: return of == OF_O || of == OF_DELTA ? 1.5e-3 : 2e-3;
+    case RA_F64:
+        return 1e-12;
+    case RA_F32:
+        return 5e-6;
+    case RA_BF16:
+        return of == OF_O || of == OF_DELTA ? 1e-2 : 1.5e-2;
+    default:
+        return of == OF_O || of == OF_DELTA ? 1.5e-3 : 2e-3;
     }
 }
 
@@ -164,7 +171,8 @@ static void expect(int holds, const char *what, unsigned seed, ra_dtype dtype) {
     failures++;
 }
 
-/* ---- random tiles --------------------------------------------------------------------------------------------------- */
+/* ---- random tiles ---------------------------------------------------------------------------------------------------
+ */
 
 static int64_t rows_of(const ra_shape &shape) {
     return shape.batch * shape.heads_q * shape.rows_q;
@@ -256,7 +264,8 @@ static std::vector<unsigned char> run_backward(const tile_case &c, double start,
     }
     std::vector<unsigned char> raw = bytes_from(dq.data, (size_t)c.dq.elements * ra_dtype_bytes(c.acc));
     if (errors)
-        note(c, OF_DQ, error_of(doubles_from(c.acc, dq.data, c.dq.elements).data(), c.dq_want, c.dq.elements, start, 1));
+        note(c, OF_DQ,
+             error_of(doubles_from(c.acc, dq.data, c.dq.elements).data(), c.dq_want, c.dq.elements, start, 1));
     for (int i = 0; i < TEST_PARTS; i++) {
         std::vector<double> dk = doubles_from(c.acc, parts[i].dk.data, c.dk[i].elements);
         std::vector<double> dv = doubles_from(c.acc, parts[i].dv.data, c.dv[i].elements);
@@ -296,7 +305,8 @@ static void check_repeats(int repeats) {
         }
 }
 
-/* ---- things that are not numbers ------------------------------------------------------------------------------------ */
+/* ---- things that are not numbers ------------------------------------------------------------------------------------
+ */
 
 /* Puts an infinity or a NaN into a few elements, in memory. */
 static void spoil(rng *r, test_tensor *x) {
@@ -368,8 +378,8 @@ static void check_wild(unsigned seed, ra_dtype dtype) {
     for (int i = 0; i < TEST_CALLS; i++) {
         ra_forward_call forward = {&s, c->q.view, host_parts, c->calls[i].list, host, launch, NULL};
         ra_ref_forward(&forward);
-        ra_backward_call backward = {&s, c->q.view, c->dout.view, lse.data(), delta.data(), host_parts,
-                                     c->calls[i].list, host_dq, launch, NULL};
+        ra_backward_call backward = {&s,         c->q.view,        c->dout.view, lse.data(), delta.data(),
+                                     host_parts, c->calls[i].list, host_dq,      launch,     NULL};
         ra_ref_backward(&backward);
     }
     std::vector<unsigned char> want_lse((size_t)all * acc), want_delta((size_t)all * acc);
@@ -402,14 +412,15 @@ static void check_wild(unsigned seed, ra_dtype dtype) {
     delete c;
 }
 
-/* ---- row operations ------------------------------------------------------------------------------------------------- */
+/* ---- row operations -------------------------------------------------------------------------------------------------
+ */
 
 static int same_bytes(const void *host, const void *device, size_t bytes) {
     return memcmp(host, bytes_from(device, bytes).data(), bytes) == 0;
 }
 
-/* pack, add_rows, add, store, fill and delta, against those of the CPU. All but delta are one rounding for each element,
- * so the bits must be the same. */
+/* pack, add_rows, add, store, fill and delta, against those of the CPU. All but delta are one rounding for each
+ * element, so the bits must be the same. */
 static void check_rows(unsigned seed, ra_dtype dtype) {
     rng r = {seed};
     ra_shape s = {};
@@ -476,7 +487,8 @@ static void check_rows(unsigned seed, ra_dtype dtype) {
     give_all_back();
 }
 
-/* ---- speed ---------------------------------------------------------------------------------------------------------- */
+/* ---- speed ----------------------------------------------------------------------------------------------------------
+ */
 
 struct bench_problem {
     ra_shape shape;
@@ -514,8 +526,11 @@ static void make_bench(bench_problem *b, ra_dtype dtype, int64_t n, int64_t head
     b->q = random_rows(&r, dtype, n, heads, dim);
     b->dout = random_rows(&r, dtype, n, heads, dim);
     b->dq = random_rows(&r, acc, n, heads, dim);
-    b->part = {random_rows(&r, dtype, n, heads, dim), random_rows(&r, dtype, n, heads, dim),
-               random_rows(&r, acc, n, heads, dim), random_rows(&r, acc, n, heads, dim), {0, 1, heads}};
+    b->part = {random_rows(&r, dtype, n, heads, dim),
+               random_rows(&r, dtype, n, heads, dim),
+               random_rows(&r, acc, n, heads, dim),
+               random_rows(&r, acc, n, heads, dim),
+               {0, 1, heads}};
     b->state.o = random_rows(&r, acc, n, heads, dim);
     b->state.m = take((size_t)(n * heads) * ra_dtype_bytes(acc));
     b->state.l = take((size_t)(n * heads) * ra_dtype_bytes(acc));
@@ -563,10 +578,12 @@ static void bench_one(ra_dtype dtype, int64_t n, int64_t heads, int64_t dim, int
     kernel->resume(&b.shape, b.state, b.dout, b.lse, b.delta, &b.launch);
     CHECK(cudaDeviceSynchronize());
     double begin = median_ms([&] { kernel->begin(&b.shape, b.state, &b.launch); }, repeats);
-    double both = median_ms([&] {
-        kernel->begin(&b.shape, b.state, &b.launch);
-        kernel->forward(&there);
-    }, repeats);
+    double both = median_ms(
+        [&] {
+            kernel->begin(&b.shape, b.state, &b.launch);
+            kernel->forward(&there);
+        },
+        repeats);
     double end = median_ms([&] { kernel->finish(&b.shape, b.state, b.state.o, b.lse, &b.launch); }, repeats);
     kernel->begin(&b.shape, b.state, &b.launch);
     kernel->forward(&there);
@@ -609,10 +626,14 @@ int main(int argc, char **argv) {
     unsigned first = 1, seeds = 60;
     int timing = 0, repeats = 20, devices = 0;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--bench") == 0) timing = 1;
-        else if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc) seeds = (unsigned)atoi(argv[++i]);
-        else if (strcmp(argv[i], "--repeats") == 0 && i + 1 < argc) repeats = atoi(argv[++i]);
-        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) first = (unsigned)atoi(argv[++i]);
+        if (strcmp(argv[i], "--bench") == 0)
+            timing = 1;
+        else if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc)
+            seeds = (unsigned)atoi(argv[++i]);
+        else if (strcmp(argv[i], "--repeats") == 0 && i + 1 < argc)
+            repeats = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
+            first = (unsigned)atoi(argv[++i]);
         else {
             fprintf(stderr, "usage: kernel_check [--seeds N] [--seed FIRST] [--repeats N] [--bench]\n");
             return 2;

@@ -34,13 +34,13 @@ struct row_source {
     const char *base;
     int64_t step; /* bytes */
     const int64_t *index;
-    int64_t dim;  /* elements from one element of a row to the next */
-    int aligned;  /* chunks of 16 bytes can be copied */
+    int64_t dim; /* elements from one element of a row to the next */
+    int aligned; /* chunks of 16 bytes can be copied */
 };
 
 template <class T>
-__device__ __forceinline__ row_source source_of(const ra_view &view, int64_t b, int64_t h, int64_t first, int64_t stride,
-                                                const int64_t *index) {
+__device__ __forceinline__ row_source source_of(const ra_view &view, int64_t b, int64_t h, int64_t first,
+                                                int64_t stride, const int64_t *index) {
     row_source s;
     int64_t bytes = (int64_t)sizeof(T);
     s.base = (const char *)view.data + (b * view.batch + h * view.head + (index ? 0 : first * view.row)) * bytes;
@@ -66,16 +66,28 @@ template <class T, int PITCH, int ROWS, int THREADS>
 __device__ __forceinline__ void copy_rows(void *to, const row_source &s, int first, int limit, int width) {
     constexpr int EACH = 16 / (int)sizeof(T), CHUNKS = PITCH / EACH, TOTAL = ROWS * CHUNKS;
     static_assert(TOTAL % THREADS == 0, "every thread copies as many chunks");
-    uint32_t base = shared_address(to);
+    static_assert(THREADS % CHUNKS == 0, "and always the same one of a row");
+    constexpr int STEP = THREADS / CHUNKS; /* rows from one of a thread's chunks to the next */
     if (s.aligned) {
-#pragma unroll
+        int row = (int)threadIdx.x / CHUNKS, chunk = (int)threadIdx.x % CHUNKS;
+        int bytes = max(0, min(16, (width - chunk * EACH) * (int)sizeof(T)));
+        uint32_t base = shared_address(to);
+        if (s.index) {
+#pragma unroll 2
+            for (int n = 0; n < TOTAL / THREADS; n++, row += STEP) {
+                bool there = bytes && first + row < limit;
+                const char *from = there ? s.base + row_offset<T>(s, first + row) + chunk * 16 : s.base;
+                copy_16(base + chunk_bytes_at<PITCH, T>(row, chunk), from, there ? bytes : 0);
+            }
+            return;
+        }
+        const char *from = s.base + (bytes ? row_offset<T>(s, first + row) + chunk * 16 : 0);
+        int64_t step = bytes ? STEP * s.step : 0;
+#pragma unroll 4
         for (int n = 0; n < TOTAL / THREADS; n++) {
-            int id = n * THREADS + (int)threadIdx.x, row = id / CHUNKS, chunk = id % CHUNKS;
-            int left = (width - chunk * EACH) * (int)sizeof(T);
-            int bytes = first + row < limit ? max(0, min(16, left)) : 0;
-            const char *from = s.base;
-            if (bytes) from += row_offset<T>(s, first + row) + chunk * 16;
-            copy_16(base + chunk_bytes_at<PITCH, T>(row, chunk), from, bytes);
+            bool there = first + row + n * STEP < limit;
+            copy_16(base + chunk_bytes_at<PITCH, T>(row + n * STEP, chunk), there ? from : s.base, there ? bytes : 0);
+            from += step;
         }
         return;
     }

@@ -28,7 +28,8 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
     return 0;
 }
 
-/* ---- choice --------------------------------------------------------------------------------------------------------- */
+/* ---- choice ---------------------------------------------------------------------------------------------------------
+ */
 
 static int width_index(const ra_shape *shape) {
     int64_t width = shape->dim > shape->dim_v ? shape->dim : shape->dim_v;
@@ -57,7 +58,8 @@ const gpu_backward_variant *gpu_backward_find(const ra_shape *shape) {
     return width < 0 || type < 0 || type > 3 ? NULL : table[type][width];
 }
 
-/* ---- calls ---------------------------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------------------------------
+ */
 
 static gpu_problem problem_of(const ra_shape *shape, const ra_kv_part *parts, const ra_prepared *prepared) {
     gpu_problem p = {};

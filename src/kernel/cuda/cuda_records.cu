@@ -51,8 +51,8 @@ void gpu_rows_pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_spa
                                                                 heads, shape->batch, dim / each, dim_v / each);
     else
         WITH_TYPE(shape->dtype, T,
-                  pack_records<T><<<blocks, ROW_THREADS, 0, stream>>>((T *)to, k, v, rows, heads, shape->batch, dim,
-                                                                      dim_v))
+                  pack_records<T>
+                  <<<blocks, ROW_THREADS, 0, stream>>>((T *)to, k, v, rows, heads, shape->batch, dim, dim_v))
 }
 
 template <class ACC>
@@ -85,6 +85,6 @@ void gpu_rows_add(const ra_shape *shape, void *to, const void *from, int64_t cou
     unsigned blocks = row_blocks((count + 31) / 32);
     if (blocks == 0) return;
     WITH_ACC(shape, ACC,
-             add_elements<ACC><<<blocks, ROW_THREADS, 0, (cudaStream_t)launch->stream>>>((ACC *)to, (const ACC *)from,
-                                                                                         count))
+             add_elements<ACC>
+             <<<blocks, ROW_THREADS, 0, (cudaStream_t)launch->stream>>>((ACC *)to, (const ACC *)from, count))
 }

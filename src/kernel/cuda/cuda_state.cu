@@ -7,7 +7,8 @@ static int64_t state_rows(const ra_shape *shape) {
     return shape->batch * shape->heads_q * shape->rows_q;
 }
 
-/* ---- begin ---------------------------------------------------------------------------------------------------------- */
+/* ---- begin ----------------------------------------------------------------------------------------------------------
+ */
 
 template <class ACC> static __global__ void begin_rows(ra_shape shape, ra_state state, int64_t each) {
     for (int64_t i = first_row(); i < each * shape.states; i += row_step()) {
@@ -28,7 +29,8 @@ void gpu_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *laun
              begin_rows<ACC><<<row_blocks(rows), ROW_THREADS, 0, (cudaStream_t)launch->stream>>>(*shape, state, each))
 }
 
-/* ---- finish --------------------------------------------------------------------------------------------------------- */
+/* ---- finish ---------------------------------------------------------------------------------------------------------
+ */
 
 /* What normalises a row of softmax s: o * by is its output. A maximum that is not finite has nothing to normalise by:
  * -inf, nothing was seen; +inf, a score overflowed. Such a row has o = 0 and lse = the maximum. */
@@ -88,16 +90,17 @@ void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void 
     if (rows == 0) return;
     if (shape->dtype == RA_F64) {
         WITH_TYPE(shape->out_dtype, OUT,
-                  finish_rows<double, OUT><<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, state, o_out,
-                                                                                         (double *)lse_out, rows))
+                  finish_rows<double, OUT>
+                  <<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, state, o_out, (double *)lse_out, rows))
     } else {
         WITH_TYPE(shape->out_dtype, OUT,
-                  finish_rows<float, OUT><<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, state, o_out,
-                                                                                        (float *)lse_out, rows))
+                  finish_rows<float, OUT>
+                  <<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, state, o_out, (float *)lse_out, rows))
     }
 }
 
-/* ---- delta ---------------------------------------------------------------------------------------------------------- */
+/* ---- delta ----------------------------------------------------------------------------------------------------------
+ */
 
 template <class IN, class OUT, class ACC>
 static __global__ void delta_rows(ra_shape shape, ra_view dout, ra_view o, ACC *delta_out, int64_t each) {
@@ -119,13 +122,13 @@ void gpu_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_
     if (rows == 0) return;
     if (shape->dtype == RA_F64) {
         WITH_TYPE(shape->out_dtype, OUT,
-                  delta_rows<double, OUT, double><<<row_blocks(rows), ROW_THREADS, 0, stream>>>(
-                      *shape, dout, o, (double *)delta_out, rows))
+                  delta_rows<double, OUT, double>
+                  <<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, dout, o, (double *)delta_out, rows))
     } else {
         WITH_TYPE(shape->dtype, IN,
                   WITH_TYPE(shape->out_dtype, OUT,
-                            delta_rows<IN, OUT, float><<<row_blocks(rows), ROW_THREADS, 0, stream>>>(
-                                *shape, dout, o, (float *)delta_out, rows)))
+                            delta_rows<IN, OUT, float>
+                            <<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, dout, o, (float *)delta_out, rows)))
     }
 }
 
@@ -154,15 +157,16 @@ void gpu_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *
     cudaStream_t stream = (cudaStream_t)launch->stream;
     if (rows == 0) return;
     if (shape->dtype == RA_F64)
-        resume_rows<double, double><<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, state, dout, (double *)lse_out,
-                                                                                  (double *)delta_out, each);
+        resume_rows<double, double><<<row_blocks(rows), ROW_THREADS, 0, stream>>>(
+            *shape, state, dout, (double *)lse_out, (double *)delta_out, each);
     else
         WITH_TYPE(shape->dtype, IN,
                   resume_rows<IN, float><<<row_blocks(rows), ROW_THREADS, 0, stream>>>(
                       *shape, state, dout, (float *)lse_out, (float *)delta_out, each))
 }
 
-/* ---- outputs -------------------------------------------------------------------------------------------------------- */
+/* ---- outputs --------------------------------------------------------------------------------------------------------
+ */
 
 template <class ACC, class OUT>
 static __global__ void store_rows(ra_view to, ra_view from, int64_t batch, int64_t rows, int64_t heads, int64_t width,
@@ -182,12 +186,12 @@ void gpu_rows_store(const ra_shape *shape, ra_view to, ra_view from, int64_t row
     if (blocks == 0) return;
     if (shape->dtype == RA_F64) {
         WITH_TYPE(shape->out_dtype, OUT,
-                  store_rows<double, OUT><<<blocks, ROW_THREADS, 0, stream>>>(to, from, shape->batch, rows, heads,
-                                                                              width, shape->weight))
+                  store_rows<double, OUT>
+                  <<<blocks, ROW_THREADS, 0, stream>>>(to, from, shape->batch, rows, heads, width, shape->weight))
     } else {
         WITH_TYPE(shape->out_dtype, OUT,
-                  store_rows<float, OUT><<<blocks, ROW_THREADS, 0, stream>>>(to, from, shape->batch, rows, heads, width,
-                                                                             shape->weight))
+                  store_rows<float, OUT>
+                  <<<blocks, ROW_THREADS, 0, stream>>>(to, from, shape->batch, rows, heads, width, shape->weight))
     }
 }
 
@@ -205,6 +209,6 @@ void gpu_rows_fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t head
     unsigned blocks = row_blocks(shape->batch * rows * heads);
     if (blocks == 0) return;
     WITH_TYPE(shape->out_dtype, OUT,
-              fill_rows<OUT><<<blocks, ROW_THREADS, 0, (cudaStream_t)launch->stream>>>(to, shape->batch, rows, heads,
-                                                                                       width, value))
+              fill_rows<OUT>
+              <<<blocks, ROW_THREADS, 0, (cudaStream_t)launch->stream>>>(to, shape->batch, rows, heads, width, value))
 }

@@ -45,7 +45,8 @@ static int64_t blocks_of(int64_t count, int each) {
     return (count + each - 1) / each;
 }
 
-/* ---- key sets ------------------------------------------------------------------------------------------------------- */
+/* ---- key sets -------------------------------------------------------------------------------------------------------
+ */
 
 static auto key_of(const ra_tile &t) {
     return std::make_tuple(t.part, t.k_index, t.k_rows.first, t.k_rows.stride, t.k_rows.count, t.heads.first,
@@ -66,8 +67,8 @@ static void make_sets(item_builder &b, const ra_tile_pass *pass) {
     b.sets.clear();
     for (size_t i = 0; i < order.size(); i++) {
         const ra_tile &t = tile_of(b, order[i]);
-        bool joins = i > 0 && key_of(tile_of(b, order[i - 1])) == key_of(t) &&
-                     b.group_of[order[i - 1]] != b.group_of[order[i]];
+        bool joins =
+            i > 0 && key_of(tile_of(b, order[i - 1])) == key_of(t) && b.group_of[order[i - 1]] != b.group_of[order[i]];
         if (!joins) {
             int share = share_of(b);
             key_set set = {{}, order[i], (int)t.heads.first / share, 0, 0, 0};
@@ -80,7 +81,8 @@ static void make_sets(item_builder &b, const ra_tile_pass *pass) {
     }
 }
 
-/* ---- levels --------------------------------------------------------------------------------------------------------- */
+/* ---- levels ---------------------------------------------------------------------------------------------------------
+ */
 
 static ra_view dk_view(const item_builder &b, int part) {
     ra_view rows = {NULL, 0, 1, 1ll << 40, 1}; /* one part: any addresses that differ */
@@ -103,10 +105,10 @@ struct hull {
 static std::pair<int64_t, int64_t> address_hull(const item_builder &b, const hull &x) {
     ra_view dk = b.parts[x.part].dk;
     ra_span held = b.parts[x.part].heads;
-    int64_t low = 0, high = b.shape->dim - 1, ends[3][2] = {
-        {x.low * dk.row, x.high * dk.row},
-        {(x.g0 - held.first) / held.stride * dk.head, (x.g1 - held.first) / held.stride * dk.head},
-        {0, (b.shape->batch - 1) * dk.batch}};
+    int64_t low = 0, high = b.shape->dim - 1,
+            ends[3][2] = {{x.low * dk.row, x.high * dk.row},
+                          {(x.g0 - held.first) / held.stride * dk.head, (x.g1 - held.first) / held.stride * dk.head},
+                          {0, (b.shape->batch - 1) * dk.batch}};
     for (auto &end : ends) {
         low += std::min(end[0], end[1]);
         high += std::max(end[0], end[1]);
@@ -172,13 +174,16 @@ static void find_levels(item_builder &b) {
                     int64_t row = ra_tile_key(&t, i), head = (g - held.first) / held.stride;
                     int64_t address = (int64_t)(uintptr_t)dk.data +
                                       (row * dk.row + head * dk.head) * (int64_t)ra_shape_acc_bytes(b.shape);
-                    if (step == 1) above[address] = set.level + 1;
-                    else if (auto at = above.find(address); at != above.end()) set.level = std::max(set.level, at->second);
+                    if (step == 1)
+                        above[address] = set.level + 1;
+                    else if (auto at = above.find(address); at != above.end())
+                        set.level = std::max(set.level, at->second);
                 }
     }
 }
 
-/* ---- turns ---------------------------------------------------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------------------------------------------------
+ */
 
 /* How many key blocks see something of query block `block`. */
 static int key_blocks(const item_builder &b, const ra_tile &t, int64_t block) {
@@ -210,7 +215,8 @@ static void make_turns(item_builder &b, const ra_tile_pass *pass) {
         }
 }
 
-/* ---- items ---------------------------------------------------------------------------------------------------------- */
+/* ---- items ----------------------------------------------------------------------------------------------------------
+ */
 
 static bool sees_block(const item_builder &b, const key_set &set, int64_t block) {
     for (int tile : set.tiles) {

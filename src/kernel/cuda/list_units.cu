@@ -76,13 +76,14 @@ void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, 
         for (int64_t g = 0; g < pass->count; g++)
             spelled |= tiles->tiles[tiles->groups[pass->first + g].first].heads.count != heads;
         std::vector<ranked_unit> ranked;
-        for (int64_t g = 0; g < pass->count; g++) rank_group(tiles, &tiles->groups[pass->first + g], rows, spelled, &ranked);
+        for (int64_t g = 0; g < pass->count; g++)
+            rank_group(tiles, &tiles->groups[pass->first + g], rows, spelled, &ranked);
         if (ranked.empty()) continue;
         std::stable_sort(ranked.begin(), ranked.end(),
                          [](const ranked_unit &a, const ranked_unit &b) { return a.keys > b.keys; });
         int per_entry = (int)(shape->batch * (spelled ? 1 : heads));
-        lists->launches.push_back({(int64_t)lists->units.size(), (unsigned)(ranked.size() * (size_t)per_entry), per_entry,
-                                   pass->state});
+        lists->launches.push_back(
+            {(int64_t)lists->units.size(), (unsigned)(ranked.size() * (size_t)per_entry), per_entry, pass->state});
         for (const ranked_unit &r : ranked) lists->units.push_back(r.unit);
     }
 }

@@ -16,7 +16,8 @@ static ra_status check_sizes(const ra_shape *shape, const ra_tile_list *tiles) {
     const int64_t most = INT_MAX / 2;
     for (int64_t i = 0; i < tiles->tile_count; i++)
         if (tiles->tiles[i].q_rows.count > most || tiles->tiles[i].k_rows.count > most)
-            return ra_fail(RA_ERR_UNSUPPORTED, "a rank has more rows than the CUDA kernels can number (%lld); use more ranks",
+            return ra_fail(RA_ERR_UNSUPPORTED,
+                           "a rank has more rows than the CUDA kernels can number (%lld); use more ranks",
                            (long long)most);
     if (shape->batch * shape->heads_q > 1 << 24 || tiles->tile_count > most)
         return ra_fail(RA_ERR_UNSUPPORTED, "more heads or tiles than the CUDA kernels can number");
@@ -103,13 +104,16 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
     gpu_lists lists;
     to->forward = gpu_forward_find(shape);
     to->backward = gpu_backward_find(shape);
-    if (!to->forward || !to->backward) return ra_fail(RA_ERR_UNSUPPORTED, "the CUDA kernels have no rows of that type and width");
+    if (!to->forward || !to->backward)
+        return ra_fail(RA_ERR_UNSUPPORTED, "the CUDA kernels have no rows of that type and width");
     RA_TRY(check_sizes(shape, tiles));
     cudaError_t error = pass == RA_FORWARD ? to->forward->allow() : to->backward->allow();
     if (error) return device_failed(error, "setting up a CUDA kernel");
     gpu_list_tiles(tiles, &lists);
-    if (pass == RA_FORWARD) gpu_list_units(shape, tiles, to->forward->rows, &lists);
-    else gpu_list_items(shape, tiles, parts, to->backward->rows, to->backward->keys, &lists);
+    if (pass == RA_FORWARD)
+        gpu_list_units(shape, tiles, to->forward->rows, &lists);
+    else
+        gpu_list_items(shape, tiles, parts, to->backward->rows, to->backward->keys, &lists);
     return place(lists, parts, part_count, to);
 }
 
@@ -123,8 +127,10 @@ ra_status gpu_prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra
     } catch (const std::bad_alloc &) {
         status = ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     }
-    if (status == RA_OK) *prepared_out = made;
-    else gpu_discard(made);
+    if (status == RA_OK)
+        *prepared_out = made;
+    else
+        gpu_discard(made);
     return status;
 }
 

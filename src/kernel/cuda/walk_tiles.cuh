@@ -14,11 +14,12 @@ __device__ __forceinline__ bool block_is_full(int lo, int hi, int a0, int a1, in
     return b0 - (a1 - 1) >= lo && b1 - 1 - a0 <= hi;
 }
 
-/* ---- forward: the key blocks of a unit ------------------------------------------------------------------------------ */
+/* ---- forward: the key blocks of a unit ------------------------------------------------------------------------------
+ */
 
 struct unit_place {
     int b, h;
-    int a0, a1; /* query indices */
+    int a0, a1;    /* query indices */
     int tile, end; /* the group's tiles */
 };
 
@@ -66,7 +67,8 @@ struct key_source {
     int count, lo, hi;
 };
 
-template <class T> __device__ __forceinline__ void set_keys(key_source *to, const gpu_problem &p, int b, int h, int tile) {
+template <class T>
+__device__ __forceinline__ void set_keys(key_source *to, const gpu_problem &p, int b, int h, int tile) {
     const gpu_tile &t = p.tiles[tile];
     const ra_kv_part &part = part_of(p, t.part);
     int64_t g = (h / p.share - part.heads.first) / part.heads.stride;
@@ -77,7 +79,8 @@ template <class T> __device__ __forceinline__ void set_keys(key_source *to, cons
     to->hi = t.hi;
 }
 
-/* ---- backward: the query blocks of an item -------------------------------------------------------------------------- */
+/* ---- backward: the query blocks of an item --------------------------------------------------------------------------
+ */
 
 struct item_place {
     int b, g;         /* g: the key/value head */
@@ -167,7 +170,8 @@ __device__ __forceinline__ void set_queries(query_source<ACC> *to, const gpu_bac
     to->hi = t.hi;
 }
 
-/* ---- backward: whose turn it is ------------------------------------------------------------------------------------- */
+/* ---- backward: whose turn it is -------------------------------------------------------------------------------------
+ */
 
 /* dq is added to by one key block after the other. Each block of dq has a counter of those that have been; the key
  * block whose turn it is adds, then counts. Turns follow the order in which items are taken, so whoever waits waits for

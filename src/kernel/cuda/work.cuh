@@ -1,7 +1,7 @@
 /* What a launch is told: the device form of a tile list, and the arguments of the forward and backward kernels.
  *
- * The lists are made once, by prepare. A forward unit is a block of query rows of a group; a backward item is a block of
- * the key rows that some tiles have in common. Batches and heads are not spelled out where all entries have the same
+ * The lists are made once, by prepare. A forward unit is a block of query rows of a group; a backward item is a block
+ * of the key rows that some tiles have in common. Batches and heads are not spelled out where all entries have the same
  * number of them: they are the remainder of the launch's number for the entry.
  *
  *   number of a CTA or ticket:   entry 0: [b 0 h 0][b 0 h 1] ... [b 1 h 1]   entry 1: [b 0 h 0] ...
@@ -67,7 +67,7 @@ struct gpu_backward {
 
 /* A kernel for one element type and one padded width of rows. */
 struct gpu_forward_variant {
-    int rows;                  /* of queries in a unit */
+    int rows;                   /* of queries in a unit */
     cudaError_t (*allow)(void); /* once per device: lets it have the shared memory it needs */
     void (*launch)(const gpu_forward *args, unsigned count, cudaStream_t stream);
 };

@@ -5,4 +5,4 @@
 using shape = backward_fma_shape<double, 256, 16, 16>;
 
 const gpu_backward_variant gpu_backward_f64_256 = {shape::ROWS, shape::KEYS, backward_fma_allow<shape>,
-                                                 backward_fma_launch<shape>};
+                                                   backward_fma_launch<shape>};

@@ -15,7 +15,7 @@
 template <class REAL_, int DIM_, int ROWS_, int KEYS_> struct backward_fma_shape {
     using REAL = REAL_;
     static constexpr int DIM = DIM_, ROWS = ROWS_, KEYS = KEYS_, THREADS = 256;
-    static constexpr int M = ROWS / 16, N = KEYS / 16, D = DIM / 16 / chunk<REAL>::WIDE; /* of a thread */
+    static constexpr int M = ROWS / 16, N = KEYS / 16, D = DIM / 16 / chunk<REAL>::WIDE;  /* of a thread */
     static constexpr int V_AT = KEYS * DIM, Q_AT = 2 * V_AT, DOUT_AT = Q_AT + ROWS * DIM; /* elements */
     static constexpr int TURNED_AT = DOUT_AT + ROWS * DIM, DS_AT = TURNED_AT + ROWS * KEYS;
     static constexpr int SOURCES_AT = (DS_AT + ROWS * KEYS) * (int)sizeof(REAL);
@@ -51,8 +51,8 @@ __device__ __forceinline__ row_source item_rows(const gpu_backward &args, const 
     return source_of<REAL>(view, item.b, g, t.k_first, t.k_stride, t.k_index);
 }
 
-/* s, dp become p, ds (without the scale). Rows that saw nothing, by their lse, take no part. Returns whether a pair with
- * p = 0 has a score or dP that is no number: then Q, dO or K hold something that times 0 would spread. */
+/* s, dp become p, ds (without the scale). Rows that saw nothing, by their lse, take no part. Returns whether a pair
+ * with p = 0 has a score or dP that is no number: then Q, dO or K hold something that times 0 would spread. */
 template <class S>
 __device__ __forceinline__ bool differentiate_fma(typename S::REAL (&s)[S::M][S::N], typename S::REAL (&dp)[S::M][S::N],
                                                   const query_source<typename S::REAL> &from, int a0, int b0,
@@ -101,8 +101,10 @@ __device__ __forceinline__ void store_straight(typename S::REAL *tile, const typ
 
 template <int DEPTH, int A_PITCH, int B_PITCH, class REAL, int M, int N>
 __device__ __forceinline__ void add_either(bool wild, chunk<REAL> (&acc)[M][N], const REAL *a, const REAL *b) {
-    if (wild) add_rows_by_columns<DEPTH, A_PITCH, B_PITCH, true>(acc, a, b);
-    else add_rows_by_columns<DEPTH, A_PITCH, B_PITCH, false>(acc, a, b);
+    if (wild)
+        add_rows_by_columns<DEPTH, A_PITCH, B_PITCH, true>(acc, a, b);
+    else
+        add_rows_by_columns<DEPTH, A_PITCH, B_PITCH, false>(acc, a, b);
 }
 
 template <class REAL, int M, int N> __device__ __forceinline__ void clear(chunk<REAL> (&x)[M][N]) {
@@ -134,7 +136,8 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_fma(const __grid_const
     int keys = tile.k_count;
     if (threadIdx.x == 0) set_queries<REAL, REAL, S::ROWS>(&memory.sources[0], args, item.b, at.at, at.head);
     copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(memory.k, item_rows<REAL>(args, item, part, part.k), b0, keys, p.dim);
-    copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(memory.v, item_rows<REAL>(args, item, part, part.v), b0, keys, p.dim_v);
+    copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(memory.v, item_rows<REAL>(args, item, part, part.v), b0, keys,
+                                                 p.dim_v);
     __syncthreads();
     copy_queries_fma<S>(p, memory, memory.sources[0], at.block);
 
@@ -178,7 +181,8 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_fma(const __grid_const
         bool more = next.at < end;
         if (more && (next.at != at.at || next.head != at.head)) {
             slot ^= 1;
-            if (threadIdx.x == 0) set_queries<REAL, REAL, S::ROWS>(&memory.sources[slot], args, item.b, next.at, next.head);
+            if (threadIdx.x == 0)
+                set_queries<REAL, REAL, S::ROWS>(&memory.sources[slot], args, item.b, next.at, next.head);
         }
         __syncthreads();
         if (threadIdx.x == PASSER) chain_pass(chain);

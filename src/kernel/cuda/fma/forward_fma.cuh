@@ -12,7 +12,7 @@
 template <class REAL_, int DIM_, int ROWS_, int KEYS_> struct forward_fma_shape {
     using REAL = REAL_;
     static constexpr int DIM = DIM_, ROWS = ROWS_, KEYS = KEYS_, THREADS = 256;
-    static constexpr int M = ROWS / 16, N = KEYS / 16, D = DIM / 16 / chunk<REAL>::WIDE; /* of a thread */
+    static constexpr int M = ROWS / 16, N = KEYS / 16, D = DIM / 16 / chunk<REAL>::WIDE;        /* of a thread */
     static constexpr int K_AT = ROWS * DIM, V_AT = K_AT + KEYS * DIM, P_AT = V_AT + KEYS * DIM; /* elements */
     static constexpr int SOURCES_AT = (P_AT + ROWS * KEYS) * (int)sizeof(REAL);
     static constexpr int BYTES = SOURCES_AT + 2 * (int)sizeof(key_source);
@@ -34,7 +34,8 @@ template <class REAL> __device__ __forceinline__ REAL sum_of_16(REAL x) {
     return x;
 }
 
-/* ---- state ---------------------------------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------------------------------
+ */
 
 /* The place in m and l of the unit's first row, and the elements from one row to the next. */
 struct state_place {
@@ -46,7 +47,8 @@ __device__ __forceinline__ state_place place_in_state(const gpu_forward &args, c
     return {((int64_t)unit.b * args.problem.heads_q + unit.h) * args.problem.rows_q + t.q_first, t.q_stride};
 }
 
-template <class REAL> __device__ __forceinline__ row_source output_rows(const gpu_forward &args, const unit_place &unit) {
+template <class REAL>
+__device__ __forceinline__ row_source output_rows(const gpu_forward &args, const unit_place &unit) {
     const gpu_tile &t = args.problem.tiles[unit.tile];
     return source_of<REAL>(args.o, unit.b, unit.h, t.q_first, t.q_stride, NULL);
 }
@@ -83,7 +85,8 @@ __device__ __forceinline__ void write_fma_state(const gpu_forward &args, const u
     write_chunks(rows.o, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
 }
 
-/* ---- softmax -------------------------------------------------------------------------------------------------------- */
+/* ---- softmax --------------------------------------------------------------------------------------------------------
+ */
 
 /* Scores become P, in shared memory; m, l and o follow. */
 template <class S>
@@ -132,7 +135,8 @@ __device__ __forceinline__ void scale_and_mask(typename S::REAL (&s)[S::M][S::N]
     }
 }
 
-/* ---- main loop ------------------------------------------------------------------------------------------------------ */
+/* ---- main loop ------------------------------------------------------------------------------------------------------
+ */
 
 template <class S> __device__ __forceinline__ bool copied_is_wild_fma(typename S::REAL *v) {
     using REAL = typename S::REAL;
@@ -179,8 +183,8 @@ __global__ void __launch_bounds__(S::THREADS, 1) forward_fma(const __grid_consta
         REAL s[S::M][S::N] = {};
         add_rows_by_rows<S::DIM, S::DIM>(s, q, k);
         int b1 = at.b0 + S::KEYS;
-        bool masked = b1 > sources[slot].count ||
-                      !block_is_full(sources[slot].lo, sources[slot].hi, unit.a0, unit.a1, at.b0, b1);
+        bool masked =
+            b1 > sources[slot].count || !block_is_full(sources[slot].lo, sources[slot].hi, unit.a0, unit.a1, at.b0, b1);
         scale_and_mask<S>(s, (REAL)problem.scale, masked, unit, sources[slot], at.b0);
         fold_fma_scores<S>(s, rows, p);
         copies_wait();
@@ -188,8 +192,10 @@ __global__ void __launch_bounds__(S::THREADS, 1) forward_fma(const __grid_consta
         if (more)
             copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(k, sources[next_slot].k, next.b0, sources[next_slot].count,
                                                          problem.dim);
-        if (wild) add_rows_by_columns<S::KEYS, S::KEYS, S::DIM, true>(rows.o, p, v);
-        else add_rows_by_columns<S::KEYS, S::KEYS, S::DIM, false>(rows.o, p, v);
+        if (wild)
+            add_rows_by_columns<S::KEYS, S::KEYS, S::DIM, true>(rows.o, p, v);
+        else
+            add_rows_by_columns<S::KEYS, S::KEYS, S::DIM, false>(rows.o, p, v);
         if (!more) break;
         at = next;
         slot = next_slot;

@@ -13,13 +13,9 @@
 
 template <class REAL> struct chunk_of;
 
-template <> struct chunk_of<float> {
-    using type = float4;
-};
+template <> struct chunk_of<float> { using type = float4; };
 
-template <> struct chunk_of<double> {
-    using type = double2;
-};
+template <> struct chunk_of<double> { using type = double2; };
 
 /* 16 bytes of elements. */
 template <class REAL> union chunk {
@@ -36,8 +32,7 @@ __device__ __forceinline__ int thread_y(void) {
     return (int)threadIdx.x / 16;
 }
 
-template <class REAL, int PITCH>
-__device__ __forceinline__ chunk<REAL> load_chunk(const REAL *tile, int row, int at) {
+template <class REAL, int PITCH> __device__ __forceinline__ chunk<REAL> load_chunk(const REAL *tile, int row, int at) {
     chunk<REAL> c;
     c.whole = *(const typename chunk_of<REAL>::type *)((const char *)tile + chunk_bytes_at<PITCH, REAL>(row, at));
     return c;

@@ -85,7 +85,8 @@ template <class S> struct backward_memory {
     }
 };
 
-/* ---- copies --------------------------------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------------------------------
+ */
 
 /* Rows beyond the last look as if they had seen nothing. */
 template <class S>
@@ -120,7 +121,8 @@ __device__ __forceinline__ void copy_keys(const gpu_backward &args, const backwa
     copy_rows<T, S::DIM, S::KEYS, S::THREADS>(memory.v(), v, b0, t.k_count, args.problem.dim_v);
 }
 
-/* ---- mask and softmax ----------------------------------------------------------------------------------------------- */
+/* ---- mask and softmax -----------------------------------------------------------------------------------------------
+ */
 
 template <class S> using pair_block = float[S::S_MT][S::S_NT][4];
 
@@ -197,31 +199,42 @@ __device__ __forceinline__ void store_pairs(unsigned char *tile, const pair_bloc
         }
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------------------------------
+ */
 
-template <class T, int PITCH> __device__ __forceinline__ float element_at(const unsigned char *tile, int row, int column) {
+template <class T, int PITCH>
+__device__ __forceinline__ float element_at(const unsigned char *tile, int row, int column) {
     return element<T>::widen(*(const T *)(tile + chunk_bytes_at<PITCH, T>(row, column / 8) + column % 8 * 2));
 }
 
 /* acc += A . B as add_product does it, but a 0 in A makes nothing of what it meets in B, whatever that is.
- * A [m, k] has its rows along k where ALONG_ROWS is false; B [k, n] has k along its rows. */
+ * A [m, k] has its rows along k where ALONG_ROWS is false; B [k, n] has k along its rows. Seldom needed, and so kept
+ * out of the way of the registers: a function of its own, on a copy in local memory. */
+template <class T, int DEPTH, int A_PITCH, bool ALONG_ROWS, int B_PITCH, int MT, int NT>
+__device__ __noinline__ void add_to_copy_skipping_zeros(float *acc, const unsigned char *a, int m0,
+                                                        const unsigned char *b, int n0) {
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll 1
+    for (int i = 0; i < MT * NT * 4; i++) {
+        int m = m0 + i / (NT * 4) * 16 + i / 2 % 2 * 8 + lane / 4, n = n0 + i / 4 % NT * 8 + lane % 4 * 2 + i % 2;
+        float sum = acc[i];
+        for (int k = 0; k < DEPTH; k++) {
+            float x = ALONG_ROWS ? element_at<T, A_PITCH>(a, m, k) : element_at<T, A_PITCH>(a, k, m);
+            if (x != 0) sum += x * element_at<T, B_PITCH>(b, k, n);
+        }
+        acc[i] = sum;
+    }
+}
+
 template <class T, int DEPTH, int A_PITCH, bool ALONG_ROWS, int B_PITCH, int MT, int NT>
 __device__ __forceinline__ void add_product_skipping_zeros(float (&acc)[MT][NT][4], const unsigned char *a, int m0,
                                                            const unsigned char *b, int n0) {
-    int lane = (int)threadIdx.x % 32;
-#pragma unroll 1
-    for (int k = 0; k < DEPTH; k++)
+    float copy[MT * NT * 4];
 #pragma unroll
-        for (int r = 0; r < 2 * MT; r++) {
-            int m = m0 + r / 2 * 16 + r % 2 * 8 + lane / 4;
-            float x = ALONG_ROWS ? element_at<T, A_PITCH>(a, m, k) : element_at<T, A_PITCH>(a, k, m);
-            if (x == 0) continue;
+    for (int i = 0; i < MT * NT * 4; i++) copy[i] = acc[i / (NT * 4)][i / 4 % NT][i % 4];
+    add_to_copy_skipping_zeros<T, DEPTH, A_PITCH, ALONG_ROWS, B_PITCH, MT, NT>(copy, a, m0, b, n0);
 #pragma unroll
-            for (int n = 0; n < NT; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    acc[r / 2][n][r % 2 * 2 + e] += x * element_at<T, B_PITCH>(b, k, n0 + n * 8 + lane % 4 * 2 + e);
-        }
+    for (int i = 0; i < MT * NT * 4; i++) acc[i / (NT * 4)][i / 4 % NT][i % 4] = copy[i];
 }
 
 /* x = this thread's elements of rows [first, first + 16 MT) and columns [n0, n0 + 8 NT); 0 beyond limit and width. Past
@@ -239,7 +252,8 @@ __device__ __forceinline__ void read_rows(float (&x)[MT][NT][4], const row_sourc
         for (int n = 0; n < NT; n++) {
             int d = n0 + n * 8 + lane % 4 * 2;
             float2 y = make_float2(0, 0);
-            if (i < limit && to.aligned && d + 1 < width) y = __ldcg((const float2 *)(row + d));
+            if (i < limit && to.aligned && d + 1 < width)
+                y = __ldcg((const float2 *)(row + d));
             else if (i < limit) {
                 if (d < width) y.x = __ldcg(row + d * to.dim);
                 if (d + 1 < width) y.y = __ldcg(row + (d + 1) * to.dim);
@@ -265,7 +279,8 @@ __device__ __forceinline__ void write_rows(const float (&old)[MT][NT][4], const 
             int d = n0 + n * 8 + lane % 4 * 2, e = r % 2 * 2;
             float2 y = make_float2(fmaf(by, x[r / 2][n][e], old[r / 2][n][e]),
                                    fmaf(by, x[r / 2][n][e + 1], old[r / 2][n][e + 1]));
-            if (to.aligned && d + 1 < width) __stcg((float2 *)(row + d), y);
+            if (to.aligned && d + 1 < width)
+                __stcg((float2 *)(row + d), y);
             else {
                 if (d < width) __stcg(row + d * to.dim, y.x);
                 if (d + 1 < width) __stcg(row + (d + 1) * to.dim, y.y);
@@ -274,9 +289,7 @@ __device__ __forceinline__ void write_rows(const float (&old)[MT][NT][4], const 
     }
 }
 
-template <class S> struct key_gradients {
-    float dk[S::KV_MT][S::KV_NT][4], dv[S::KV_MT][S::KV_NT][4];
-};
+template <class S> struct key_gradients { float dk[S::KV_MT][S::KV_NT][4], dv[S::KV_MT][S::KV_NT][4]; };
 
 template <class S>
 __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const backward_memory<S> &memory, int stage,
@@ -285,7 +298,8 @@ __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const b
     int warp = (int)threadIdx.x / 32;
     int key0 = warp % S::KV_WARPS * S::KV_MT * 16, d0 = warp / S::KV_WARPS * S::KV_NT * 8;
     if (wild) {
-        add_product_skipping_zeros<T, S::ROWS, S::KEYS, false, S::DIM>(sum.dv, memory.p(), key0, memory.dout(stage), d0);
+        add_product_skipping_zeros<T, S::ROWS, S::KEYS, false, S::DIM>(sum.dv, memory.p(), key0, memory.dout(stage),
+                                                                       d0);
         add_product_skipping_zeros<T, S::ROWS, S::KEYS, false, S::DIM>(sum.dk, memory.ds(), key0, memory.q(stage), d0);
         return;
     }
@@ -295,26 +309,32 @@ __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const b
     add_product<T, S::ROWS / 16>(sum.dk, ds, q);
 }
 
-/* dq's old rows are asked for first, and are here when the product is. */
+/* dq's old rows are asked for first, and are here when the product is. A few columns at a time, for want of registers.
+ */
 template <class S>
 __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const backward_memory<S> &memory,
                                                    const query_source<float> &to, int block, float scale, bool wild) {
     using T = typename S::T;
-    int warp = (int)threadIdx.x / 32;
-    int row0 = warp % S::Q_WARPS * S::Q_MT * 16, d0 = warp / S::Q_WARPS * S::Q_NT * 8;
-    float old[S::Q_MT][S::Q_NT][4], dq[S::Q_MT][S::Q_NT][4] = {};
-    read_rows(old, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
-    if (wild) {
-        add_product_skipping_zeros<T, S::KEYS, S::KEYS, true, S::DIM>(dq, memory.ds(), row0, memory.k(), d0);
-    } else {
-        fragment_a<S::KEYS, true> ds(shared_address(memory.ds()), row0);
-        fragment_b<S::DIM, false> k(shared_address(memory.k()), d0);
-        add_product<T, S::KEYS / 16>(dq, ds, k);
+    constexpr int NT = S::Q_NT < 4 ? S::Q_NT : 4;
+    int warp = (int)threadIdx.x / 32, row0 = warp % S::Q_WARPS * S::Q_MT * 16;
+#pragma unroll
+    for (int part = 0; part < S::Q_NT / NT; part++) {
+        int d0 = (warp / S::Q_WARPS * S::Q_NT + part * NT) * 8;
+        float old[S::Q_MT][NT][4], dq[S::Q_MT][NT][4] = {};
+        read_rows(old, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
+        if (wild) {
+            add_product_skipping_zeros<T, S::KEYS, S::KEYS, true, S::DIM>(dq, memory.ds(), row0, memory.k(), d0);
+        } else {
+            fragment_a<S::KEYS, true> ds(shared_address(memory.ds()), row0);
+            fragment_b<S::DIM, false> k(shared_address(memory.k()), d0);
+            add_product<T, S::KEYS / 16>(dq, ds, k);
+        }
+        write_rows(old, dq, scale, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
     }
-    write_rows(old, dq, scale, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
 }
 
-/* ---- main loop ------------------------------------------------------------------------------------------------------ */
+/* ---- main loop ------------------------------------------------------------------------------------------------------
+ */
 
 /* P and dS of a step into shared memory; returns whether this thread met something wild. */
 template <class S>
@@ -323,7 +343,8 @@ __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, con
     using T = typename S::T;
     pair_place<S> at = pairs_of_thread<S>();
     pair_block<S> s = {}, dp = {};
-    fragment_a<S::DIM, true> q(shared_address(memory.q(stage)), at.row0), dout(shared_address(memory.dout(stage)), at.row0);
+    fragment_a<S::DIM, true> q(shared_address(memory.q(stage)), at.row0),
+        dout(shared_address(memory.dout(stage)), at.row0);
     fragment_b<S::DIM, true> k(shared_address(memory.k()), at.key0), v(shared_address(memory.v()), at.key0);
     add_product<T, S::DIM / 16>(s, q, k);
     add_product<T, S::DIM / 16>(dp, dout, v);
@@ -336,13 +357,14 @@ __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, con
         delta[r] = memory.delta(stage)[row];
         odd |= isinf(lse[r]);
 #pragma unroll
-        for (int n = 0; n < S::S_NT; n++)
-            odd |= isinf(s[r / 2][n][r % 2 * 2]) || isinf(s[r / 2][n][r % 2 * 2 + 1]);
+        for (int n = 0; n < S::S_NT; n++) odd |= isinf(s[r / 2][n][r % 2 * 2]) || isinf(s[r / 2][n][r % 2 * 2 + 1]);
     }
     bool full = b0 + S::KEYS <= from.keys && block_is_full(from.lo, from.hi, a0, a0 + S::ROWS, b0, b0 + S::KEYS);
     bool wild = false;
-    if (full && !__any_sync(~0u, odd)) differentiate<S>(s, dp, lse, delta, scale);
-    else wild = differentiate_masked<S>(s, dp, lse, delta, scale, from, a0, b0, at);
+    if (full && !__any_sync(~0u, odd))
+        differentiate<S>(s, dp, lse, delta, scale);
+    else
+        wild = differentiate_masked<S>(s, dp, lse, delta, scale, from, a0, b0, at);
     store_pairs<S>(memory.p(), s, at);
     store_pairs<S>(memory.ds(), dp, at);
     return wild;

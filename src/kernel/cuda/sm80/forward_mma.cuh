@@ -15,11 +15,27 @@
 #include "kernel/cuda/sm80/mma.cuh"
 #include "kernel/cuda/walk_tiles.cuh"
 
+/* Where a unit stands. One thread plans, two steps ahead; what it planned is there for all after a barrier. It is in
+ * shared memory, since registers are short. */
+struct planned_keys {
+    int b0;     /* first key of the block; -1: there is no such step */
+    int source; /* index */
+    int masked; /* some pairs are not visible */
+};
+
+struct unit_plan {
+    unit_place unit;
+    key_cursor cursor;     /* of the last step planned */
+    planned_keys steps[4]; /* step j is at j % 4 */
+    key_source sources[3];
+};
+
 template <class T_, int DIM_, int KEYS_, int WARPS_, int MT_, int CTAS_> struct forward_mma_shape {
     using T = T_;
     static constexpr int DIM = DIM_, KEYS = KEYS_, WARPS = WARPS_, MT = MT_, CTAS = CTAS_;
     static constexpr int THREADS = WARPS * 32, ROWS = WARPS * 16 * MT;
-    static constexpr int BYTES = (ROWS + 2 * KEYS) * DIM * 2;
+    static constexpr int K_AT = ROWS * DIM * 2, V_AT = K_AT + KEYS * DIM * 2, PLAN_AT = V_AT + KEYS * DIM * 2;
+    static constexpr int BYTES = PLAN_AT + (int)sizeof(unit_plan);
 };
 
 static constexpr float LOG2_E = 1.44269504088896341f;
@@ -41,7 +57,8 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/* ---- state ---------------------------------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------------------------------
+ */
 
 /* Where row r of this thread is: its index a among the tile's queries, its place in m and l, its o. */
 struct row_place {
@@ -50,7 +67,8 @@ struct row_place {
     float *o;
 };
 
-template <class S> __device__ __forceinline__ row_place place_of(const gpu_forward &args, const unit_place &unit, int r) {
+template <class S>
+__device__ __forceinline__ row_place place_of(const gpu_forward &args, const unit_place &unit, int r) {
     const gpu_tile &t = args.problem.tiles[unit.tile];
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     row_place p;
@@ -78,7 +96,8 @@ __device__ __forceinline__ void read_state(const gpu_forward &args, const unit_p
         for (int n = 0; n < S::DIM / 8; n++) {
             int d = n * 8 + quad * 2;
             float2 x = make_float2(0, 0);
-            if (seen && pairs && d + 1 < dim_v) x = *(const float2 *)(p.o + d);
+            if (seen && pairs && d + 1 < dim_v)
+                x = *(const float2 *)(p.o + d);
             else if (seen) {
                 if (d < dim_v) x.x = p.o[d * each];
                 if (d + 1 < dim_v) x.y = p.o[(d + 1) * each];
@@ -109,7 +128,8 @@ __device__ __forceinline__ void write_state(const gpu_forward &args, const unit_
         for (int n = 0; n < S::DIM / 8; n++) {
             int d = n * 8 + quad * 2;
             float2 x = make_float2(rows.o[r / 2][n][r % 2 * 2], rows.o[r / 2][n][r % 2 * 2 + 1]);
-            if (pairs && d + 1 < dim_v) *(float2 *)(p.o + d) = x;
+            if (pairs && d + 1 < dim_v)
+                *(float2 *)(p.o + d) = x;
             else {
                 if (d < dim_v) p.o[d * each] = x.x;
                 if (d + 1 < dim_v) p.o[(d + 1) * each] = x.y;
@@ -118,7 +138,8 @@ __device__ __forceinline__ void write_state(const gpu_forward &args, const unit_
     }
 }
 
-/* ---- mask ----------------------------------------------------------------------------------------------------------- */
+/* ---- mask -----------------------------------------------------------------------------------------------------------
+ */
 
 /* Pairs that are not visible get a score of -inf. */
 template <class S>
@@ -185,7 +206,8 @@ __device__ __forceinline__ void take_wild_values(const float (&p)[S::MT][S::KEYS
     __syncthreads();
 }
 
-/* ---- softmax -------------------------------------------------------------------------------------------------------- */
+/* ---- softmax --------------------------------------------------------------------------------------------------------
+ */
 
 /* Scores become P; l, and where the maximum has moved far enough m and o, follow. scale > 0. */
 template <class S>
@@ -196,8 +218,7 @@ __device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], f
     for (int r = 0; r < 2 * S::MT; r++) {
         float x = s[r / 2][0][r % 2 * 2];
 #pragma unroll
-        for (int n = 0; n < S::KEYS / 8; n++)
-            x = fmaxf(x, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
+        for (int n = 0; n < S::KEYS / 8; n++) x = fmaxf(x, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
         most[r] = fmaxf(rows.m[r], quad_max(x) * scale);
         far |= (most[r] - rows.m[r]) * LOG2_E > RESCALE_ABOVE;
     }
@@ -250,8 +271,10 @@ __device__ __forceinline__ void add_values(const float (&p)[S::MT][S::KEYS / 8][
         }
 #pragma unroll
         for (int n = 0; n < EACH; n++) {
-            if (n + 1 < EACH) values.load(y[(n + 1) % 2], n + 1, k);
-            else if (k + 1 < DEPTH) values.load(y[0], 0, k + 1);
+            if (n + 1 < EACH)
+                values.load(y[(n + 1) % 2], n + 1, k);
+            else if (k + 1 < DEPTH)
+                values.load(y[0], 0, k + 1);
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
                 E::mma(rows.o[m][2 * n], x[m], y[n % 2][0], y[n % 2][1]);
@@ -261,7 +284,8 @@ __device__ __forceinline__ void add_values(const float (&p)[S::MT][S::KEYS / 8][
     }
 }
 
-/* ---- main loop ------------------------------------------------------------------------------------------------------ */
+/* ---- main loop ------------------------------------------------------------------------------------------------------
+ */
 
 /* The maximum of the scores is found before they are scaled, which needs a scale above 0: the sign goes into Q, and a
  * scale of 0 makes Q 0. Chunks that this thread copied. */
@@ -282,65 +306,97 @@ template <class S> __device__ __forceinline__ bool copied_is_wild(void *v) {
     return wild;
 }
 
+/* Step j, which uses the source of step j - 1 or the one after it. */
+template <class S>
+__device__ __forceinline__ void put_keys(const gpu_forward &args, unit_plan &plan, int j, int source, bool fresh) {
+    const unit_place &unit = plan.unit;
+    planned_keys &step = plan.steps[j % 4];
+    step.b0 = plan.cursor.tile < unit.end ? plan.cursor.b0 : -1;
+    step.source = source;
+    if (step.b0 < 0) return;
+    if (fresh) set_keys<typename S::T>(&plan.sources[source], args.problem, unit.b, unit.h, plan.cursor.tile);
+    const key_source &keys = plan.sources[source];
+    int b1 = step.b0 + S::KEYS;
+    step.masked = b1 > keys.count || !block_is_full(keys.lo, keys.hi, unit.a0, unit.a1, step.b0, b1);
+}
+
+/* Not inline: one thread's business must not cost the others registers. */
+template <class S> __device__ __noinline__ void plan_keys(const gpu_forward &args, unit_plan &plan, int j) {
+    planned_keys before = plan.steps[(j - 1) % 4];
+    if (before.b0 < 0) {
+        plan.steps[j % 4].b0 = -1;
+        return;
+    }
+    int tile = plan.cursor.tile;
+    plan.cursor = next_keys(args.problem, plan.unit, plan.cursor, S::KEYS);
+    bool fresh = plan.cursor.tile != tile;
+    put_keys<S>(args, plan, j, fresh ? (before.source + 1) % 3 : before.source, fresh);
+}
+
+template <class S> __device__ __forceinline__ void plan_unit(const gpu_forward &args, unit_plan &plan) {
+    plan.unit = unit_at(args, blockIdx.x, S::ROWS);
+    plan.cursor = first_keys(args.problem, plan.unit, plan.unit.tile);
+    put_keys<S>(args, plan, 0, 0, true);
+    plan_keys<S>(args, plan, 1);
+}
+
+template <class S>
+__device__ __forceinline__ void copy_block(void *to, const row_source &from, const key_source &keys, int b0,
+                                           int width) {
+    copy_rows<typename S::T, S::DIM, S::KEYS, S::THREADS>(to, from, b0, keys.count, width);
+}
+
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_constant__ gpu_forward args) {
     using T = typename S::T;
     extern __shared__ __align__(1024) unsigned char shared[];
-    __shared__ key_source sources[2];
-    unsigned char *q = shared, *k = q + S::ROWS * S::DIM * 2, *v = k + S::KEYS * S::DIM * 2;
+    unsigned char *q = shared, *k = shared + S::K_AT, *v = shared + S::V_AT;
+    unit_plan &plan = *(unit_plan *)(shared + S::PLAN_AT);
     const gpu_problem &p = args.problem;
-    unit_place unit = unit_at(args, blockIdx.x, S::ROWS);
-    key_cursor at = first_keys(p, unit, unit.tile);
-    if (at.tile == unit.end) return;
-    float scale = p.scale == 0 ? 1.0f : fabsf((float)p.scale);
-    int slot = 0;
-    if (threadIdx.x == 0) set_keys<T>(&sources[0], p, unit.b, unit.h, at.tile);
+    if (threadIdx.x == 0) plan_unit<S>(args, plan);
+    __syncthreads();
+    const unit_place &unit = plan.unit;
+    if (plan.steps[0].b0 < 0) return;
     {
         const gpu_tile &t = p.tiles[unit.tile];
         row_source rows = source_of<T>(args.q, unit.b, unit.h, t.q_first, t.q_stride, NULL);
         copy_rows<T, S::DIM, S::ROWS, S::THREADS>(q, rows, unit.a0, unit.a1, p.dim);
     }
-    __syncthreads();
-    copy_rows<T, S::DIM, S::KEYS, S::THREADS>(k, sources[0].k, at.b0, sources[0].count, p.dim);
+    copy_block<S>(k, plan.sources[0].k, plan.sources[0], plan.steps[0].b0, p.dim);
     forward_rows<S> rows;
     read_state<S>(args, unit, rows);
     copies_wait();
     sign_queries<S>(q, p.scale);
 
+    float scale = p.scale == 0 ? 1.0f : fabsf((float)p.scale);
     fragment_a<S::DIM, true> queries(shared_address(q), (int)threadIdx.x / 32 * 16 * S::MT);
     fragment_b<S::DIM, true> keys(shared_address(k), 0);
 #pragma unroll 1
-    for (;;) {
+    for (int j = 0;; j++) {
         copies_wait();
         __syncthreads();
-        copy_rows<T, S::DIM, S::KEYS, S::THREADS>(v, sources[slot].v, at.b0, sources[slot].count, p.dim_v);
-        key_cursor next = next_keys(p, unit, at, S::KEYS);
-        int next_slot = next.tile == at.tile ? slot : slot ^ 1;
-        bool more = next.tile < unit.end;
-        if (more && next_slot != slot && threadIdx.x == 0) set_keys<T>(&sources[next_slot], p, unit.b, unit.h, next.tile);
+        const planned_keys &step = plan.steps[j % 4];
+        const key_source &source = plan.sources[step.source];
+        copy_block<S>(v, source.v, source, step.b0, p.dim_v);
+        if (threadIdx.x == 0) plan_keys<S>(args, plan, j + 2);
 
         float s[S::MT][S::KEYS / 8][4] = {};
         add_product<T, S::DIM / 16>(s, queries, keys);
 
-        int b1 = at.b0 + S::KEYS;
-        bool masked = b1 > sources[slot].count ||
-                      !block_is_full(sources[slot].lo, sources[slot].hi, unit.a0, unit.a1, at.b0, b1);
         bool wild = false;
         copies_wait();
-        if (masked) {
+        if (step.masked) {
             wild = __syncthreads_or(copied_is_wild<S>(v));
-            mask_scores<S>(unit, sources[slot], at.b0, s);
+            mask_scores<S>(unit, source, step.b0, s);
         } else {
             __syncthreads();
         }
-        if (more)
-            copy_rows<T, S::DIM, S::KEYS, S::THREADS>(k, sources[next_slot].k, next.b0, sources[next_slot].count, p.dim);
+        planned_keys next = plan.steps[(j + 1) % 4];
+        if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
         fold_scores<S>(s, rows, scale);
         if (wild) take_wild_values<S>(s, (T *)v, rows);
         add_values<S>(s, rows, shared_address(v));
-        if (!more) break;
-        at = next;
-        slot = next_slot;
+        if (next.b0 < 0) break;
     }
     write_state<S>(args, unit, rows);
 }
