@@ -149,7 +149,7 @@ static ra_status parse_dictionary(reader *r, npy_header *header) {
 }
 
 ra_status npy_parse(const char *what, const unsigned char *bytes, size_t count, npy_header *header_out) {
-    size_t needed;
+    size_t needed = 0;
     CLI_TRY(npy_measure(what, bytes, count, &needed));
     if (count != needed) CLI_REFUSE("%s: is truncated: its header is not whole", what);
     npy_header header = {.data_offset = (int64_t)count};

@@ -31,7 +31,7 @@ static int check_case(const test_case *c, int ranks, double *worst) {
     int good = status == RA_OK && is_within(&result, c->problem.dtype);
     if (status == RA_OK)
         for (int i = 0; i < OUT_COUNT; i++)
-            if (result.relative[i] > worst[i] && result.max_abs[i] > tolerance_of(c->problem.dtype, i))
+            if (result.relative[i] > worst[i] && result.max_abs[i] > 4 * tolerance_of(c->problem.dtype, i))
                 worst[i] = result.relative[i];
     if (good) return 1;
     printf("FAILED p=%d %s\n", ranks, case_text(c, text, sizeof text));
@@ -54,7 +54,7 @@ static int sweep(ra_dtype dtype, const ra_backend *backend, const char *kernel, 
         c.options.kernel = kernel;
         bad += !check_case(&c, 1 + (int)(seed % 8), worst);
     }
-    printf("%-4s %d problems, %d wrong; worst relative error", ra_dtype_name(dtype), count, bad);
+    printf("%-4s %d problems, %d wrong; worst relative error where it is not small:", ra_dtype_name(dtype), count, bad);
     for (int i = 0; i < OUT_COUNT; i++) printf(" %s %.2g", output_names[i], worst[i]);
     printf("\n");
     fflush(stdout);

@@ -18,10 +18,11 @@ static inline double tolerance_of(ra_dtype dtype, int output) {
 }
 
 /* A wanted norm of nearly zero (one key for every query: dq = 0) makes any error relatively large, so a small largest
- * error will do as well. */
+ * error will do as well. dP and delta, whose difference it then is, are sums of up to 256 products, and 16 in size. */
 static inline int is_within(const sweep_result *result, ra_dtype dtype) {
     for (int i = 0; i < OUT_COUNT; i++)
-        if (!(result->relative[i] <= tolerance_of(dtype, i)) && !(result->max_abs[i] <= tolerance_of(dtype, i))) return 0;
+        if (!(result->relative[i] <= tolerance_of(dtype, i)) && !(result->max_abs[i] <= 4 * tolerance_of(dtype, i)))
+            return 0;
     return !result->wrong_infinities && !result->traffic_differs;
 }
 
