@@ -30,7 +30,7 @@ template <class T_, int DIM_, int KEYS_, int GROUPS_, int STAGES_, bool ALTERNAT
     static constexpr int DIM = DIM_, KEYS = KEYS_, GROUPS = GROUPS_, STAGES = STAGES_, RECORDS = STAGES + 1;
     static constexpr bool ALTERNATE = ALTERNATE_;
     static constexpr int ROWS = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
-    static constexpr int FEEDER_REGISTERS = GROUPS == 2 ? 56 : 32, READER_REGISTERS = GROUPS == 2 ? 224 : 160;
+    static constexpr int FEEDER_REGISTERS = 56, READER_REGISTERS = GROUPS == 2 ? 224 : 152;
     static constexpr int KEY_TILE = KEYS * DIM * 2, Q_TILE = ROWS * DIM * 2;
     static constexpr int STEPS_AT = Q_TILE + STAGES * 2 * KEY_TILE;
     static constexpr int GATES_AT = STEPS_AT + RECORDS * (int)sizeof(key_step);
@@ -108,7 +108,8 @@ __device__ __forceinline__ bool gate_is_open(uint32_t gate, int parity) {
 /* ---- plan -----------------------------------------------------------------------------------------------------------
  */
 
-/* The next unit for a CTA: its own number first, then those that are left, in their order. */
+/* A CTA's first unit is that of its own number; the others are taken in their order as late as can be, so that the work
+ * ends everywhere at about the same time. */
 __device__ __forceinline__ unsigned next_number(const gpu_forward &args) {
     return gridDim.x + atomicAdd(args.ticket, 1u);
 }
@@ -123,15 +124,15 @@ __device__ __forceinline__ void plan_step(const gpu_forward &args, const forward
     key_cursor c;
     bool begins = t == 0 || before.ends, fresh = true;
     if (begins) {
-        do {
+        for (;; *number = next_number(args)) {
             if (*number >= count) {
                 step.b0 = -1;
                 return;
             }
             step.unit = unit_at(args, *number, S::ROWS);
             c = first_keys(p, step.unit, step.unit.tile);
-            *number = next_number(args);
-        } while (c.tile == step.unit.end);
+            if (c.tile < step.unit.end) break;
+        }
     } else {
         step.unit = before.unit;
         c = before.next;
@@ -150,6 +151,7 @@ __device__ __forceinline__ void plan_step(const gpu_forward &args, const forward
     step.masked = b1 > step.keys.count ||
                   !block_is_full(step.keys.lo, step.keys.hi, step.unit.a0, step.unit.a1, step.b0, b1);
     step.wild = 0;
+    if (step.ends) *number = next_number(args);
 }
 
 /* ---- tiles that have landed -----------------------------------------------------------------------------------------

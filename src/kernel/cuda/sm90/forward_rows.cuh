@@ -132,6 +132,18 @@ template <class S> __device__ __forceinline__ void mask_scores(const key_step &s
     }
 }
 
+/* Tells the compiler not to compute addresses ahead, for which there are no registers. */
+template <class T> __device__ __forceinline__ const T *keep_pointer(const T *p) {
+    asm volatile("" : "+l"(p)::"memory");
+    return p;
+}
+
+/* The element, if it is not finite. */
+template <class T> __device__ __forceinline__ void add_wild(float &to, const T *from) {
+    float x = element<T>::widen(*from);
+    if (!isfinite(x)) to += x;
+}
+
 /* V holds infinities or NaNs, which the feeder took out. Rows with p != 0 for such a key take them over as they are,
  * from device memory. */
 template <class S>
@@ -139,6 +151,7 @@ __device__ __forceinline__ void take_wild_values(const key_step &step, int dim_v
                                                  output_block<S> &o) {
     using T = typename S::T;
     int quad = (int)threadIdx.x % 4;
+    int64_t each = step.keys.v.dim;
 #pragma unroll
     for (int r = 0; r < 2; r++)
 #pragma unroll
@@ -155,15 +168,13 @@ __device__ __forceinline__ void take_wild_values(const key_step &step, int dim_v
             for (int bit = 0; bit < 32; bit++) {
                 int i = step.b0 + w * 32 + bit;
                 if (!(seen >> bit & 1) || i >= step.keys.count) continue;
-                const T *row = (const T *)(step.keys.v.base + row_offset<T>(step.keys.v, i));
+                const T *from = (const T *)(step.keys.v.base + row_offset<T>(step.keys.v, i)) + quad * 2 * each;
 #pragma unroll
-                for (int n = 0; n < S::DIM / 8; n++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        int d = n * 8 + quad * 2 + e;
-                        float x = d < dim_v ? element<T>::widen(row[d * step.keys.v.dim]) : 0;
-                        if (!isfinite(x)) o[n][r * 2 + e] += x;
-                    }
+                for (int n = 0; n < S::DIM / 8; n++) {
+                    if (n * 8 + quad * 2 < dim_v) add_wild<T>(o[n][r * 2], from);
+                    if (n * 8 + quad * 2 + 1 < dim_v) add_wild<T>(o[n][r * 2 + 1], from + each);
+                    from = keep_pointer(from + 8 * each);
+                }
             }
         }
 }

@@ -85,7 +85,7 @@ __device__ __forceinline__ void fold_step(const gpu_forward &args, const forward
     if (far) rescale<S>(o, keep);
     if (step.masked) {
         gate_wait(memory.v_full(t), forward_memory<S>::parity(t));
-        if (step.wild) take_wild_values<S>(step, args.problem.dim_v, s, o);
+        if (__builtin_expect(step.wild, 0)) take_wild_values<S>(step, args.problem.dim_v, s, o);
     }
 }
 
@@ -121,6 +121,7 @@ __device__ __forceinline__ void read_unit(const gpu_forward &args, const forward
         fold_step<S>(args, memory, t, unit.a0, scale, s, rows, o, [&] {
             products_wait<0>();
             keep_registers(o);
+            keep_registers(s); /* or P would be packed while the P before is still in use */
             leave(memory.v_empty(t - 1));
         });
         pack_scores<S>(s, p);
