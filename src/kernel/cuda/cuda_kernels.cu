@@ -153,11 +153,13 @@ static void backward(const ra_backward_call *call) {
 }
 
 static const ra_kernel table[] = {
-    {"cuda_sm80", usable_sm80, scratch_bytes, prepare_sm80, gpu_discard, forward, backward, gpu_rows_begin, gpu_rows_finish,
-     gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill},
+    {"cuda_sm80", usable_sm80, scratch_bytes, prepare_sm80, gpu_discard, forward, backward, gpu_rows_begin,
+     gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store,
+     gpu_rows_fill},
 #if RA_HAVE_SM90
-    {"cuda_sm90", usable_sm90, scratch_bytes, prepare_sm90, gpu_discard, forward, backward, gpu_rows_begin, gpu_rows_finish,
-     gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill},
+    {"cuda_sm90", usable_sm90, scratch_bytes, prepare_sm90, gpu_discard, forward, backward, gpu_rows_begin,
+     gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store,
+     gpu_rows_fill},
 #endif
 };
 

@@ -2,8 +2,8 @@
  *
  *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | steps | gates
  *
- * Steps are numbered through all the units that a CTA takes. Step t has stage t % STAGES and record t % RECORDS. Q comes
- * with the K of a unit's first step. The feeder waits until the readers have left a place, starts its copies, and
+ * Steps are numbered through all the units that a CTA takes. Step t has stage t % STAGES and record t % RECORDS. Q
+ * comes with the K of a unit's first step. The feeder waits until the readers have left a place, starts its copies, and
  * announces a tile when its copies have landed: one tile later, or at once where it would have to wait.
  */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_FEED_CUH
@@ -148,8 +148,8 @@ __device__ __forceinline__ void plan_step(const gpu_forward &args, const forward
     step.next = next_keys(p, step.unit, c, S::KEYS);
     step.begins = begins;
     step.ends = step.next.tile == step.unit.end;
-    step.masked = b1 > step.keys.count ||
-                  !block_is_full(step.keys.lo, step.keys.hi, step.unit.a0, step.unit.a1, step.b0, b1);
+    step.masked =
+        b1 > step.keys.count || !block_is_full(step.keys.lo, step.keys.hi, step.unit.a0, step.unit.a1, step.b0, b1);
     step.wild = 0;
     if (step.ends) *number = next_number(args);
 }
@@ -167,8 +167,8 @@ template <class S> __device__ __forceinline__ void sign_panels(unsigned char *q,
     });
 }
 
-/* What is not finite becomes 0, since 0 times it would be NaN for the rows that do not see it. Returns whether there was
- * any. */
+/* What is not finite becomes 0, since 0 times it would be NaN for the rows that do not see it. Returns whether there
+ * was any. */
 template <class S> __device__ __forceinline__ bool tame_values(unsigned char *v, int thread) {
     using T = typename S::T;
     bool wild = false;

@@ -160,8 +160,7 @@ __device__ __forceinline__ void take_wild_values(const key_step &step, int dim_v
 #pragma unroll
             for (int n = 0; n < 4; n++)
 #pragma unroll
-                for (int e = 0; e < 2; e++)
-                    seen |= (uint32_t)(p[w * 4 + n][r * 2 + e] != 0) << (n * 8 + quad * 2 + e);
+                for (int e = 0; e < 2; e++) seen |= (uint32_t)(p[w * 4 + n][r * 2 + e] != 0) << (n * 8 + quad * 2 + e);
             seen |= __shfl_xor_sync(~0u, seen, 1);
             seen |= __shfl_xor_sync(~0u, seen, 2);
 #pragma unroll 1
@@ -182,8 +181,8 @@ __device__ __forceinline__ void take_wild_values(const key_step &step, int dim_v
 /* ---- softmax --------------------------------------------------------------------------------------------------------
  */
 
-/* Scores become P; l, and where the maximum has moved far enough m, follow. Returns whether it has, in this warp: then o
- * has to be multiplied by `keep`. scale > 0. */
+/* Scores become P; l, and where the maximum has moved far enough m, follow. Returns whether it has, in this warp: then
+ * o has to be multiplied by `keep`. scale > 0. */
 template <class S>
 __device__ __forceinline__ bool fold_scores(score_block<S> &s, row_sums &rows, float scale, float (&keep)[2]) {
     float most[2];

@@ -5,4 +5,4 @@
 using shape = forward_wgmma_shape<__nv_bfloat16, 128, 128, 2, 2, true>;
 
 const gpu_forward_variant gpu_forward_sm90_bf16_128 = {shape::ROWS, forward_wgmma_allow<shape>,
-                                                   forward_wgmma_launch<shape>};
+                                                       forward_wgmma_launch<shape>};

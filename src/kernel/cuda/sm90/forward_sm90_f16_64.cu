@@ -5,4 +5,4 @@
 using shape = forward_wgmma_shape<__half, 64, 128, 2, 4, true>;
 
 const gpu_forward_variant gpu_forward_sm90_f16_64 = {shape::ROWS, forward_wgmma_allow<shape>,
-                                                   forward_wgmma_launch<shape>};
+                                                     forward_wgmma_launch<shape>};

@@ -2,8 +2,8 @@
  * last.
  *
  * A CTA stays on its multiprocessor and takes one unit after the other. Its first warpgroup copies (forward_feed.cuh);
- * the others compute, 64 query rows each, without a barrier among them. S of a step is computed together with P V of the
- * step before, so that the tensor cores have work during the softmax:
+ * the others compute, 64 query rows each, without a barrier among them. S of a step is computed together with P V of
+ * the step before, so that the tensor cores have work during the softmax:
  *
  *   tensor cores   S(t)   P V(t-1)           S(t+1)   P V(t)
  *   other units           softmax of S(t)             softmax of S(t+1)
@@ -50,7 +50,7 @@ __device__ __forceinline__ void begin_scores(const forward_memory<S> &memory, in
 #pragma unroll
     for (int d = 0; d < S::DIM / 16; d++)
         wgmma<typename S::T, S::KEYS>::template shared<false, false>(s, along_rows<S::ROWS>(q, group * 64, d),
-                                                                    along_rows<S::KEYS>(k, 0, d), d == 0);
+                                                                     along_rows<S::KEYS>(k, 0, d), d == 0);
     products_commit();
 }
 
