@@ -1,10 +1,11 @@
-# CUDA and, inside it, NCCL: RA_HAVE_CUDA, RA_HAVE_NCCL and the imported target ra_nccl.
+# CUDA and, inside it, NCCL: RA_HAVE_CUDA, RA_HAVE_SM90, RA_HAVE_NCCL and the imported target ra_nccl.
 #
 # Machine code for sm_80 and sm_90, and PTX that the driver compiles for what comes later. A sanitized build is for the C
-# code: there AUTO means OFF.
+# code: there AUTO means OFF. The kernels for Hopper are compiled for it and nothing else, where the compiler can.
 set(RA_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "What libringattn_cuda is compiled for")
 
 set(RA_HAVE_CUDA FALSE)
+set(RA_HAVE_SM90 FALSE)
 if(RA_CUDA STREQUAL "ON" OR (RA_CUDA STREQUAL "AUTO" AND NOT RA_SANITIZE))
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_ARCHITECTURES)
@@ -18,6 +19,9 @@ if(RA_CUDA STREQUAL "ON" OR (RA_CUDA STREQUAL "AUTO" AND NOT RA_SANITIZE))
     set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
     find_package(CUDAToolkit QUIET)
     set(RA_HAVE_CUDA ${CUDAToolkit_FOUND})
+    if(CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA" AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.0)
+      set(RA_HAVE_SM90 ${CUDAToolkit_FOUND})
+    endif()
   endif()
 endif()
 if(RA_CUDA STREQUAL "ON" AND NOT RA_HAVE_CUDA)

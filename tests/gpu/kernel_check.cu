@@ -1,6 +1,8 @@
 /* The CUDA kernels against the definition of a tile and against the ref kernel; with --bench, how fast they are.
  *
- *   kernel_check [--seeds N] [--seed FIRST] [--repeats N] [--bench]
+ *   kernel_check [--kernel NAME] [--seeds N] [--seed FIRST] [--repeats N] [--bench]
+ *
+ * The kernel is the best one that this GPU can run, unless one is named.
  *
  * Builds without the rest of the project, from its root:
  *
@@ -9,8 +11,10 @@
  *   gcc -std=gnu11 -O2 $INC -c ../../src/base/{status,dtype}.c ../../src/core/{span,tile}.c \
  *       ../../src/kernel/{rows,row_io,parallel}.c ../../src/kernel/ref/{ref,ref_forward,ref_backward}.c \
  *       ../../tests/support/tile_case.c
- *   find ../../src/kernel/cuda ../../tests/gpu/kernel_check.cu -name "*.cu" |
- *       xargs -P 2 -n 1 nvcc -O3 -std=c++17 $INC -gencode arch=compute_80,code=sm_80 \
+ *   find ../../src/kernel/cuda/sm90 -name "*.cu" |
+ *       xargs -P 2 -n 1 nvcc -O3 -std=c++17 $INC -gencode arch=compute_90a,code=sm_90a -c
+ *   find ../../src/kernel/cuda ../../tests/gpu/kernel_check.cu -name "*.cu" -not -path "*sm90*" |
+ *       xargs -P 2 -n 1 nvcc -O3 -std=c++17 $INC -DRA_HAVE_SM90=1 -gencode arch=compute_80,code=sm_80 \
  *       -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90 -c
  *   nvcc *.o -o kernel_check -lpthread -lm
  *
@@ -622,12 +626,24 @@ static void report(void) {
     }
 }
 
+/* The last, and so best, that can run and has that name; NULL: any. */
+static const ra_kernel *find_kernel(const char *name) {
+    const ra_kernel *found = NULL;
+    for (int i = 0; ra_cuda_kernel_at(i); i++)
+        if (ra_cuda_kernel_at(i)->usable() && (!name || strcmp(name, ra_cuda_kernel_at(i)->name) == 0))
+            found = ra_cuda_kernel_at(i);
+    return found;
+}
+
 int main(int argc, char **argv) {
     unsigned first = 1, seeds = 60;
     int timing = 0, repeats = 20, devices = 0;
+    const char *name = NULL;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--bench") == 0)
             timing = 1;
+        else if (strcmp(argv[i], "--kernel") == 0 && i + 1 < argc)
+            name = argv[++i];
         else if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc)
             seeds = (unsigned)atoi(argv[++i]);
         else if (strcmp(argv[i], "--repeats") == 0 && i + 1 < argc)
@@ -635,7 +651,7 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             first = (unsigned)atoi(argv[++i]);
         else {
-            fprintf(stderr, "usage: kernel_check [--seeds N] [--seed FIRST] [--repeats N] [--bench]\n");
+            fprintf(stderr, "usage: kernel_check [--kernel NAME] [--seeds N] [--seed FIRST] [--repeats N] [--bench]\n");
             return 2;
         }
     }
@@ -643,11 +659,12 @@ int main(int argc, char **argv) {
         printf("no GPU, skipped\n");
         return 0;
     }
-    kernel = ra_cuda_kernel_at(0);
-    if (!kernel->usable()) {
-        printf("%s cannot run on this GPU, skipped\n", kernel->name);
+    kernel = find_kernel(name);
+    if (!kernel) {
+        printf("%s cannot run on this GPU, skipped\n", name ? name : "the CUDA kernels");
         return 0;
     }
+    printf("%s\n", kernel->name);
     for (unsigned seed = first; seed < first + seeds / 5; seed++)
         for (ra_dtype dtype : types) check_rows(seed, dtype);
     check_random(first, seeds);

@@ -11,15 +11,21 @@
 /* Multiprocessors of the data-centre chips have at least this much shared memory for one block. */
 enum { SHARED_BYTES = 163 * 1024 };
 
-static int usable(void) {
-    int device, major, shared;
+/* Of the device in use; 0: none. Compute capability 8.0 is 80. */
+static int capability(void) {
+    int device, major, minor, shared;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) {
         cudaGetLastError();
         return 0;
     }
-    return major >= 8 && shared >= SHARED_BYTES;
+    return shared >= SHARED_BYTES ? major * 10 + minor : 0;
+}
+
+static int usable_sm80(void) {
+    return capability() >= 80;
 }
 
 /* Lists and counters are the prepared object's. */
@@ -31,32 +37,52 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
 /* ---- choice ---------------------------------------------------------------------------------------------------------
  */
 
-static int width_index(const ra_shape *shape) {
-    int64_t width = shape->dim > shape->dim_v ? shape->dim : shape->dim_v;
-    return width <= 64 ? 0 : width <= 128 ? 1 : width <= 256 ? 2 : -1;
-}
-
-const gpu_forward_variant *gpu_forward_find(const ra_shape *shape) {
-    static const gpu_forward_variant *const table[4][3] = {
+static const gpu_variants variants_sm80 = {
+    {
         {&gpu_forward_f32_64, &gpu_forward_f32_128, &gpu_forward_f32_256},
         {&gpu_forward_f64_64, &gpu_forward_f64_128, &gpu_forward_f64_256},
         {&gpu_forward_bf16_64, &gpu_forward_bf16_128, &gpu_forward_bf16_256},
         {&gpu_forward_f16_64, &gpu_forward_f16_128, &gpu_forward_f16_256},
-    };
-    int width = width_index(shape), type = (int)shape->dtype;
-    return width < 0 || type < 0 || type > 3 ? NULL : table[type][width];
-}
-
-const gpu_backward_variant *gpu_backward_find(const ra_shape *shape) {
-    static const gpu_backward_variant *const table[4][3] = {
+    },
+    {
         {&gpu_backward_f32_64, &gpu_backward_f32_128, &gpu_backward_f32_256},
         {&gpu_backward_f64_64, &gpu_backward_f64_128, &gpu_backward_f64_256},
         {&gpu_backward_bf16_64, &gpu_backward_bf16_128, &gpu_backward_bf16_256},
         {&gpu_backward_f16_64, &gpu_backward_f16_128, &gpu_backward_f16_256},
-    };
-    int width = width_index(shape), type = (int)shape->dtype;
-    return width < 0 || type < 0 || type > 3 ? NULL : table[type][width];
+    },
+};
+
+static ra_status prepare_sm80(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+                              int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {
+    return gpu_prepare(&variants_sm80, shape, tiles, parts, part_count, pass, prepared_out);
 }
+
+#if RA_HAVE_SM90
+/* Machine code for Hopper runs on Hopper alone. */
+static int usable_sm90(void) {
+    return capability() == 90;
+}
+
+static const gpu_variants variants_sm90 = {
+    {
+        {&gpu_forward_f32_64, &gpu_forward_f32_128, &gpu_forward_f32_256},
+        {&gpu_forward_f64_64, &gpu_forward_f64_128, &gpu_forward_f64_256},
+        {&gpu_forward_sm90_bf16_64, &gpu_forward_sm90_bf16_128, &gpu_forward_bf16_256},
+        {&gpu_forward_sm90_f16_64, &gpu_forward_sm90_f16_128, &gpu_forward_f16_256},
+    },
+    {
+        {&gpu_backward_f32_64, &gpu_backward_f32_128, &gpu_backward_f32_256},
+        {&gpu_backward_f64_64, &gpu_backward_f64_128, &gpu_backward_f64_256},
+        {&gpu_backward_bf16_64, &gpu_backward_bf16_128, &gpu_backward_bf16_256},
+        {&gpu_backward_f16_64, &gpu_backward_f16_128, &gpu_backward_f16_256},
+    },
+};
+
+static ra_status prepare_sm90(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+                              int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {
+    return gpu_prepare(&variants_sm90, shape, tiles, parts, part_count, pass, prepared_out);
+}
+#endif
 
 /* ---- calls ----------------------------------------------------------------------------------------------------------
  */
@@ -88,6 +114,7 @@ static void forward(const ra_forward_call *call) {
     if (prepared->launches.empty()) return;
     gpu_forward args = {};
     args.problem = problem_of(shape, call->parts, prepared);
+    args.ticket = prepared->tickets;
     args.q = call->q;
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;
@@ -126,8 +153,14 @@ static void backward(const ra_backward_call *call) {
 }
 
 static const ra_kernel table[] = {
-    {"cuda_sm80", usable, scratch_bytes, gpu_prepare, gpu_discard, forward, backward, gpu_rows_begin, gpu_rows_finish,
-     gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill},
+    {"cuda_sm80", usable_sm80, scratch_bytes, prepare_sm80, gpu_discard, forward, backward, gpu_rows_begin,
+     gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store,
+     gpu_rows_fill},
+#if RA_HAVE_SM90
+    {"cuda_sm90", usable_sm90, scratch_bytes, prepare_sm90, gpu_discard, forward, backward, gpu_rows_begin,
+     gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store,
+     gpu_rows_fill},
+#endif
 };
 
 extern "C" const ra_kernel *ra_cuda_kernel_at(int index) {

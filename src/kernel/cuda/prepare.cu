@@ -77,7 +77,7 @@ static cudaError_t upload_all(char *memory, const block_layout &at, const gpu_li
 static ra_status place(gpu_lists &lists, const ra_kv_part *parts, int64_t part_count, ra_prepared *to) {
     int64_t count = parts ? part_count : 0;
     size_t ticket_bytes = (lists.launches.size() * sizeof(unsigned) + 255) / 256 * 256;
-    to->zero_bytes = lists.items.empty() ? 0 : ticket_bytes + (size_t)lists.chains * sizeof(int);
+    to->zero_bytes = ticket_bytes + (size_t)lists.chains * sizeof(int);
     block_layout at = lay_out(lists, count, to->zero_bytes);
     to->launches = lists.launches;
     if (lists.launches.empty()) return RA_OK;
@@ -99,13 +99,19 @@ static ra_status place(gpu_lists &lists, const ra_kv_part *parts, int64_t part_c
     return RA_OK;
 }
 
-static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
-                         ra_pass pass, ra_prepared *to) {
+static int width_index(const ra_shape *shape) {
+    int64_t width = shape->dim > shape->dim_v ? shape->dim : shape->dim_v;
+    return width <= 64 ? 0 : width <= 128 ? 1 : width <= 256 ? 2 : -1;
+}
+
+static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
+                         const ra_kv_part *parts, int64_t part_count, ra_pass pass, ra_prepared *to) {
     gpu_lists lists;
-    to->forward = gpu_forward_find(shape);
-    to->backward = gpu_backward_find(shape);
-    if (!to->forward || !to->backward)
+    int width = width_index(shape), type = (int)shape->dtype;
+    if (width < 0 || type < 0 || type > 3)
         return ra_fail(RA_ERR_UNSUPPORTED, "the CUDA kernels have no rows of that type and width");
+    to->forward = variants->forward[type][width];
+    to->backward = variants->backward[type][width];
     RA_TRY(check_sizes(shape, tiles));
     cudaError_t error = pass == RA_FORWARD ? to->forward->allow() : to->backward->allow();
     if (error) return device_failed(error, "setting up a CUDA kernel");
@@ -117,13 +123,13 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
     return place(lists, parts, part_count, to);
 }
 
-ra_status gpu_prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
-                      ra_pass pass, ra_prepared **prepared_out) {
+ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
+                      const ra_kv_part *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {
     ra_prepared *made = new (std::nothrow) ra_prepared();
     if (!made) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     ra_status status;
     try {
-        status = prepare(shape, tiles, parts, part_count, pass, made);
+        status = prepare(variants, shape, tiles, parts, part_count, pass, made);
     } catch (const std::bad_alloc &) {
         status = ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     }

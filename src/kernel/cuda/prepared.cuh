@@ -25,6 +25,12 @@ struct gpu_lists {
     std::vector<gpu_launch> launches;
 };
 
+/* A kernel's variants by type (ra_dtype) and width of rows: up to 64, 128, 256. */
+struct gpu_variants {
+    const gpu_forward_variant *forward[4][3];
+    const gpu_backward_variant *backward[4][3];
+};
+
 struct ra_prepared {
     void *memory; /* device: one block that holds all of the arrays below */
     const ra_kv_part *parts;
@@ -32,7 +38,7 @@ struct ra_prepared {
     const gpu_unit *units;
     const gpu_item *items;
     const int *by_key, *turns;
-    unsigned *tickets; /* [launches], then the chains: what a backward pass starts with as zeros */
+    unsigned *tickets; /* [launches], then, for backward, the chains: what such a pass starts with as zeros */
     int *chains;
     size_t zero_bytes;
     std::vector<gpu_launch> launches;
@@ -46,8 +52,8 @@ void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, 
 void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int rows, int keys,
                     gpu_lists *lists);
 
-ra_status gpu_prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
-                      ra_pass pass, ra_prepared **prepared_out);
+ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
+                      const ra_kv_part *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out);
 void gpu_discard(ra_prepared *prepared);
 
 #endif

@@ -15,4 +15,13 @@ GPU_VARIANTS(f64)
 
 #undef GPU_VARIANTS
 
+/* Those for Hopper; other types and widths there have the ones above. */
+#define GPU_VARIANTS_SM90(type)                                                                                        \
+    extern const gpu_forward_variant gpu_forward_sm90_##type##_64, gpu_forward_sm90_##type##_128;
+
+GPU_VARIANTS_SM90(bf16)
+GPU_VARIANTS_SM90(f16)
+
+#undef GPU_VARIANTS_SM90
+
 #endif

@@ -50,8 +50,9 @@ struct gpu_problem {
 struct gpu_forward {
     gpu_problem problem;
     const gpu_unit *units;
-    ra_view q, o; /* o, m, l: of the pass's state */
-    void *m, *l;  /* [batch, heads_q, rows_q] */
+    unsigned *ticket; /* for CTAs that take more than one unit; its value is theirs */
+    ra_view q, o;     /* o, m, l: of the pass's state */
+    void *m, *l;      /* [batch, heads_q, rows_q] */
 };
 
 struct gpu_backward {
@@ -77,9 +78,5 @@ struct gpu_backward_variant {
     cudaError_t (*allow)(void);
     void (*launch)(const gpu_backward *args, unsigned count, cudaStream_t stream);
 };
-
-/* NULL: no such type or width. */
-const gpu_forward_variant *gpu_forward_find(const ra_shape *shape);
-const gpu_backward_variant *gpu_backward_find(const ra_shape *shape);
 
 #endif

@@ -1,0 +1,245 @@
+/* What a thread of a reading warpgroup has of its query rows: their state, the mask and the softmax.
+ *
+ * Row r (0 or 1) of a thread is row 16 (warp % 4) + 8 r + lane / 4 of its warpgroup's 64; of every 8 columns it has the
+ * two from 2 (lane % 4) on, as x[n][2 r], x[n][2 r + 1].
+ */
+#ifndef RA_KERNEL_CUDA_SM90_FORWARD_ROWS_CUH
+#define RA_KERNEL_CUDA_SM90_FORWARD_ROWS_CUH
+
+#include "kernel/cuda/sm90/forward_feed.cuh"
+
+static constexpr float LOG2_E = 1.44269504088896341f;
+static constexpr float RESCALE_ABOVE = 8; /* powers of 2 */
+
+struct row_sums {
+    float m[2], l[2]; /* l: this thread's share */
+};
+
+template <class S> using output_block = float[S::DIM / 8][4];
+template <class S> using score_block = float[S::KEYS / 8][4];
+
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/* Of the thread's row 0 among the unit's rows. */
+__device__ __forceinline__ int row_in_unit(void) {
+    int warp = (int)threadIdx.x / 32 - 4, lane = (int)threadIdx.x % 32;
+    return warp * 16 + lane / 4;
+}
+
+/* ---- state ----------------------------------------------------------------------------------------------------------
+ */
+
+/* Where row r of this thread is: its index a among the tile's queries, its place in m and l, its o. */
+struct row_place {
+    int a;
+    int64_t at;
+    float *o;
+};
+
+__device__ __forceinline__ row_place place_of(const gpu_forward &args, const unit_place &unit, int r) {
+    const gpu_tile &t = args.problem.tiles[unit.tile];
+    row_place p;
+    p.a = unit.a0 + row_in_unit() + r * 8;
+    int64_t row = t.q_first + p.a * t.q_stride;
+    p.at = ((int64_t)unit.b * args.problem.heads_q + unit.h) * args.problem.rows_q + row;
+    p.o = (float *)args.o.data + unit.b * args.o.batch + row * args.o.row + unit.h * args.o.head;
+    return p;
+}
+
+/* A row that has seen nothing has o = 0, which need not be read. */
+template <class S>
+__device__ __forceinline__ void read_state(const gpu_forward &args, const unit_place &unit, row_sums &rows,
+                                           output_block<S> &o) {
+    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
+    int64_t each = args.o.dim;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        row_place p = place_of(args, unit, r);
+        bool valid = p.a < unit.a1;
+        rows.m[r] = valid ? ((const float *)args.m)[p.at] : -INFINITY;
+        rows.l[r] = valid && quad == 0 ? ((const float *)args.l)[p.at] : 0;
+        bool seen = valid && rows.m[r] != -INFINITY;
+        bool pairs = each == 1 && ((uint64_t)p.o & 7) == 0;
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++) {
+            int d = n * 8 + quad * 2;
+            float2 x = make_float2(0, 0);
+            if (seen && pairs && d + 1 < dim_v)
+                x = *(const float2 *)(p.o + d);
+            else if (seen) {
+                if (d < dim_v) x.x = p.o[d * each];
+                if (d + 1 < dim_v) x.y = p.o[(d + 1) * each];
+            }
+            o[n][r * 2] = x.x;
+            o[n][r * 2 + 1] = x.y;
+        }
+    }
+}
+
+/* Where only NaN scores were seen the maximum is still -inf, and has to say that something was. */
+template <class S>
+__device__ __forceinline__ void write_state(const gpu_forward &args, const unit_place &unit, const row_sums &rows,
+                                            const output_block<S> &o) {
+    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
+    int64_t each = args.o.dim;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        row_place p = place_of(args, unit, r);
+        float l = quad_sum(rows.l[r]), m = rows.m[r];
+        if (p.a >= unit.a1) continue;
+        if (m == -INFINITY && l != l) m = l;
+        if (quad == 0) {
+            ((float *)args.m)[p.at] = m;
+            ((float *)args.l)[p.at] = l;
+        }
+        bool pairs = each == 1 && ((uint64_t)p.o & 7) == 0;
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++) {
+            int d = n * 8 + quad * 2;
+            if (pairs && d + 1 < dim_v)
+                *(float2 *)(p.o + d) = make_float2(o[n][r * 2], o[n][r * 2 + 1]);
+            else {
+                if (d < dim_v) p.o[d * each] = o[n][r * 2];
+                if (d + 1 < dim_v) p.o[(d + 1) * each] = o[n][r * 2 + 1];
+            }
+        }
+    }
+}
+
+/* ---- mask -----------------------------------------------------------------------------------------------------------
+ */
+
+/* Pairs that are not visible get a score of -inf. */
+template <class S> __device__ __forceinline__ void mask_scores(const key_step &step, int a0, score_block<S> &s) {
+    int start = step.b0 + (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int a = a0 + row_in_unit() + r * 8;
+        int from = a + step.keys.lo - start, to = min(a + step.keys.hi + 1, step.keys.count) - start;
+#pragma unroll
+        for (int n = 0; n < S::KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                if (n * 8 + e < from || n * 8 + e >= to) s[n][r * 2 + e] = -INFINITY;
+    }
+}
+
+/* Tells the compiler not to compute addresses ahead, for which there are no registers. */
+template <class T> __device__ __forceinline__ const T *keep_pointer(const T *p) {
+    asm volatile("" : "+l"(p)::"memory");
+    return p;
+}
+
+/* The element, if it is not finite. */
+template <class T> __device__ __forceinline__ void add_wild(float &to, const T *from) {
+    float x = element<T>::widen(*from);
+    if (!isfinite(x)) to += x;
+}
+
+/* V holds infinities or NaNs, which the feeder took out. Rows with p != 0 for such a key take them over as they are,
+ * from device memory. */
+template <class S>
+__device__ __forceinline__ void take_wild_values(const key_step &step, int dim_v, const score_block<S> &p,
+                                                 output_block<S> &o) {
+    using T = typename S::T;
+    int quad = (int)threadIdx.x % 4;
+    int64_t each = step.keys.v.dim;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int w = 0; w < S::KEYS / 32; w++) {
+            uint32_t seen = 0; /* a bit for each of 32 keys */
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) seen |= (uint32_t)(p[w * 4 + n][r * 2 + e] != 0) << (n * 8 + quad * 2 + e);
+            seen |= __shfl_xor_sync(~0u, seen, 1);
+            seen |= __shfl_xor_sync(~0u, seen, 2);
+#pragma unroll 1
+            for (int bit = 0; bit < 32; bit++) {
+                int i = step.b0 + w * 32 + bit;
+                if (!(seen >> bit & 1) || i >= step.keys.count) continue;
+                const T *from = (const T *)(step.keys.v.base + row_offset<T>(step.keys.v, i)) + quad * 2 * each;
+#pragma unroll
+                for (int n = 0; n < S::DIM / 8; n++) {
+                    if (n * 8 + quad * 2 < dim_v) add_wild<T>(o[n][r * 2], from);
+                    if (n * 8 + quad * 2 + 1 < dim_v) add_wild<T>(o[n][r * 2 + 1], from + each);
+                    from = keep_pointer(from + 8 * each);
+                }
+            }
+        }
+}
+
+/* ---- softmax --------------------------------------------------------------------------------------------------------
+ */
+
+/* Scores become P; l, and where the maximum has moved far enough m, follow. Returns whether it has, in this warp: then
+ * o has to be multiplied by `keep`. scale > 0. */
+template <class S>
+__device__ __forceinline__ bool fold_scores(score_block<S> &s, row_sums &rows, float scale, float (&keep)[2]) {
+    float most[2];
+    bool far = false;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float x = s[0][r * 2], y = s[0][r * 2 + 1];
+#pragma unroll
+        for (int n = 1; n < S::KEYS / 8; n++) {
+            x = fmaxf(x, s[n][r * 2]);
+            y = fmaxf(y, s[n][r * 2 + 1]);
+        }
+        most[r] = fmaxf(rows.m[r], quad_max(fmaxf(x, y)) * scale);
+        far |= (most[r] - rows.m[r]) * LOG2_E > RESCALE_ABOVE;
+    }
+    far = __any_sync(~0u, far);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        keep[r] = 1;
+        if (far) {
+            float base = most[r] == -INFINITY ? 0 : most[r] * LOG2_E;
+            keep[r] = exp2_fast(rows.m[r] * LOG2_E - base);
+            rows.m[r] = most[r];
+            rows.l[r] *= keep[r];
+        }
+        float base = rows.m[r] == -INFINITY ? 0 : rows.m[r] * LOG2_E, by = scale * LOG2_E, sum[2] = {0, 0};
+#pragma unroll
+        for (int n = 0; n < S::KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float p = exp2_fast(fmaf(s[n][r * 2 + e], by, -base));
+                s[n][r * 2 + e] = p;
+                sum[e] += p;
+            }
+        rows.l[r] += sum[0] + sum[1];
+    }
+    return far;
+}
+
+template <class S> __device__ __forceinline__ void rescale(output_block<S> &o, const float (&keep)[2]) {
+#pragma unroll
+    for (int n = 0; n < S::DIM / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) o[n][e] *= keep[e / 2];
+}
+
+/* P as the products take it from registers. */
+template <class S>
+__device__ __forceinline__ void pack_scores(const score_block<S> &s, uint32_t (&p)[S::KEYS / 16][4]) {
+    using E = element<typename S::T>;
+#pragma unroll
+    for (int k = 0; k < S::KEYS / 16; k++) {
+        p[k][0] = E::pack(s[2 * k][0], s[2 * k][1]);
+        p[k][1] = E::pack(s[2 * k][2], s[2 * k][3]);
+        p[k][2] = E::pack(s[2 * k + 1][0], s[2 * k + 1][1]);
+        p[k][3] = E::pack(s[2 * k + 1][2], s[2 * k + 1][3]);
+    }
+}
+
+#endif
