@@ -8,8 +8,11 @@
  * products' accumulators and, packed, their operands; only dQ, whose sum is over all keys, needs dS^T from both
  * warpgroups, through shared memory. Each then has half of dQ: half of its columns (DIM 128) or of its rows (DIM 64).
  *
- *   products   S' dP | dV dK dQ | S' dP | ...      S' is issued a step ahead, behind dQ
- *   others      exp  dS         dQ out  exp  dS
+ * S of the next step is issued behind dQ of this one, and is multiplied while dQ is put into shared memory; dP is while P
+ * is made:
+ *
+ *   products    dV dK dQ  S'  dP'       dV' dK' ...
+ *   others    dS            dQ out  P'  dS'
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_WGMMA_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_WGMMA_CUH
@@ -147,30 +150,51 @@ __device__ __forceinline__ void add_wild_pairs(const gpu_backward &args, const b
         for (int i = 0; i < 4; i++) p[k][i] = ds[k][i] = 0;
 }
 
-/* P and dS of a step, packed, from S and dP: S has come when at most one product is left, dP when none is. Returns
- * whether this thread met something wild. */
 template <class S>
-__device__ __forceinline__ bool make_pairs(const backward_room<S> &room, int stage, pair_columns<S> &s,
-                                           pair_columns<S> &dp, pair_fragments<S> &p, pair_fragments<S> &ds,
-                                           const product_place &at, float scale) {
+__device__ __forceinline__ pairs_place pairs_of(const backward_room<S> &room, const product_place &at) {
+    return {at.lane % 4 * 2, room.plan().item.block * S::KEYS + at.key0 + at.warp * 16 + at.lane / 4};
+}
+
+/* How a step's pairs are made, in this warp. */
+struct pairs_kind {
+    bool masked;
+    bool wild; /* this thread met something wild */
+};
+
+/* S is under way. s becomes P while dP is multiplied; then that has come too. The first step of an item has the code for
+ * masks alone, which is right for all. */
+template <class S, bool FIRST>
+__device__ __forceinline__ pairs_kind make_p_and_dp(const backward_room<S> &room, int stage, pair_columns<S> &s,
+                                               pair_columns<S> &dp, const product_place &at, float scale) {
     const backward_step &step = room.plan().steps[stage];
-    pairs_place pairs = {at.lane % 4 * 2, room.plan().item.block * S::KEYS + at.key0 + at.warp * 16 + at.lane / 4};
-    products_wait<1>();
+    pairs_place pairs = pairs_of<S>(room, at);
+    pairs_kind kind = {true, false};
+    products_wait<0>();
     keep_registers(s);
-    bool masked = __any_sync(~0u, !step.full || pairs_are_odd<S>(s, room.lse(stage), pairs)), wild = false;
-    if (masked)
-        wild = make_p_masked<S>(s, room.lse(stage), scale, step, pairs);
+    multiply_pairs<S>(dp, room.v(), at.key0, room.dout(stage));
+    if (!FIRST) kind.masked = __any_sync(~0u, !step.full || pairs_are_odd<S>(s, room.lse(stage), pairs));
+    if (kind.masked)
+        kind.wild = make_p_masked<S>(s, room.lse(stage), scale, step, pairs);
     else
         make_p<S>(s, room.lse(stage), scale, pairs);
-    pack_pairs<S>(p, s);
     products_wait<0>();
     keep_registers(dp);
-    if (masked)
-        wild |= make_ds_masked<S>(s, dp, room.delta(stage), pairs);
+    return kind;
+}
+
+/* p and ds, packed, from P in s and from dP. Returns whether this thread met something wild. */
+template <class S>
+__device__ __forceinline__ bool make_pairs(const backward_room<S> &room, int stage, const pair_columns<S> &s,
+                                          pair_columns<S> &dp, pair_fragments<S> &p, pair_fragments<S> &ds,
+                                          const product_place &at, pairs_kind kind) {
+    pairs_place pairs = pairs_of<S>(room, at);
+    if (kind.masked)
+        kind.wild |= make_ds_masked<S>(s, dp, room.delta(stage), pairs);
     else
         make_ds<S>(s, dp, room.delta(stage), pairs);
+    pack_pairs<S>(p, s);
     pack_pairs<S>(ds, dp);
-    return wild;
+    return kind.wild;
 }
 
 template <class S>
@@ -183,13 +207,13 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
     gate_wait(room.full(0), 0);
     if (plan.steps[0].a0 < 0) return;
     multiply_pairs<S>(s, room.k(), at.key0, room.q(0));
+    pairs_kind kind = make_p_and_dp<S, true>(room, 0, s, dp, at, scale);
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
         unsigned char *ds_tile = room.ds(stage);
         pair_fragments<S> p, ds;
-        multiply_pairs<S>(dp, room.v(), at.key0, room.dout(stage));
-        bool wild = make_pairs<S>(room, stage, s, dp, p, ds, at, scale);
+        bool wild = make_pairs<S>(room, stage, s, dp, p, ds, at, kind);
         store_pairs<S>(ds_tile, ds, at.key0 + at.warp * 16);
         shared_writes_to_products();
         bool group_wild = barrier_any(GROUP_BARRIER + at.group, 128, wild);
@@ -218,6 +242,7 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
         shared_writes_to_products();
         gate_arrive(room.dq_full());
         if (!more) break;
+        kind = make_p_and_dp<S, false>(room, stage ^ 1, s, dp, at, scale);
     }
     products_wait<0>();
     keep_registers(s);
