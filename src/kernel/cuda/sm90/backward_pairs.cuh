@@ -1,0 +1,133 @@
+/* Mask and softmax of the Hopper backward kernel.
+ *
+ * S^T and dP^T are [keys, queries]: a thread has two keys, 8 apart, and in each n8 tile two neighbouring queries. So lse
+ * and delta go along an accumulator's columns.
+ */
+#ifndef RA_KERNEL_CUDA_SM90_BACKWARD_PAIRS_CUH
+#define RA_KERNEL_CUDA_SM90_BACKWARD_PAIRS_CUH
+
+#include "kernel/cuda/sm90/backward_layout.cuh"
+
+template <class S> using pair_columns = float[S::ROWS / 8][4];
+template <class S> using pair_fragments = uint32_t[S::ROWS / 16][4];
+
+static constexpr float PAIRS_LOG2_E = 1.44269504088896341f;
+
+/* Where this thread's elements are: keys b and b + 8, queries a + 8 n and a + 8 n + 1. */
+struct pairs_place {
+    int a, b; /* a: in the block; b: of the tile */
+};
+
+__device__ __forceinline__ float2 two_of(const float *column, int n, int a) {
+    return *(const float2 *)(column + n * 8 + a);
+}
+
+/* Whether a score or an lse is not finite: then pairs need to be looked at one by one. 0 times such a value is no
+ * number, and costs less than a comparison. */
+template <class S>
+__device__ __forceinline__ bool pairs_are_odd(const pair_columns<S> &s, const float *lse, const pairs_place &at) {
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < S::ROWS / 8; n++) {
+        float2 l = two_of(lse, n, at.a);
+        sum = fmaf(l.x, 0, fmaf(l.y, 0, sum));
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum = fmaf(s[n][e], 0, sum);
+    }
+    return sum != 0;
+}
+
+/* s becomes p where every pair is visible. */
+template <class S>
+__device__ __forceinline__ void make_p(pair_columns<S> &s, const float *lse, float scale, const pairs_place &at) {
+    float by = scale * PAIRS_LOG2_E;
+#pragma unroll
+    for (int n = 0; n < S::ROWS / 8; n++) {
+        float2 l = two_of(lse, n, at.a);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            s[n][e] = exp2_fast(fmaf(s[n][e], by, (e % 2 ? l.y : l.x) * -PAIRS_LOG2_E));
+    }
+}
+
+/* dp becomes ds, without the scale. */
+template <class S>
+__device__ __forceinline__ void make_ds(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
+                                        const pairs_place &at) {
+#pragma unroll
+    for (int n = 0; n < S::ROWS / 8; n++) {
+        float2 d = two_of(delta, n, at.a);
+#pragma unroll
+        for (int e = 0; e < 4; e++) dp[n][e] = p[n][e] * (dp[n][e] - (e % 2 ? d.y : d.x));
+    }
+}
+
+/* The same where some pairs are not visible, or where a query saw nothing (its lse is not finite), or a score is -inf,
+ * which counts as unseen. Both return whether a pair with p = 0 has a score, or a dP, that is no number: then Q, dO, K or
+ * V have an infinity or a NaN, which times 0 would spread. */
+template <class S>
+__device__ __forceinline__ bool make_p_masked(pair_columns<S> &s, const float *lse, float scale,
+                                              const backward_step &step, const pairs_place &at) {
+    float by = scale * PAIRS_LOG2_E;
+    bool wild = false;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int b = at.b + r * 8, start = step.a0 + at.a;
+        int first = b - step.hi - start, end = b < step.keys ? b - step.lo + 1 - start : first;
+#pragma unroll
+        for (int n = 0; n < S::ROWS / 8; n++) {
+            float2 l = two_of(lse, n, at.a);
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float &x = s[n][r * 2 + e], base = e ? l.y : l.x;
+                bool seen = n * 8 + e >= first && n * 8 + e < end && !isinf(base);
+                float p = seen ? exp2_fast(fmaf(x, by, base * -PAIRS_LOG2_E)) : 0;
+                wild |= p == 0 && !isfinite(x);
+                x = p;
+            }
+        }
+    }
+    return wild;
+}
+
+template <class S>
+__device__ __forceinline__ bool make_ds_masked(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
+                                               const pairs_place &at) {
+    bool wild = false;
+#pragma unroll
+    for (int n = 0; n < S::ROWS / 8; n++) {
+        float2 d = two_of(delta, n, at.a);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float &y = dp[n][e];
+            wild |= p[n][e] == 0 && !isfinite(y);
+            y = p[n][e] == 0 ? 0 : p[n][e] * (y - (e % 2 ? d.y : d.x));
+        }
+    }
+    return wild;
+}
+
+/* x as the A operand of products. */
+template <class S>
+__device__ __forceinline__ void pack_pairs(pair_fragments<S> &to, const pair_columns<S> &x) {
+#pragma unroll
+    for (int k = 0; k < S::ROWS / 16; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            to[k][i] = element<typename S::T>::pack(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
+}
+
+/* tile [KEYS, ROWS] in panels; this warp's keys are from key0 on. */
+template <class S>
+__device__ __forceinline__ void store_pairs(unsigned char *tile, const pair_fragments<S> &x, int key0) {
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < S::ROWS / 16; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int key = key0 + i % 2 * 8 + lane / 4;
+            *(uint32_t *)(tile + panel_chunk_at<S::KEYS>(key, 2 * k + i / 2) + lane % 4 * 4) = x[k][i];
+        }
+}
+
+#endif

@@ -1,0 +1,8 @@
+/* Backward on Hopper, bf16, rows of up to 64 elements. */
+#include "kernel/cuda/sm90/backward_sm90_variants.cuh"
+#include "kernel/cuda/sm90/backward_wgmma.cuh"
+
+using shape = backward_wgmma_shape<__nv_bfloat16, 64>;
+
+const gpu_backward_variant gpu_backward_sm90_bf16_64 = {shape::ROWS, shape::KEYS, backward_wgmma_allow<shape>,
+                                                       backward_wgmma_launch<shape>};

@@ -1,0 +1,8 @@
+/* Backward on Hopper, f16, rows of up to 128 elements. */
+#include "kernel/cuda/sm90/backward_sm90_variants.cuh"
+#include "kernel/cuda/sm90/backward_wgmma.cuh"
+
+using shape = backward_wgmma_shape<__half, 128>;
+
+const gpu_backward_variant gpu_backward_sm90_f16_128 = {shape::ROWS, shape::KEYS, backward_wgmma_allow<shape>,
+                                                       backward_wgmma_launch<shape>};
