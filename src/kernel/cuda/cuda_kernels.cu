@@ -73,8 +73,8 @@ static const gpu_variants variants_sm90 = {
     {
         {&gpu_backward_f32_64, &gpu_backward_f32_128, &gpu_backward_f32_256},
         {&gpu_backward_f64_64, &gpu_backward_f64_128, &gpu_backward_f64_256},
-        {&gpu_backward_bf16_64, &gpu_backward_bf16_128, &gpu_backward_bf16_256},
-        {&gpu_backward_f16_64, &gpu_backward_f16_128, &gpu_backward_f16_256},
+        {&gpu_backward_sm90_bf16_64, &gpu_backward_sm90_bf16_128, &gpu_backward_bf16_256},
+        {&gpu_backward_sm90_f16_64, &gpu_backward_sm90_f16_128, &gpu_backward_f16_256},
     },
 };
 

@@ -17,7 +17,8 @@ GPU_VARIANTS(f64)
 
 /* Those for Hopper; other types and widths there have the ones above. */
 #define GPU_VARIANTS_SM90(type)                                                                                        \
-    extern const gpu_forward_variant gpu_forward_sm90_##type##_64, gpu_forward_sm90_##type##_128;
+    extern const gpu_forward_variant gpu_forward_sm90_##type##_64, gpu_forward_sm90_##type##_128;                      \
+    extern const gpu_backward_variant gpu_backward_sm90_##type##_64, gpu_backward_sm90_##type##_128;
 
 GPU_VARIANTS_SM90(bf16)
 GPU_VARIANTS_SM90(f16)
