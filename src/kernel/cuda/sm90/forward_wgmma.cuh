@@ -147,7 +147,8 @@ __global__ void __launch_bounds__(S::THREADS, 1)
         feed<S>(args, memory, count);
     } else {
         registers_more<S::READER_REGISTERS>();
-        int group = (int)threadIdx.x / 128 - 1, t = 0;
+        /* From one lane, so that the compiler knows it to be the same in all. */
+        int group = __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0), t = 0;
         float scale = args.problem.scale == 0 ? 1.0f : fabsf((float)args.problem.scale);
         if (group == S::GROUPS - 1) pass_turn<S>(group);
         for (;;) {
