@@ -237,19 +237,19 @@ static void write_row(json_writer *json, const bench_case *bench, const bench_ro
 static void print_header(int on_device) {
     printf("%9s %5s %4s %5s %5s %-10s %-9s %-10s %-8s %9s %9s %8s %6s %9s %9s %6s\n", "seq", "heads", "dim", "dtype",
            "ranks", "layout", "strategy", "kernel", "pass", "seconds", "cpu", on_device ? "tflops" : "gflops",
-           "peak", "workspace", "sent",
-           "imbal.");
+           "peak", "workspace", "sent", "imbal.");
 }
 
 static void print_row(const bench_case *bench, const bench_row *row) {
     char workspace[TEXT_BYTES], sent[TEXT_BYTES];
     const cli_case *one = &bench->one;
-    printf("%9lld %5lld %4lld %5s %5d %-10s %-9s %-10s %-8s %9.4f %9.4f %8.2f %5.1f%% %9s %9s %6.3f\n",
+    char peak[TEXT_BYTES] = "-"; /* on a GPU it is not measured */
+    if (isfinite(row->peak_fraction)) snprintf(peak, sizeof peak, "%.1f%%", 100 * row->peak_fraction);
+    printf("%9lld %5lld %4lld %5s %5d %-10s %-9s %-10s %-8s %9.4f %9.4f %8.2f %6s %9s %9s %6.3f\n",
            (long long)one->seq_q, (long long)one->heads_q, (long long)one->dim, ra_dtype_name(one->dtype), one->ranks,
            ra_layout_name(bench->info.layout), ra_strategy_name(bench->info.strategy), bench->info.kernel,
            row->pass == RA_FORWARD ? "forward" : "backward", row->seconds, row->cpu_seconds,
-           bench->how.backend ? 1e-3 * row->gflops : row->gflops, 100 * row->peak_fraction,
-           text_bytes(bench->workspace_most, workspace),
+           bench->how.backend ? 1e-3 * row->gflops : row->gflops, peak, text_bytes(bench->workspace_most, workspace),
            text_bytes(bench->bytes[row->pass], sent), row->imbalance);
     fflush(stdout);
 }
