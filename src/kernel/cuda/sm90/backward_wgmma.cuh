@@ -1,5 +1,5 @@
-/* Backward for 16-bit elements on Hopper: a block of 128 keys stays, with its dK and dV in registers, while the blocks of
- * queries that see it pass by, the last one first.
+/* Backward for 16-bit elements on Hopper: a block of 128 keys stays, with its dK and dV in registers, while the blocks
+ * of queries that see it pass by, the last one first.
  *
  *   S^T = K Q^T   P^T = e^{S^T - lse}   dP^T = V dO^T   dS^T = P^T (dP^T - delta)
  *   dV += P^T dO   dK += dS^T Q   dQ += dS K
@@ -8,8 +8,8 @@
  * products' accumulators and, packed, their operands; only dQ, whose sum is over all keys, needs dS^T from both
  * warpgroups, through shared memory. Each then has half of dQ: half of its columns (DIM 128) or of its rows (DIM 64).
  *
- * S of the next step is issued behind dQ of this one, and is multiplied while dQ is put into shared memory; dP is while P
- * is made:
+ * S of the next step is issued behind dQ of this one, and is multiplied while dQ is put into shared memory; dP is while
+ * P is made:
  *
  *   products    dV dK dQ  S'  dP'       dV' dK' ...
  *   others    dS            dQ out  P'  dS'
@@ -161,11 +161,11 @@ struct pairs_kind {
     bool wild; /* this thread met something wild */
 };
 
-/* S is under way. s becomes P while dP is multiplied; then that has come too. The first step of an item has the code for
- * masks alone, which is right for all. */
+/* S is under way. s becomes P while dP is multiplied; then that has come too. The first step of an item has the code
+ * for masks alone, which is right for all. */
 template <class S, bool FIRST>
 __device__ __forceinline__ pairs_kind make_p_and_dp(const backward_room<S> &room, int stage, pair_columns<S> &s,
-                                               pair_columns<S> &dp, const product_place &at, float scale) {
+                                                    pair_columns<S> &dp, const product_place &at, float scale) {
     const backward_step &step = room.plan().steps[stage];
     pairs_place pairs = pairs_of<S>(room, at);
     pairs_kind kind = {true, false};
@@ -185,8 +185,8 @@ __device__ __forceinline__ pairs_kind make_p_and_dp(const backward_room<S> &room
 /* p and ds, packed, from P in s and from dP. Returns whether this thread met something wild. */
 template <class S>
 __device__ __forceinline__ bool make_pairs(const backward_room<S> &room, int stage, const pair_columns<S> &s,
-                                          pair_columns<S> &dp, pair_fragments<S> &p, pair_fragments<S> &ds,
-                                          const product_place &at, pairs_kind kind) {
+                                           pair_columns<S> &dp, pair_fragments<S> &p, pair_fragments<S> &ds,
+                                           const product_place &at, pairs_kind kind) {
     pairs_place pairs = pairs_of<S>(room, at);
     if (kind.masked)
         kind.wild |= make_ds_masked<S>(s, dp, room.delta(stage), pairs);
