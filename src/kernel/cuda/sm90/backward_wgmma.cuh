@@ -118,18 +118,17 @@ __device__ __forceinline__ void add_to_rows(const row_source &to, int first, int
     }
 }
 
-/* dk and dv of the item's keys are nobody else's in this launch. */
-struct key_targets {
-    row_source dk, dv;
-    int count;
-};
-
-__device__ __forceinline__ key_targets targets_of(const gpu_backward &args, const item_place &item) {
+/* The rows of the item's keys in dk or dv; they are nobody else's in this launch. */
+template <ra_view ra_kv_part::*WHICH>
+__device__ __forceinline__ row_source key_rows(const gpu_backward &args, const item_place &item) {
     const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
     const ra_kv_part &part = part_of(args.problem, t.part);
     int64_t g = (item.g - part.heads.first) / part.heads.stride;
-    return {source_of<float>(part.dk, item.b, g, t.k_first, t.k_stride, t.k_index),
-            source_of<float>(part.dv, item.b, g, t.k_first, t.k_stride, t.k_index), t.k_count};
+    return source_of<float>(part.*WHICH, item.b, g, t.k_first, t.k_stride, t.k_index);
+}
+
+__device__ __forceinline__ int key_count(const gpu_backward &args, const item_place &item) {
+    return args.problem.tiles[args.by_key[item.first]].k_count;
 }
 
 /* ---- main loop ------------------------------------------------------------------------------------------------------
@@ -140,10 +139,12 @@ template <class S>
 __device__ __forceinline__ void add_wild_pairs(const gpu_backward &args, const backward_room<S> &room, int stage,
                                                pair_fragments<S> &p, pair_fragments<S> &ds, const product_place &at) {
     const item_place &item = room.plan().item;
-    key_targets to = targets_of(args, item);
+    int count = key_count(args, item);
     int first = item.block * S::KEYS + at.key0 + at.warp * 16;
-    add_skipping_zeros<S>(to.dv, first, to.count, args.problem.dim_v, p, room.dout(stage), 1);
-    add_skipping_zeros<S>(to.dk, first, to.count, args.problem.dim, ds, room.q(stage), (float)args.problem.scale);
+    add_skipping_zeros<S>(key_rows<&ra_kv_part::dv>(args, item), first, count, args.problem.dim_v, p, room.dout(stage),
+                          1);
+    add_skipping_zeros<S>(key_rows<&ra_kv_part::dk>(args, item), first, count, args.problem.dim, ds, room.q(stage),
+                          (float)args.problem.scale);
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++)
 #pragma unroll
@@ -248,10 +249,11 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
     keep_registers(s);
     keep_registers(sum.dk);
     keep_registers(sum.dv);
-    key_targets to = targets_of(args, plan.item);
+    int count = key_count(args, plan.item);
     int first = plan.item.block * S::KEYS + at.key0 + at.warp * 16;
-    add_to_rows<S>(to.dv, first, to.count, args.problem.dim_v, sum.dv, 1, at.lane);
-    add_to_rows<S>(to.dk, first, to.count, args.problem.dim, sum.dk, scale, at.lane);
+    add_to_rows<S>(key_rows<&ra_kv_part::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1, at.lane);
+    __syncwarp(); /* registers are short: one after the other */
+    add_to_rows<S>(key_rows<&ra_kv_part::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale, at.lane);
 }
 
 template <class S>
