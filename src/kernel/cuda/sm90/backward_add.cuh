@@ -59,34 +59,56 @@ __device__ __forceinline__ void add_rows(const backward_room<S> &room, const row
     bulk_commit();
 }
 
+/* Whose turn it is at a block of dq, as one lane knows it. */
+struct adder_turn {
+    int *chain;
+    int turn, seen;
+};
+
+template <class S>
+__device__ __forceinline__ adder_turn read_turn(const query_source<float> &to, int query_block, int key_block) {
+    int *chain = to.chain + query_block;
+    return {chain, turn_of<S::ROWS, S::KEYS>(to, query_block, key_block), chain_read(chain)};
+}
+
+/* The next step's count is read while the sums of this one go to memory. If its turn has come by then, the fence in
+ * chain_pass is the one that chain_wait would make. */
 template <class S>
 __device__ __forceinline__ void add_item(const gpu_backward &args, const backward_room<S> &room, int lane) {
-    const item_place item = room.plan().item;
+    const item_place &item = room.plan().item;
     query_source<float> &to = room.plan().adder.source;
     query_cursor c = first_queries<S::ROWS, S::KEYS>(args, item, item.first);
+    adder_turn now = {NULL, 0, 0};
     bool fresh = true;
 #pragma unroll 1
-    for (int j = 0; c.at < item.first + item.count; j++) {
+    for (int j = -1;; j++) {
+        int end = item.first + item.count;
+        if (fresh && lane == 0 && c.at < end)
+            set_queries<typename S::T, float, S::ROWS>(&to, args, item.b, c.at, c.head);
         __syncwarp();
-        if (fresh && lane == 0) set_queries<typename S::T, float, S::ROWS>(&to, args, item.b, c.at, c.head);
-        __syncwarp();
-        int *chain = to.chain + c.block;
-        if (lane == 0) chain_wait(chain, chain_read(chain), turn_of<S::ROWS, S::KEYS>(to, c.block, item.block));
-        gate_wait(room.dq_full(), j % 2);
+        adder_turn next = now;
+        if (lane == 0 && c.at < end) next = read_turn<S>(to, c.block, item.block);
+        if (j >= 0) {
+            bulk_wait_read();
+            __syncwarp();
+            if (lane == 0) gate_arrive(room.dq_empty());
+            bulk_wait();
+            global_proxies_meet();
+            __syncwarp();
+            if (lane == 0) chain_pass(now.chain);
+        }
+        if (c.at >= end) break;
+        if (lane == 0 && (j < 0 || next.seen < next.turn)) chain_wait(next.chain, next.seen, next.turn);
+        now = next;
+        gate_wait(room.dq_full(), (j + 1) % 2);
         __syncwarp();
         global_proxies_meet();
         int a0 = c.block * S::ROWS;
         add_rows<S>(room, to.dq, a0, min(S::ROWS, to.count - a0), args.problem.dim, lane);
-        bulk_wait_read();
-        __syncwarp();
-        if (lane == 0) gate_arrive(room.dq_empty());
-        bulk_wait();
-        global_proxies_meet();
-        __syncwarp();
-        if (lane == 0) chain_pass(chain);
         query_cursor before = c;
         c = next_queries<S::ROWS, S::KEYS>(args, item, before);
         fresh = c.at != before.at || c.head != before.head;
+        __syncwarp();
     }
 }
 

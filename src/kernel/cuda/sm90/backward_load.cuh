@@ -138,8 +138,7 @@ __device__ __forceinline__ void load_item(const gpu_backward &args, const backwa
         if (thread == 0) {
             backward_step none = {-1, 0, 0, 0, 0};
             plan.steps[stage] =
-                block < 0 ? none
-                          : step_of(source, block * S::ROWS, S::ROWS, plan.item.block * S::KEYS, S::KEYS);
+                block < 0 ? none : step_of(source, block * S::ROWS, S::ROWS, plan.item.block * S::KEYS, S::KEYS);
             if (block >= 0) plan_next_load<S>(args, loader, plan.item);
         }
         copies_wait();

@@ -1,7 +1,7 @@
 /* Mask and softmax of the Hopper backward kernel.
  *
- * S^T and dP^T are [keys, queries]: a thread has two keys, 8 apart, and in each n8 tile two neighbouring queries. So lse
- * and delta go along an accumulator's columns.
+ * S^T and dP^T are [keys, queries]: a thread has two keys, 8 apart, and in each n8 tile two neighbouring queries. So
+ * lse and delta go along an accumulator's columns.
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_PAIRS_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_PAIRS_CUH
@@ -45,8 +45,7 @@ __device__ __forceinline__ void make_p(pair_columns<S> &s, const float *lse, flo
     for (int n = 0; n < S::ROWS / 8; n++) {
         float2 l = two_of(lse, n, at.a);
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[n][e] = exp2_fast(fmaf(s[n][e], by, (e % 2 ? l.y : l.x) * -PAIRS_LOG2_E));
+        for (int e = 0; e < 4; e++) s[n][e] = exp2_fast(fmaf(s[n][e], by, (e % 2 ? l.y : l.x) * -PAIRS_LOG2_E));
     }
 }
 
@@ -63,8 +62,8 @@ __device__ __forceinline__ void make_ds(const pair_columns<S> &p, pair_columns<S
 }
 
 /* The same where some pairs are not visible, or where a query saw nothing (its lse is not finite), or a score is -inf,
- * which counts as unseen. Both return whether a pair with p = 0 has a score, or a dP, that is no number: then Q, dO, K or
- * V have an infinity or a NaN, which times 0 would spread. */
+ * which counts as unseen. Both return whether a pair with p = 0 has a score, or a dP, that is no number: then Q, dO, K
+ * or V have an infinity or a NaN, which times 0 would spread. */
 template <class S>
 __device__ __forceinline__ bool make_p_masked(pair_columns<S> &s, const float *lse, float scale,
                                               const backward_step &step, const pairs_place &at) {
@@ -108,8 +107,7 @@ __device__ __forceinline__ bool make_ds_masked(const pair_columns<S> &p, pair_co
 }
 
 /* x as the A operand of products. */
-template <class S>
-__device__ __forceinline__ void pack_pairs(pair_fragments<S> &to, const pair_columns<S> &x) {
+template <class S> __device__ __forceinline__ void pack_pairs(pair_fragments<S> &to, const pair_columns<S> &x) {
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++)
 #pragma unroll

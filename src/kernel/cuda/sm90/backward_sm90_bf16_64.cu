@@ -5,4 +5,4 @@
 using shape = backward_wgmma_shape<__nv_bfloat16, 64>;
 
 const gpu_backward_variant gpu_backward_sm90_bf16_64 = {shape::ROWS, shape::KEYS, backward_wgmma_allow<shape>,
-                                                       backward_wgmma_launch<shape>};
+                                                        backward_wgmma_launch<shape>};

@@ -1,5 +1,5 @@
-/* Backward for 16-bit elements on Hopper: a block of 128 keys stays, with its dK and dV in registers, while the blocks of
- * queries that see it pass by, the last one first.
+/* Backward for 16-bit elements on Hopper: a block of 128 keys stays, with its dK and dV in registers, while the blocks
+ * of queries that see it pass by, the last one first.
  *
  *   S^T = K Q^T   P^T = e^{S^T - lse}   dP^T = V dO^T   dS^T = P^T (dP^T - delta)
  *   dV += P^T dO   dK += dS^T Q   dQ += dS K
@@ -8,8 +8,8 @@
  * products' accumulators and, packed, their operands; only dQ, whose sum is over all keys, needs dS^T from both
  * warpgroups, through shared memory. Each then has half of dQ: half of its columns (DIM 128) or of its rows (DIM 64).
  *
- * S of the next step is issued behind dQ of this one, and is multiplied while dQ is put into shared memory; dP is while P
- * is made:
+ * S of the next step is issued behind dQ of this one, and is multiplied while dQ is put into shared memory; dP is while
+ * P is made:
  *
  *   products    dV dK dQ  S'  dP'       dV' dK' ...
  *   others    dS            dQ out  P'  dS'
@@ -118,18 +118,17 @@ __device__ __forceinline__ void add_to_rows(const row_source &to, int first, int
     }
 }
 
-/* dk and dv of the item's keys are nobody else's in this launch. */
-struct key_targets {
-    row_source dk, dv;
-    int count;
-};
-
-__device__ __forceinline__ key_targets targets_of(const gpu_backward &args, const item_place &item) {
+/* The rows of the item's keys in dk or dv; they are nobody else's in this launch. */
+template <ra_view ra_kv_part::*WHICH>
+__device__ __forceinline__ row_source key_rows(const gpu_backward &args, const item_place &item) {
     const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
     const ra_kv_part &part = part_of(args.problem, t.part);
     int64_t g = (item.g - part.heads.first) / part.heads.stride;
-    return {source_of<float>(part.dk, item.b, g, t.k_first, t.k_stride, t.k_index),
-            source_of<float>(part.dv, item.b, g, t.k_first, t.k_stride, t.k_index), t.k_count};
+    return source_of<float>(part.*WHICH, item.b, g, t.k_first, t.k_stride, t.k_index);
+}
+
+__device__ __forceinline__ int key_count(const gpu_backward &args, const item_place &item) {
+    return args.problem.tiles[args.by_key[item.first]].k_count;
 }
 
 /* ---- main loop ------------------------------------------------------------------------------------------------------
@@ -140,10 +139,12 @@ template <class S>
 __device__ __forceinline__ void add_wild_pairs(const gpu_backward &args, const backward_room<S> &room, int stage,
                                                pair_fragments<S> &p, pair_fragments<S> &ds, const product_place &at) {
     const item_place &item = room.plan().item;
-    key_targets to = targets_of(args, item);
+    int count = key_count(args, item);
     int first = item.block * S::KEYS + at.key0 + at.warp * 16;
-    add_skipping_zeros<S>(to.dv, first, to.count, args.problem.dim_v, p, room.dout(stage), 1);
-    add_skipping_zeros<S>(to.dk, first, to.count, args.problem.dim, ds, room.q(stage), (float)args.problem.scale);
+    add_skipping_zeros<S>(key_rows<&ra_kv_part::dv>(args, item), first, count, args.problem.dim_v, p, room.dout(stage),
+                          1);
+    add_skipping_zeros<S>(key_rows<&ra_kv_part::dk>(args, item), first, count, args.problem.dim, ds, room.q(stage),
+                          (float)args.problem.scale);
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++)
 #pragma unroll
@@ -161,11 +162,11 @@ struct pairs_kind {
     bool wild; /* this thread met something wild */
 };
 
-/* S is under way. s becomes P while dP is multiplied; then that has come too. The first step of an item has the code for
- * masks alone, which is right for all. */
+/* S is under way. s becomes P while dP is multiplied; then that has come too. The first step of an item has the code
+ * for masks alone, which is right for all. */
 template <class S, bool FIRST>
 __device__ __forceinline__ pairs_kind make_p_and_dp(const backward_room<S> &room, int stage, pair_columns<S> &s,
-                                               pair_columns<S> &dp, const product_place &at, float scale) {
+                                                    pair_columns<S> &dp, const product_place &at, float scale) {
     const backward_step &step = room.plan().steps[stage];
     pairs_place pairs = pairs_of<S>(room, at);
     pairs_kind kind = {true, false};
@@ -185,8 +186,8 @@ __device__ __forceinline__ pairs_kind make_p_and_dp(const backward_room<S> &room
 /* p and ds, packed, from P in s and from dP. Returns whether this thread met something wild. */
 template <class S>
 __device__ __forceinline__ bool make_pairs(const backward_room<S> &room, int stage, const pair_columns<S> &s,
-                                          pair_columns<S> &dp, pair_fragments<S> &p, pair_fragments<S> &ds,
-                                          const product_place &at, pairs_kind kind) {
+                                           pair_columns<S> &dp, pair_fragments<S> &p, pair_fragments<S> &ds,
+                                           const product_place &at, pairs_kind kind) {
     pairs_place pairs = pairs_of<S>(room, at);
     if (kind.masked)
         kind.wild |= make_ds_masked<S>(s, dp, room.delta(stage), pairs);
@@ -248,10 +249,11 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
     keep_registers(s);
     keep_registers(sum.dk);
     keep_registers(sum.dv);
-    key_targets to = targets_of(args, plan.item);
+    int count = key_count(args, plan.item);
     int first = plan.item.block * S::KEYS + at.key0 + at.warp * 16;
-    add_to_rows<S>(to.dv, first, to.count, args.problem.dim_v, sum.dv, 1, at.lane);
-    add_to_rows<S>(to.dk, first, to.count, args.problem.dim, sum.dk, scale, at.lane);
+    add_to_rows<S>(key_rows<&ra_kv_part::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1, at.lane);
+    __syncwarp(); /* registers are short: one after the other */
+    add_to_rows<S>(key_rows<&ra_kv_part::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale, at.lane);
 }
 
 template <class S>
