@@ -236,8 +236,8 @@ static void write_row(json_writer *json, const bench_case *bench, const bench_ro
 
 static void print_header(int on_device) {
     printf("%9s %5s %4s %5s %5s %-10s %-9s %-10s %-8s %9s %9s %8s %6s %9s %9s %6s\n", "seq", "heads", "dim", "dtype",
-           "ranks", "layout", "strategy", "kernel", "pass", "seconds", "cpu", on_device ? "tflops" : "gflops",
-           "peak", "workspace", "sent", "imbal.");
+           "ranks", "layout", "strategy", "kernel", "pass", "seconds", "cpu", on_device ? "tflops" : "gflops", "peak",
+           "workspace", "sent", "imbal.");
 }
 
 static void print_row(const bench_case *bench, const bench_row *row) {

@@ -1,5 +1,5 @@
-/* A program for run_gpu_faults.py to break: passes over NCCL on the GPU until something goes wrong. Every rank prints its
- * pid; one that gets an error prints it and ends at once.
+/* A program for run_gpu_faults.py to break: passes over NCCL on the GPU until something goes wrong. Every rank prints
+ * its pid; one that gets an error prints it and ends at once.
  *
  *     mpirun -n 3 gpu_fault TIMEOUT
  */

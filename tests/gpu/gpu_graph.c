@@ -1,5 +1,5 @@
-/* With one rank a call can be captured in a graph, and the graph gives the same bits as the call; several plans on several
- * streams of one process do not disturb one another.
+/* With one rank a call can be captured in a graph, and the graph gives the same bits as the call; several plans on
+ * several streams of one process do not disturb one another.
  *
  *     gpu_graph
  */
@@ -73,8 +73,10 @@ static ra_status look(work *w, const ra_backend *backend, int keep, int *equal_o
     for (int i = ARRAYS - OUTPUTS; i < ARRAYS; i++) {
         unsigned char *now = malloc(w->bytes[i]);
         GPU_TRY(ra_backend_copy(backend, now, w->device[i], w->bytes[i]));
-        if (keep) memcpy(at, now, w->bytes[i]);
-        else *equal_out &= memcmp(at, now, w->bytes[i]) == 0;
+        if (keep)
+            memcpy(at, now, w->bytes[i]);
+        else
+            *equal_out &= memcmp(at, now, w->bytes[i]) == 0;
         memset(now, 0xff, w->bytes[i]);
         GPU_TRY(ra_backend_copy(backend, w->device[i], now, w->bytes[i]));
         at += w->bytes[i];

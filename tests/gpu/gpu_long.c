@@ -4,17 +4,33 @@
  *     gpu_long causal   [--tokens 1048576] [--heads 32] [--group 4] [--dim 128] [--ranks 8] [--forward]
  *     gpu_long dilated  [--tokens 16777216] [--heads 8] [--group 8] [--dim 64] [--ranks 8]
  *
- * bf16. Tensors hold all heads; a plan is for `group` of them at a time, whose rows it finds by their strides, so that its
- * workspace is that of a group. dilated: w = 2048, 32768, 524288, r = 1, 16, 256, forward only.
+ * bf16. Tensors hold all heads; a plan is for `group` of them at a time, whose rows it finds by their strides, so that
+ * its workspace is that of a group. dilated: w = 2048, 32768, 524288, r = 1, 16, 256, forward only.
  *
  * Elements are k / 64 for k from -128 to 127, a hash of their place: exact in bf16, and known without keeping them.
  */
 #include "gpu_test.h"
 
+#include <ringattn/transport.h>
+
 #include <math.h>
 #include <time.h>
 
-enum { Q, K, V, DOUT, INPUTS, O = INPUTS, DQ, DK, DV, TENSORS, EACH = 8 /* elements of a hash */, CHUNK = 1024 /* rows */ };
+enum {
+    Q,
+    K,
+    V,
+    DOUT,
+    INPUTS,
+    O = INPUTS,
+    DQ,
+    DK,
+    DV,
+    TENSORS,
+    EACH = 8 /* elements of a hash */,
+    CHUNK = 1024 /* rows */
+};
+enum { RANKS_MAX = 64 };
 
 typedef struct job {
     const ra_backend *backend;
@@ -25,7 +41,8 @@ typedef struct job {
     double seconds[2], worst[TENSORS]; /* of rank 0; of all */
 } job;
 
-/* ---- elements -------------------------------------------------------------------------------------------------------- */
+/* ---- elements
+ * -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash(uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
@@ -62,7 +79,8 @@ static double from_bf16(uint16_t x) {
     return value;
 }
 
-/* ---- a rank ------------------------------------------------------------------------------------------------------------ */
+/* ---- a rank
+ * ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct rank_data {
     const job *job;
@@ -109,9 +127,10 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static ra_status run_pass(const rank_data *r, ra_comm *comm, ra_plan *plan, void *stream, ra_pass pass, double *seconds_out) {
+static ra_status run_pass(const rank_data *r, ra_comm *comm, ra_plan *plan, void *stream, ra_pass pass,
+                          double *seconds_out) {
     const job *j = r->job;
-    char here = 0, all[64];
+    char here = 0, all[RANKS_MAX];
     GPU_TRY(ra_comm_allgather(comm, &here, 1, all, 600));
     double start = now();
     for (int64_t h = 0; h < j->heads; h += j->group) {
@@ -133,7 +152,8 @@ static ra_status run_pass(const rank_data *r, ra_comm *comm, ra_plan *plan, void
     return RA_OK;
 }
 
-/* ---- checks ------------------------------------------------------------------------------------------------------------ */
+/* ---- checks
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static ra_status read_row(const rank_data *r, int tensor, int64_t row, int64_t h, double *row_out) {
     uint16_t bits[256];
@@ -193,7 +213,8 @@ static ra_status check_causal_row(const rank_data *r, int64_t row, int64_t h, do
 static ra_status check_late_key(const rank_data *r, int64_t h, double *worst) {
     const job *j = r->job;
     int64_t dim = j->dim, row = r->rows - 40, key = position_of(r, row);
-    double scale = 1 / sqrt((double)dim), k[256], v[256], q[256], dout[256], o[256], dk[256] = {0}, dv[256] = {0}, got[256];
+    double scale = 1 / sqrt((double)dim), k[256], v[256], q[256], dout[256], o[256], dk[256] = {0}, dv[256] = {0},
+           got[256];
     row_of(j, K, key, h, k);
     row_of(j, V, key, h, v);
     for (int64_t i = row; i < r->rows; i++) {
@@ -220,13 +241,14 @@ static double *rows_of(const job *j, int tensor, int64_t start, int64_t count) {
     return rows;
 }
 
-/* Rows of the rank's first segment of the longest branch, by the definition of that segment alone: nothing reaches out of
- * it, and all shorter segments are cut there too. */
+/* Rows of the rank's first segment of the longest branch, by the definition of that segment alone: nothing reaches out
+ * of it, and all shorter segments are cut there too. */
 static ra_status check_dilated(const rank_data *r, double *worst) {
     const job *j = r->job;
     ra_problem p = j->problem;
     int64_t segment = p.dilated[p.branches - 1].segment, start = position_of(r, 0);
-    if (start % segment || r->rows < segment) return RA_OK;
+    if (start % segment || r->rows < segment)
+        return ra_fail(RA_ERR_ARGUMENT, "rank %d has no whole segment to check: take fewer ranks", r->rank);
     p.seq_q = p.seq_k = segment;
     double *q = rows_of(j, Q, start, segment), *k = rows_of(j, K, start, segment), *v = rows_of(j, V, start, segment);
     ra_status status = q && k && v ? RA_OK : RA_ERR_MEMORY;
@@ -249,12 +271,13 @@ static ra_status check(const rank_data *r, double *worst) {
     return r->job->backward && r->rank == 0 ? check_late_key(r, h, worst) : RA_OK;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------------- */
+/* ---- the whole
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static ra_status body(ra_comm *comm, void *user) {
     job *j = user;
     rank_data r = {.job = j, .rank = ra_comm_rank(comm), .ranks = ra_comm_ranks(comm)};
-    double seconds[2] = {0}, worst[TENSORS] = {0}, all[64 * TENSORS];
+    double seconds[2] = {0}, worst[TENSORS] = {0}, all[RANKS_MAX * TENSORS];
     ra_plan *plan;
     void *stream, *memory;
     ra_plan_info info = RA_PLAN_INFO_INIT;
@@ -272,14 +295,15 @@ static ra_status body(ra_comm *comm, void *user) {
     GPU_TRY(ra_backend_allocate(j->backend, (size_t)(r.rows * j->heads) * sizeof(float), &memory));
     r.lse = memory;
     if (r.rank == 0)
-        printf("%s, %lld tokens, %lld heads, dim %lld, bf16, %d ranks: %.1f GiB of workspace a rank, kernel %s, %s, %s\n",
-               j->dilated ? "dilated" : "causal", (long long)j->tokens, (long long)j->heads, (long long)j->dim, r.ranks,
-               (double)info.workspace_bytes / 0x1p30, info.kernel, ra_strategy_name(info.strategy),
-               ra_layout_name(info.layout)),
+        printf(
+            "%s, %lld tokens, %lld heads, dim %lld, bf16, %d ranks: %.1f GiB of workspace a rank, kernel %s, %s, %s\n",
+            j->dilated ? "dilated" : "causal", (long long)j->tokens, (long long)j->heads, (long long)j->dim, r.ranks,
+            (double)info.workspace_bytes / 0x1p30, info.kernel, ra_strategy_name(info.strategy),
+            ra_layout_name(info.layout)),
             fflush(stdout);
     GPU_TRY(run_pass(&r, comm, plan, stream, RA_FORWARD, &seconds[0]));
     if (j->backward) GPU_TRY(run_pass(&r, comm, plan, stream, RA_BACKWARD, &seconds[1]));
-    int64_t pairs = info.pairs, pairs_of[64];
+    int64_t pairs = info.pairs, pairs_of[RANKS_MAX];
     GPU_TRY(ra_comm_allgather(comm, &pairs, sizeof pairs, pairs_of, 600));
     double flop = 0;
     for (int i = 0; i < r.ranks; i++) flop += 4.0 * (double)pairs_of[i] * (double)(j->heads / j->group * j->dim);
@@ -313,10 +337,13 @@ int main(int argc, char **argv) {
     if (j.dilated) j.problem.branches = 3, j.problem.dilated = branches;
     j.options.backend = j.backend, j.options.backward = j.backward, j.options.timeout_seconds = 600;
     j.options.layout = j.dilated ? RA_LAYOUT_CONTIGUOUS : RA_LAYOUT_ZIGZAG;
-    ra_status status = ra_run_threads(gpu_number(argc, argv, "--ranks", 8), body, &j);
+    int ranks = gpu_number(argc, argv, "--ranks", 8);
+    if (ranks > RANKS_MAX || j.group < 1 || j.heads % j.group || j.dim % EACH || j.dim > 256)
+        return puts("at most 64 ranks, groups that divide the heads, and a dim that 8 divides"), 2;
+    ra_status status = ra_run_threads(ranks, body, &j);
     if (status != RA_OK) return printf("FAILED: %s\n", ra_last_error()), 1;
-    printf("  sampled rows against fp64, relative: o %.2g dq %.2g dk %.2g dv %.2g\n", j.worst[O], j.worst[DQ], j.worst[DK],
-           j.worst[DV]);
+    printf("  sampled rows against fp64, relative: o %.2g dq %.2g dk %.2g dv %.2g\n", j.worst[O], j.worst[DQ],
+           j.worst[DK], j.worst[DV]);
     for (int i = 0; i < TENSORS; i++)
         if (!(j.worst[i] < 0.03)) return puts("FAILED: out of tolerance"), 1;
     return 0;

@@ -1,6 +1,6 @@
-/* Under mpirun: random problems over NCCL, and over MPI through pinned memory, against the definition; and the same bits
- * as the same number of in-process ranks. Several ranks may share a GPU when NCCL_HOSTID differs between them, which this
- * program sets for itself.
+/* Under mpirun: random problems over NCCL, and over MPI through pinned memory, against the definition; and the same
+ * bits as the same number of in-process ranks. Several ranks may share a GPU when NCCL_HOSTID differs between them,
+ * which this program sets for itself.
  *
  *     mpirun -n 4 gpu_nccl [--count 12]
  */
@@ -78,8 +78,10 @@ int main(int argc, char **argv) {
     setenv("NCCL_HOSTID", host, 0);
     const ra_backend *backend = NULL;
     skipped = ra_cuda_devices() == 0 || ra_cuda_backend(0, &backend) != RA_OK;
-    if (skipped) print(rank, "no GPU, skipped");
-    else bad = run(argc, argv, backend);
+    if (skipped)
+        print(rank, "no GPU, skipped");
+    else
+        bad = run(argc, argv, backend);
     fflush(stdout);
     if (bad) MPI_Abort(MPI_COMM_WORLD, 1);
     MPI_Finalize();

@@ -85,7 +85,8 @@ static ra_status body(ra_comm *comm, void *user) {
         if (i > 0 && i % 10 && i + 1 < r->count) continue; /* runs pile up on the streams between looks */
         GPU_TRY(ra_plan_wait(plan, stream));
         GPU_TRY(hash(r->backend, out, &bits));
-        if (i == 0) r->bits[rank] = bits;
+        if (i == 0)
+            r->bits[rank] = bits;
         else if (bits != r->bits[rank]) {
             fprintf(stderr, "rank %d: repeat %d gave other bits\n", rank, i);
             return RA_ERR_INTERNAL;

@@ -1,5 +1,6 @@
-/* Random problems of every feature against the definition, on the GPU: f64, f32, bf16, f16; 1 to 8 in-process ranks; every
- * layout and strategy; both passes, twice, with the same bits. Then one problem whose error must not grow with the ranks.
+/* Random problems of every feature against the definition, on the GPU: f64, f32, bf16, f16; 1 to 8 in-process ranks;
+ * every layout and strategy; both passes, twice, with the same bits. Then one problem whose error must not grow with
+ * the ranks.
  *
  *     gpu_sweep [--count 150] [--seed 1] [--kernel NAME] [--work 30000000]
  */
@@ -31,12 +32,13 @@ static int check_case(const test_case *c, int ranks, double *worst) {
     int good = status == RA_OK && is_within(&result, c->problem.dtype);
     if (status == RA_OK)
         for (int i = 0; i < OUT_COUNT; i++)
-            if (result.relative[i] > worst[i] && result.max_abs[i] > 4 * tolerance_of(c->problem.dtype, i))
-                worst[i] = result.relative[i];
+            if (result.relative[i] > worst[i] && result.size[i] >= 0.1) worst[i] = result.relative[i];
     if (good) return 1;
     printf("FAILED p=%d %s\n", ranks, case_text(c, text, sizeof text));
-    if (status != RA_OK) printf("  status %d: %s\n", status, ra_last_error());
-    else print_errors(&result);
+    if (status != RA_OK)
+        printf("  status %d: %s\n", status, ra_last_error());
+    else
+        print_errors(&result);
     fflush(stdout);
     return 0;
 }
@@ -54,7 +56,8 @@ static int sweep(ra_dtype dtype, const ra_backend *backend, const char *kernel, 
         c.options.kernel = kernel;
         bad += !check_case(&c, 1 + (int)(seed % 8), worst);
     }
-    printf("%-4s %d problems, %d wrong; worst relative error where it is not small:", ra_dtype_name(dtype), count, bad);
+    printf("%-4s %d problems, %d wrong; worst relative error of outputs that are not small:", ra_dtype_name(dtype),
+           count, bad);
     for (int i = 0; i < OUT_COUNT; i++) printf(" %s %.2g", output_names[i], worst[i]);
     printf("\n");
     fflush(stdout);

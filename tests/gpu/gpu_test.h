@@ -1,5 +1,5 @@
-/* What the programs for machines with a GPU share. They are plain programs, which return nonzero when something is wrong,
- * since such a machine need not have cmocka; without a GPU they say so and succeed. */
+/* What the programs for machines with a GPU share. They are plain programs, which return nonzero when something is
+ * wrong, since such a machine need not have cmocka; without a GPU they say so and succeed. */
 #ifndef TESTS_GPU_GPU_TEST_H
 #define TESTS_GPU_GPU_TEST_H
 

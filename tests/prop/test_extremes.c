@@ -1,5 +1,5 @@
-/* Inputs of unusual size through every kernel: results stay finite and right. What f32 cannot do is allowed for: a score
- * of size s is known to about s * 2^-22, and its exponential as badly. */
+/* Inputs of unusual size through every kernel: results stay finite and right. What f32 cannot do is allowed for: a
+ * score of size s is known to about s * 2^-22, and its exponential as badly. */
 #include "support/cmocka.h"
 #include "support/sweep.h"
 

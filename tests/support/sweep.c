@@ -56,7 +56,7 @@ void sweep_data_free(sweep_data *d) {
 
 /* A shard [batch, rows, heads, dim] in memory of its own, laid out as the case says. */
 typedef struct shard_tensor {
-    ra_tensor tensor; /* in the backend's memory */
+    ra_tensor tensor;    /* in the backend's memory */
     unsigned char *host; /* what is filled and compared; the same memory on the CPU */
     ra_dtype dtype;
     int64_t batch, rows, heads, dim;
@@ -115,7 +115,7 @@ static void shard_fill(shard_tensor *t, const double *whole, int64_t n, const in
 
 typedef struct sums {
     double max_abs, difference, norm;
-    int64_t wrong;
+    int64_t wrong, count;
 } sums;
 
 static void compare(sums *s, double got, double want) {
@@ -127,6 +127,7 @@ static void compare(sums *s, double got, double want) {
     if (e > s->max_abs) s->max_abs = e;
     s->difference += e * e;
     s->norm += want * want;
+    s->count++;
 }
 
 static void compare_shard(sums *s, const shard_tensor *t, const double *whole, int64_t n, const int64_t *positions) {
@@ -171,11 +172,12 @@ static ra_status allocate(rank_run *r) {
     int64_t nq = r->info.rows_q, nk = r->info.rows_k;
     const struct {
         int64_t rows, heads, dim;
-    } shape[T_COUNT] = {{nq, p->heads_q, p->dim},   {nk, p->heads_kv, p->dim}, {nk, p->heads_kv, p->dim_v},
-                        {nq, p->heads_q, p->dim_v}, {nq, p->heads_q, p->dim_v}, {nq, p->heads_q, p->dim},
+    } shape[T_COUNT] = {{nq, p->heads_q, p->dim},   {nk, p->heads_kv, p->dim},   {nk, p->heads_kv, p->dim_v},
+                        {nq, p->heads_q, p->dim_v}, {nq, p->heads_q, p->dim_v},  {nq, p->heads_q, p->dim},
                         {nk, p->heads_kv, p->dim},  {nk, p->heads_kv, p->dim_v}, {0, 0, 0}};
     for (int i = 0; i < T_LSE; i++)
-        RA_TRY(shard_make(&r->t[i], r->d, i >= T_O ? p->out_dtype : p->dtype, shape[i].rows, shape[i].heads, shape[i].dim));
+        RA_TRY(shard_make(&r->t[i], r->d, i >= T_O ? p->out_dtype : p->dtype, shape[i].rows, shape[i].heads,
+                          shape[i].dim));
     sweep_data plain = *r->d; /* lse [batch, heads, rows] is C-order, whatever the strides */
     test_case ordered = {.options = {.backend = r->backend}};
     plain.c = &ordered;
@@ -260,7 +262,7 @@ static void free_run(rank_run *r) {
 }
 
 static void add_reports(const rank_report *all, int ranks, sweep_result *result) {
-    double difference[OUT_COUNT] = {0}, norm[OUT_COUNT] = {0};
+    double difference[OUT_COUNT] = {0}, norm[OUT_COUNT] = {0}, count[OUT_COUNT] = {0};
     for (int r = 0; r < ranks; r++) {
         result->traffic_differs += (int)all[r].traffic_differs;
         result->bits = hash_bytes(result->bits, &all[r].bits, sizeof all[r].bits);
@@ -270,9 +272,13 @@ static void add_reports(const rank_report *all, int ranks, sweep_result *result)
             result->wrong_infinities += (int)s->wrong;
             difference[i] += s->difference;
             norm[i] += s->norm;
+            count[i] += (double)s->count;
         }
     }
-    for (int i = 0; i < OUT_COUNT; i++) result->relative[i] = norm[i] > 0 ? sqrt(difference[i] / norm[i]) : sqrt(difference[i]);
+    for (int i = 0; i < OUT_COUNT; i++) {
+        result->relative[i] = norm[i] > 0 ? sqrt(difference[i] / norm[i]) : sqrt(difference[i]);
+        result->size[i] = count[i] > 0 ? sqrt(norm[i] / count[i]) : 0;
+    }
 }
 
 ra_status sweep_run(ra_comm *comm, const sweep_data *data, int repeat, sweep_result *result_out) {

@@ -12,15 +12,16 @@ enum { OUT_O, OUT_LSE, OUT_DQ, OUT_DK, OUT_DV, OUT_COUNT };
 
 typedef struct sweep_data {
     const test_case *c;
-    ra_problem p;                   /* every size filled in */
-    double *q, *k, *v, *dout;       /* whole, C-order, rounded to the problem's type */
-    double *want[OUT_COUNT];        /* whole, C-order, from ra_reference */
+    ra_problem p;             /* every size filled in */
+    double *q, *k, *v, *dout; /* whole, C-order, rounded to the problem's type */
+    double *want[OUT_COUNT];  /* whole, C-order, from ra_reference */
 } sweep_data;
 
 /* Over all ranks. */
 typedef struct sweep_result {
     double max_abs[OUT_COUNT];  /* largest difference; infinities must agree */
     double relative[OUT_COUNT]; /* ||got - want|| / ||want||, over finite values */
+    double size[OUT_COUNT];     /* root of the mean square of the wanted values, over finite ones */
     int wrong_infinities;       /* values that are infinite or NaN on one side only */
     int traffic_differs;        /* ranks that sent other than they had planned, in either pass */
     uint64_t bits;              /* a hash of every output bit, in rank order */

@@ -36,8 +36,10 @@ static void check(rng *r, enum product_kind kind, int64_t m, int64_t n, int64_t 
         for (int64_t j = 0; j < n; j++) {
             float want = kind == ADD ? 7 : 0;
             for (int64_t k = 0; k < depth; k++)
-                want += widen(a[i * a_row + k]) * widen(b[j / COLUMNS * depth * COLUMNS + k / 2 * LINE + j % COLUMNS * 2 + k % 2]);
-            if (c[i * c_row + j] != want) fail_msg("%d x %d x %d: (%d, %d)", (int)m, (int)n, (int)depth, (int)i, (int)j);
+                want += widen(a[i * a_row + k]) *
+                        widen(b[j / COLUMNS * depth * COLUMNS + k / 2 * LINE + j % COLUMNS * 2 + k % 2]);
+            if (c[i * c_row + j] != want)
+                fail_msg("%d x %d x %d: (%d, %d)", (int)m, (int)n, (int)depth, (int)i, (int)j);
         }
     }
     free(a);

@@ -100,7 +100,8 @@ static void test_order_does_not_depend_on_threads(void **state) {
             items += alone->items;
             for (int threads = 2; threads <= THREADS_MAX; threads += 2) {
                 trails *together = walk(&c, i, threads);
-                if (memcmp(alone, together, sizeof *alone) != 0) fail_msg("seed %u, %d threads: another order", seed, threads);
+                if (memcmp(alone, together, sizeof *alone) != 0)
+                    fail_msg("seed %u, %d threads: another order", seed, threads);
                 free(together);
             }
             free(alone);

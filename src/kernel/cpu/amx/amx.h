@@ -1,5 +1,5 @@
-/* bf16 by AMX-BF16 (TDPBF16PS): the bodies for products of pairs. forward_amx.c and backward_amx.c are compiled for those
- * instructions and may only be called where `usable` says so. Other types are the AVX-512 kernel's. */
+/* bf16 by AMX-BF16 (TDPBF16PS): the bodies for products of pairs. forward_amx.c and backward_amx.c are compiled for
+ * those instructions and may only be called where `usable` says so. Other types are the AVX-512 kernel's. */
 #ifndef RA_KERNEL_AMX_H
 #define RA_KERNEL_AMX_H
 

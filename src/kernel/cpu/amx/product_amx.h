@@ -15,8 +15,8 @@
 
 enum { TILE_ROWS = 16 };
 
-/* Every tile has 16 rows of 64 bytes. A constant in memory: compilers take the instruction to read 8 bytes only, and would
- * not bother to write the rest of a local one. */
+/* Every tile has 16 rows of 64 bytes. A constant in memory: compilers take the instruction to read 8 bytes only, and
+ * would not bother to write the rest of a local one. */
 static const struct {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -66,8 +66,8 @@ static inline __attribute__((always_inline)) void tile_product(enum product_kind
     if (tall == 2 && wide == 2) _tile_stored(3, below + COLUMNS, c_bytes);
 }
 
-static inline __attribute__((always_inline)) void product_rows(enum product_kind kind, int tall, float *c, int64_t c_row,
-                                                               const half *a, int64_t a_row, pair_panels b) {
+static inline __attribute__((always_inline)) void
+product_rows(enum product_kind kind, int tall, float *c, int64_t c_row, const half *a, int64_t a_row, pair_panels b) {
     int64_t j = 0;
     for (; j + 2 * COLUMNS <= b.n; j += 2 * COLUMNS)
         tile_product(kind, tall, 2, c + j, c_row, a, a_row, b.data + j / COLUMNS * b.panel, b.panel, b.depth);

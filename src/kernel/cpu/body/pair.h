@@ -1,5 +1,5 @@
-/* Products of pairs: C [m, n] of float = or += A [m, depth] . B [depth, n] of bf16, accumulated in float. The instructions
- * there are for it (VDPBF16PS, TDPBF16PS) multiply two neighbours along the depth at once:
+/* Products of pairs: C [m, n] of float = or += A [m, depth] . B [depth, n] of bf16, accumulated in float. The
+ * instructions there are for it (VDPBF16PS, TDPBF16PS) multiply two neighbours along the depth at once:
  *
  *   A, by rows: `depth` elements in order, any distance from row to row
  *   B, in panels of 16 columns: for each pair of depths 16 columns x 2, a line of 64 bytes
@@ -7,8 +7,8 @@
  *      depth 0,1 | (0,0)(1,0) (0,1)(1,1) (0,2)(1,2) ... |       (depth, column)
  *      depth 2,3 | (2,0)(3,0) ...                       |
  *
- * m and n are multiples of 16 and depth is one of 32: beyond what counts there are zeros in at least one factor. Numbers
- * too small to be normal count as 0, in both instructions.
+ * m and n are multiples of 16 and depth is one of 32: beyond what counts there are zeros in at least one factor.
+ * Numbers too small to be normal count as 0, in both instructions.
  */
 #ifndef RA_KERNEL_PAIR_H
 #define RA_KERNEL_PAIR_H

@@ -8,7 +8,8 @@ static int usable(void) {
 static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
     int is_double = shape->dtype == RA_F64;
     if (backward)
-        return is_double ? ra_portable_backward_bytes_f64(shape, threads) : ra_portable_backward_bytes_f32(shape, threads);
+        return is_double ? ra_portable_backward_bytes_f64(shape, threads)
+                         : ra_portable_backward_bytes_f32(shape, threads);
     return (size_t)threads * (is_double ? ra_portable_forward_bytes_f64(shape) : ra_portable_forward_bytes_f32(shape));
 }
 

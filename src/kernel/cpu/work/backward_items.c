@@ -44,7 +44,8 @@ ra_backward_work ra_backward_work_make(const ra_backward_call *call, const ra_ba
     const ra_shape *shape = call->shape;
     int threads = call->launch.threads;
     char *scratch = call->launch.scratch;
-    ra_backward_work work = {.call = call, .cut = cut, .chains = (ra_backward_chain *)scratch, .ring = ring_of(threads)};
+    ra_backward_work work = {
+        .call = call, .cut = cut, .chains = (ra_backward_chain *)scratch, .ring = ring_of(threads)};
     int64_t *positions = (int64_t *)(scratch + chains_bytes(shape));
     work.scratch = scratch + chains_bytes(shape) + positions_bytes(shape, threads);
     memset(positions, 0, positions_bytes(shape, threads));
@@ -112,8 +113,9 @@ static int is_apart(int64_t a_from, int64_t a_to, int64_t b_from, int64_t b_to) 
 
 /* Adds a tile to the hull; returns whether it needs a fence, in which case the hull is the tile's alone. */
 static int add_to_hull(hull *h, const ra_tile *tile) {
-    hull own = {tile->q_rows.first, ra_span_at(tile->q_rows, tile->q_rows.count - 1) + 1, tile->k_rows.first,
-                ra_span_at(tile->k_rows, tile->k_rows.count - 1) + 1, tile->part, 0};
+    hull own = {tile->q_rows.first, ra_span_at(tile->q_rows, tile->q_rows.count - 1) + 1,
+                tile->k_rows.first, ra_span_at(tile->k_rows, tile->k_rows.count - 1) + 1,
+                tile->part,         0};
     int may_join = !h->is_empty && !tile->k_index && h->part == tile->part &&
                    is_apart(h->q_from, h->q_to, own.q_from, own.q_to) &&
                    is_apart(h->k_from, h->k_to, own.k_from, own.k_to);

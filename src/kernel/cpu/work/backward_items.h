@@ -1,8 +1,9 @@
-/* How the backward pass is cut into items of work, how threads take them, and in which order they add to what they share.
+/* How the backward pass is cut into items of work, how threads take them, and in which order they add to what they
+ * share.
  *
- * An item is a block of keys of a tile, for one batch and key/value head: it owns the block's dK and dV and goes through
- * the queries that see it, head by head and block by block, adding to their dQ. Items of one batch and key/value head
- * form a chain, in the order in which one thread alone would take them:
+ * An item is a block of keys of a tile, for one batch and key/value head: it owns the block's dK and dV and goes
+ * through the queries that see it, head by head and block by block, adding to their dQ. Items of one batch and
+ * key/value head form a chain, in the order in which one thread alone would take them:
  *
  *      queries ──►  0   1   2   3           item 1 adds to dQ of block j once item 0 has passed it, item 2 once item 1
  *   item 0          a   b   c   d           has. Taken in order, they follow each other like this, a step apart:
@@ -53,8 +54,8 @@ size_t ra_backward_items_bytes(const ra_shape *shape, int threads, size_t scratc
 
 void ra_backward_items(const ra_backward_call *call, const ra_backward_cut *cut);
 
-/* An item's run calls these around adding to dQ of block `block` (rows [block * queries, ...)) of head h in [h0, h1); it
- * goes through heads and blocks in rising order and may leave some out. */
+/* An item's run calls these around adding to dQ of block `block` (rows [block * queries, ...)) of head h in [h0, h1);
+ * it goes through heads and blocks in rising order and may leave some out. */
 void ra_backward_await(const ra_backward_item *item, int64_t h, int64_t block);
 void ra_backward_passed(const ra_backward_item *item, int64_t h, int64_t block);
 

@@ -18,14 +18,14 @@ typedef struct row_cut {
     int64_t rows, blocks;
 } row_cut;
 
-/* How a group is cut: bands, which are chunks of heads that share a key/value head, one for each batch; and their rows.
- * The last bands of a pass have small blocks, so that no thread is left with a large one when the others are done. */
+/* How a group is cut: lots, which are chunks of heads that share a key/value head, one for each batch; and their rows.
+ * The last lots of a pass have small blocks, so that no thread is left with a large one when the others are done. */
 typedef struct group_cut {
     const ra_tile *tile; /* the group's first: all have its rows and heads */
     int64_t share;       /* query heads to a key/value head */
     int64_t heads;       /* of a chunk, at most */
     int64_t chunks;
-    int64_t bands, coarse_bands;
+    int64_t lots, coarse_lots;
     row_cut coarse, fine;
 } group_cut;
 
@@ -56,15 +56,15 @@ static group_cut cut_group(const pass_work *work, int64_t index) {
         cut.chunks++;
     }
     int64_t strips = work->strips / widest;
-    cut.bands = cut.coarse_bands = shape->batch * cut.chunks;
-    if (index == work->pass->count - 1 && work->call->launch.threads > 1) cut.coarse_bands -= cut.bands / 4;
+    cut.lots = cut.coarse_lots = shape->batch * cut.chunks;
+    if (index == work->pass->count - 1 && work->call->launch.threads > 1) cut.coarse_lots -= cut.lots / 4;
     cut.coarse = cut_rows(rows, strip, strips);
     cut.fine = cut_rows(rows, strip, strips > 4 ? strips / 4 : 1);
     return cut;
 }
 
 static int64_t units_of(const group_cut *cut) {
-    return cut->coarse_bands * cut->coarse.blocks + (cut->bands - cut->coarse_bands) * cut->fine.blocks;
+    return cut->coarse_lots * cut->coarse.blocks + (cut->lots - cut->coarse_lots) * cut->fine.blocks;
 }
 
 /* Up to `enough`, which keeps long lists cheap. */
@@ -72,26 +72,26 @@ static int64_t units_of_pass(const pass_work *work, int64_t enough) {
     int64_t units = 0;
     for (int64_t g = 0; g < work->pass->count && units < enough; g++) {
         group_cut cut = cut_group(work, g);
-        units += cut.bands * cut.coarse.blocks;
+        units += cut.lots * cut.coarse.blocks;
     }
     return units;
 }
 
 /* The last rows come first: where the pattern is causal they see most, and short units are left for the end. */
 static void run_numbered(const pass_work *work, const group_cut *cut, int64_t index, ra_forward_unit *unit) {
-    int64_t coarse_units = cut->coarse_bands * cut->coarse.blocks, first_band = 0;
+    int64_t coarse_units = cut->coarse_lots * cut->coarse.blocks, first_lot = 0;
     row_cut rows = cut->coarse;
     if (index >= coarse_units) {
         index -= coarse_units;
-        first_band = cut->coarse_bands;
+        first_lot = cut->coarse_lots;
         rows = cut->fine;
     }
-    int64_t band = first_band + index / rows.blocks, chunk = band % cut->chunks, count = cut->tile->q_rows.count;
+    int64_t lot = first_lot + index / rows.blocks, chunk = lot % cut->chunks, count = cut->tile->q_rows.count;
     unit->h0 = 0;
     while (chunk-- > 0) unit->h0 = chunk_end(cut, unit->h0);
     unit->h1 = chunk_end(cut, unit->h0);
     unit->kv_head = ra_span_at(cut->tile->heads, unit->h0) / cut->share;
-    unit->b = band / cut->chunks;
+    unit->b = lot / cut->chunks;
     unit->a0 = (rows.blocks - 1 - index % rows.blocks) * rows.rows;
     unit->a1 = unit->a0 + rows.rows < count ? unit->a0 + rows.rows : count;
     work->cut->run(unit);

@@ -1,5 +1,6 @@
-/* How the forward pass is cut into units of work, and how threads take them. A unit is a block of query rows of one batch
- * for some heads that share a key/value head: their keys are loaded once for all of them. Each unit owns what it writes.
+/* How the forward pass is cut into units of work, and how threads take them. A unit is a block of query rows of one
+ * batch for some heads that share a key/value head: their keys are loaded once for all of them. Each unit owns what it
+ * writes.
  */
 #ifndef RA_KERNEL_FORWARD_UNITS_H
 #define RA_KERNEL_FORWARD_UNITS_H

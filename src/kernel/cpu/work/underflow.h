@@ -1,6 +1,6 @@
-/* Numbers too small to be normal (below 2^-126 in f32). Intel's cores take a detour of a hundred cycles or more for every
- * operation that meets one, which made passes over tiny values 70 times slower; there, kernels in f32 take them for 0
- * while they run. Other cores compute with them at no cost worth speaking of, and do. */
+/* Numbers too small to be normal (below 2^-126 in f32). Intel's cores take a detour of a hundred cycles or more for
+ * every operation that meets one, which made passes over tiny values 70 times slower; there, kernels in f32 take them
+ * for 0 while they run. Other cores compute with them at no cost worth speaking of, and do. */
 #ifndef RA_KERNEL_UNDERFLOW_H
 #define RA_KERNEL_UNDERFLOW_H
 
@@ -14,7 +14,8 @@
 static inline unsigned ra_underflow_to_zero(const ra_shape *shape) {
     enum { DENORMALS_ARE_ZERO = 0x0040, FLUSH_TO_ZERO = 0x8000 };
     unsigned before = _mm_getcsr();
-    if (shape->dtype != RA_F64 && ra_cpu_is_slow_below_normal()) _mm_setcsr(before | DENORMALS_ARE_ZERO | FLUSH_TO_ZERO);
+    if (shape->dtype != RA_F64 && ra_cpu_is_slow_below_normal())
+        _mm_setcsr(before | DENORMALS_ARE_ZERO | FLUSH_TO_ZERO);
     return before;
 }
 
