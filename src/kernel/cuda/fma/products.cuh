@@ -1,10 +1,17 @@
-/* Products on the FMA units, for f32 and f64: 256 threads as 16 x 16, each with a few rows and columns of the result.
+/* Products on the FMA units, for f32 and f64. Threads stand in a grid of X columns and Y rows, each with a few rows and
+ * columns of the result.
  *
- *   thread (y, x), y = 2 warp + lane / 16, x = lane % 16
- *   rows y + 16 i;  columns x + 16 j, or in chunks of 16 bytes (WIDE elements): WIDE (x + 16 j) on
+ *   thread (y, x):  rows y + Y i, or in chunks of 16 bytes (WIDE elements) WIDE (y + Y i) on
+ *                   columns x + X j, or in chunks likewise
+ *   lane of a warp  0 1 2 3 4 5 ...   X = 16
+ *   y               0 1 0 1 0 1 ...
+ *   x               0 0 1 1 2 2 ...
  *
- * Operands are tiles of shared memory, swizzled as in async_copy.cuh. Chunks are read along a row, which is the summed
- * index of A and of a B that is used transposed; 16 rows a pitch apart, or 16 chunks of one row, meet all banks.
+ * A load of 16 bytes by a warp takes one cycle for each half of it where lanes i and i ^ 1, or i and i ^ 2, read the
+ * same, and twice that elsewhere: hence lanes side by side share a column, and every other one a row.
+ *
+ * Operands are tiles of shared memory, swizzled as in async_copy.cuh: 8 rows a pitch apart, or 8 chunks of one row, meet
+ * all banks. The next operands are loaded while the last ones are multiplied.
  */
 #ifndef RA_KERNEL_CUDA_FMA_PRODUCTS_CUH
 #define RA_KERNEL_CUDA_FMA_PRODUCTS_CUH
@@ -24,13 +31,29 @@ template <class REAL> union chunk {
     REAL e[WIDE];
 };
 
-__device__ __forceinline__ int thread_x(void) {
-    return (int)threadIdx.x % 16;
-}
-
-__device__ __forceinline__ int thread_y(void) {
-    return (int)threadIdx.x / 16;
-}
+/* A warp has 32 / X whole rows of the grid. */
+template <int X_, int THREADS> struct thread_grid {
+    static constexpr int X = X_, Y = THREADS / X_;
+    static_assert(X == 8 || X == 16 || X == 32, "whole rows in a warp");
+    static_assert(Y % 8 == 0, "a thread's rows are all swizzled alike");
+    static __device__ __forceinline__ int x(void) {
+        int lane = (int)threadIdx.x % 32;
+        return X == 32 ? lane : lane / 2 % X;
+    }
+    static __device__ __forceinline__ int y(void) {
+        int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+        return X == 32 ? warp : X == 16 ? warp * 2 + lane % 2 : warp * 4 + lane / 16 * 2 + lane % 2;
+    }
+    /* The result's row number i of this thread. */
+    static __device__ __forceinline__ int row(int i) {
+        return y() + Y * i;
+    }
+    /* Likewise where its rows come in chunks. */
+    template <class REAL> static __device__ __forceinline__ int chunk_row(int i) {
+        constexpr int WIDE = chunk<REAL>::WIDE;
+        return WIDE * (y() + Y * (i / WIDE)) + i % WIDE;
+    }
+};
 
 template <class REAL, int PITCH> __device__ __forceinline__ chunk<REAL> load_chunk(const REAL *tile, int row, int at) {
     chunk<REAL> c;
@@ -44,64 +67,117 @@ template <class REAL, int PITCH> __device__ __forceinline__ REAL &element_of(REA
                      column % WIDE * (int)sizeof(REAL));
 }
 
-/* acc [rows, columns x + 16 j] += A [16 M, DEPTH] . B [16 N, DEPTH]^T. */
-template <int DEPTH, int PITCH, class REAL, int M, int N>
-__device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *a, const REAL *b) {
-    constexpr int WIDE = chunk<REAL>::WIDE;
+/* acc [rows, columns] += A [M Y, chunks from a_first on] . B [N X, DEPTH]^T. */
+template <class G, int DEPTH, int A_PITCH, int B_PITCH, class REAL, int M, int N>
+__device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *a, int a_first, const REAL *b) {
+    constexpr int WIDE = chunk<REAL>::WIDE, CHUNKS = DEPTH / WIDE, RING = N < 4 ? N : 4, AHEAD = RING - 1;
+    static_assert(N % RING == 0 && (CHUNKS & (CHUNKS - 1)) == 0, "the ring of columns and the chunks go round");
+    chunk<REAL> x[M], y[RING];
+#pragma unroll
+    for (int i = 0; i < M; i++) x[i] = load_chunk<REAL, A_PITCH>(a, G::row(i), a_first);
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) y[j] = load_chunk<REAL, B_PITCH>(b, G::x() + G::X * j, 0);
 #pragma unroll 2
-    for (int k = 0; k < DEPTH / WIDE; k++) {
-        chunk<REAL> x[M], y[N];
+    for (int k = 0; k < CHUNKS; k++) {
+        int next = (k + 1) & (CHUNKS - 1);
+        chunk<REAL> after[M];
 #pragma unroll
-        for (int i = 0; i < M; i++) x[i] = load_chunk<REAL, PITCH>(a, thread_y() + 16 * i, k);
+        for (int j = 0; j < N; j++) {
+            int ahead = j + AHEAD;
+            y[ahead % RING] = load_chunk<REAL, B_PITCH>(b, G::x() + G::X * (ahead % N), ahead < N ? k : next);
 #pragma unroll
-        for (int j = 0; j < N; j++) y[j] = load_chunk<REAL, PITCH>(b, thread_x() + 16 * j, k);
+            for (int i = j * M / N; i < (j + 1) * M / N; i++)
+                after[i] = load_chunk<REAL, A_PITCH>(a, G::row(i), a_first + next);
 #pragma unroll
-        for (int e = 0; e < WIDE; e++)
+            for (int e = 0; e < WIDE; e++)
 #pragma unroll
-            for (int i = 0; i < M; i++)
+                for (int i = 0; i < M; i++) acc[i][j] = fma(x[i].e[e], y[j % RING].e[e], acc[i][j]);
+        }
 #pragma unroll
-                for (int j = 0; j < N; j++) acc[i][j] = fma(x[i].e[e], y[j].e[e], acc[i][j]);
+        for (int i = 0; i < M; i++) x[i] = after[i];
     }
 }
 
-/* acc [rows, chunks x + 16 j] += A [16 M, DEPTH] . B [DEPTH, B_PITCH]. SKIP: a 0 in A makes nothing of what it meets in
- * B, be it an infinity or a NaN. */
-template <int DEPTH, int A_PITCH, int B_PITCH, bool SKIP, class REAL, int M, int N>
+/* One step of a product: acc [rows, chunks] += x [rows] y [chunks]. SKIP: a 0 in x makes nothing of what it meets in y,
+ * be it an infinity or a NaN. */
+template <bool SKIP, class REAL, int N>
+__device__ __forceinline__ void add_outer(chunk<REAL> (&acc)[N], REAL x, const chunk<REAL> (&y)[N]) {
+    if (SKIP && x == 0) return;
+#pragma unroll
+    for (int j = 0; j < N; j++)
+#pragma unroll
+        for (int d = 0; d < chunk<REAL>::WIDE; d++) acc[j].e[d] = fma(x, y[j].e[d], acc[j].e[d]);
+}
+
+template <class G, class REAL, int PITCH, int N>
+__device__ __forceinline__ void load_columns(chunk<REAL> (&y)[N], const REAL *b, int row) {
+#pragma unroll
+    for (int j = 0; j < N; j++) y[j] = load_chunk<REAL, PITCH>(b, row, G::x() + G::X * j);
+}
+
+/* acc [rows, chunks] += A [M Y, DEPTH] . B [DEPTH, B_PITCH]. */
+template <class G, int DEPTH, int A_PITCH, int B_PITCH, bool SKIP, class REAL, int M, int N>
 __device__ __forceinline__ void add_rows_by_columns(chunk<REAL> (&acc)[M][N], const REAL *a, const REAL *b) {
-    constexpr int WIDE = chunk<REAL>::WIDE;
+    constexpr int WIDE = chunk<REAL>::WIDE, CHUNKS = DEPTH / WIDE;
+    chunk<REAL> x[M], y[2][N];
+#pragma unroll
+    for (int i = 0; i < M; i++) x[i] = load_chunk<REAL, A_PITCH>(a, G::row(i), 0);
+    load_columns<G, REAL, B_PITCH>(y[0], b, 0);
 #pragma unroll(SKIP ? 1 : 2)
-    for (int k = 0; k < DEPTH / WIDE; k++) {
-        chunk<REAL> x[M];
+    for (int k = 0; k < CHUNKS; k++) {
+        int next = (k + 1) & (CHUNKS - 1);
+        chunk<REAL> after[M];
 #pragma unroll
-        for (int i = 0; i < M; i++) x[i] = load_chunk<REAL, A_PITCH>(a, thread_y() + 16 * i, k);
+        for (int e = 0; e < WIDE; e++) {
+            load_columns<G, REAL, B_PITCH>(y[(e + 1) % 2], b, e + 1 < WIDE ? k * WIDE + e + 1 : next * WIDE);
 #pragma unroll
-        for (int e = 0; e < WIDE; e++)
+            for (int i = e * M / WIDE; i < (e + 1) * M / WIDE; i++)
+                after[i] = load_chunk<REAL, A_PITCH>(a, G::row(i), next);
 #pragma unroll
-            for (int j = 0; j < N; j++) {
-                chunk<REAL> y = load_chunk<REAL, B_PITCH>(b, k * WIDE + e, thread_x() + 16 * j);
+            for (int i = 0; i < M; i++) add_outer<SKIP>(acc[i], x[i].e[e], y[e % 2]);
+        }
 #pragma unroll
-                for (int i = 0; i < M; i++)
-#pragma unroll
-                    for (int d = 0; d < WIDE; d++)
-                        if (!SKIP || x[i].e[e] != 0) acc[i][j].e[d] = fma(x[i].e[e], y.e[d], acc[i][j].e[d]);
-            }
+        for (int i = 0; i < M; i++) x[i] = after[i];
     }
 }
 
-/* x [rows i, chunks j] = those of a view's rows [first, ...), 0 beyond limit and width. Past the first-level cache:
- * other multiprocessors may have written them. */
-template <class REAL, int M, int N>
-__device__ __forceinline__ void read_chunks(chunk<REAL> (&x)[M][N], const row_source &from, int first, int limit,
-                                            int width) {
+/* acc [rows in chunks, chunks] += A [DEPTH, A_PITCH]^T . B [DEPTH, B_PITCH]. */
+template <class G, int DEPTH, int A_PITCH, int B_PITCH, bool SKIP, class REAL, int M, int N>
+__device__ __forceinline__ void add_columns_by_columns(chunk<REAL> (&acc)[M][N], const REAL *a, const REAL *b) {
+    constexpr int WIDE = chunk<REAL>::WIDE, CHUNKS = M / WIDE;
+    chunk<REAL> x[2][CHUNKS], y[2][N];
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++) x[0][i] = load_chunk<REAL, A_PITCH>(a, 0, G::y() + G::Y * i);
+    load_columns<G, REAL, B_PITCH>(y[0], b, 0);
+#pragma unroll 1
+    for (int from = 0; from < DEPTH; from += 8) {
+#pragma unroll
+        for (int r = 0; r < 8; r++) {
+            int next = (from + r + 1) & (DEPTH - 1);
+#pragma unroll
+            for (int i = 0; i < CHUNKS; i++)
+                x[(r + 1) % 2][i] = load_chunk<REAL, A_PITCH>(a, next, G::y() + G::Y * i);
+            load_columns<G, REAL, B_PITCH>(y[(r + 1) % 2], b, next);
+#pragma unroll
+            for (int i = 0; i < M; i++) add_outer<SKIP>(acc[i], x[r % 2][i / WIDE].e[i % WIDE], y[r % 2]);
+        }
+    }
+}
+
+/* x [rows row_of(i), chunks j] = those of a view's rows [first, ...), 0 beyond limit and width. Past the first-level
+ * cache: other multiprocessors may have written them. */
+template <class G, class REAL, int M, int N, class ROW>
+__device__ __forceinline__ void read_chunks(chunk<REAL> (&x)[M][N], ROW row_of, const row_source &from, int first,
+                                            int limit, int width) {
     constexpr int WIDE = chunk<REAL>::WIDE;
 #pragma unroll
     for (int i = 0; i < M; i++) {
-        int row = first + thread_y() + 16 * i;
+        int row = first + row_of(i);
         const REAL *data = (const REAL *)from.base;
         if (row < limit) data = (const REAL *)(from.base + row_offset<REAL>(from, row));
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            int d = (thread_x() + 16 * j) * WIDE;
+            int d = (G::x() + G::X * j) * WIDE;
             bool whole = from.aligned && d + WIDE <= width && row < limit;
             if (whole) x[i][j].whole = __ldcg((const typename chunk_of<REAL>::type *)(data + d));
 #pragma unroll
@@ -111,18 +187,18 @@ __device__ __forceinline__ void read_chunks(chunk<REAL> (&x)[M][N], const row_so
     }
 }
 
-template <class REAL, int M, int N>
-__device__ __forceinline__ void write_chunks(const chunk<REAL> (&x)[M][N], const row_source &to, int first, int limit,
-                                             int width) {
+template <class G, class REAL, int M, int N, class ROW>
+__device__ __forceinline__ void write_chunks(const chunk<REAL> (&x)[M][N], ROW row_of, const row_source &to, int first,
+                                             int limit, int width) {
     constexpr int WIDE = chunk<REAL>::WIDE;
 #pragma unroll
     for (int i = 0; i < M; i++) {
-        int row = first + thread_y() + 16 * i;
+        int row = first + row_of(i);
         if (row >= limit) continue;
         REAL *data = (REAL *)(to.base + row_offset<REAL>(to, row));
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            int d = (thread_x() + 16 * j) * WIDE;
+            int d = (G::x() + G::X * j) * WIDE;
             bool whole = to.aligned && d + WIDE <= width;
             if (whole) __stcg((typename chunk_of<REAL>::type *)(data + d), x[i][j].whole);
 #pragma unroll
