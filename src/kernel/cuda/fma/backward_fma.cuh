@@ -13,6 +13,16 @@
 #include "kernel/cuda/fma/products.cuh"
 #include "kernel/cuda/walk_tiles.cuh"
 
+/* Where the item stands: in shared memory, as the registers are needed elsewhere. Of two, one is the block of queries at
+ * hand and the other, the next one's or the last one's. */
+template <class REAL> struct fma_walk {
+    query_source<REAL> sources[2];
+    query_cursor at[2];
+    int slot[2]; /* which of the sources */
+    int more;    /* whether there is a next block */
+    item_place item;
+};
+
 /* X: columns of the grid of threads. */
 template <class REAL_, int DIM_, int ROWS_, int KEYS_, int X, int THREADS_> struct backward_fma_shape {
     using REAL = REAL_;
@@ -25,8 +35,8 @@ template <class REAL_, int DIM_, int ROWS_, int KEYS_, int X, int THREADS_> stru
     static constexpr int KEY_M = KEYS / key_grid::Y, KEY_D = DIM / key_grid::X / WIDE;
     static constexpr int V_AT = KEYS * DIM, Q_AT = 2 * V_AT, DOUT_AT = Q_AT + ROWS * DIM; /* elements */
     static constexpr int PAIRS_AT = DOUT_AT + ROWS * DIM;
-    static constexpr int SOURCES_AT = (PAIRS_AT + ROWS * KEYS) * (int)sizeof(REAL);
-    static constexpr int BYTES = SOURCES_AT + 2 * (int)sizeof(query_source<REAL>);
+    static constexpr int WALK_AT = (PAIRS_AT + ROWS * KEYS) * (int)sizeof(REAL);
+    static constexpr int BYTES = WALK_AT + (int)sizeof(fma_walk<REAL>);
     static constexpr int CTAS = 256 / THREADS; /* of a multiprocessor */
 };
 
@@ -34,10 +44,10 @@ template <class S> struct fma_memory {
     using REAL = typename S::REAL;
     REAL *k, *v, *q, *dout;
     REAL *pairs; /* [ROWS, KEYS]: P, then dS */
-    query_source<REAL> *sources;
+    fma_walk<REAL> *walk;
     __device__ __forceinline__ fma_memory(unsigned char *base)
         : k((REAL *)base), v(k + S::V_AT), q(k + S::Q_AT), dout(k + S::DOUT_AT), pairs(k + S::PAIRS_AT),
-          sources((query_source<REAL> *)(base + S::SOURCES_AT)) {
+          walk((fma_walk<REAL> *)(base + S::WALK_AT)) {
     }
 };
 
@@ -79,15 +89,15 @@ __device__ __forceinline__ void read_rows(typename S::REAL (&x)[S::M], const typ
     }
 }
 
-/* pairs = P. Rows that saw nothing, by their lse, take no part. Returns whether a pair with p = 0 has a score that is no
- * number: then Q or K hold something that times 0 would spread. */
+/* pairs = P. Rows that saw nothing, by their lse, take no part. Returns 0, or NaN where some score is not finite: then Q
+ * or K hold something that times 0 would spread. */
 template <class S>
-__device__ __forceinline__ bool store_p_fma(typename S::REAL *pairs, const typename S::REAL (&s)[S::M][S::N],
+__device__ __forceinline__ typename S::REAL store_p_fma(typename S::REAL *pairs, const typename S::REAL (&s)[S::M][S::N],
                                             const typename S::REAL (&lse)[S::M],
                                             const query_source<typename S::REAL> &from, int a0, int b0,
                                             typename S::REAL scale) {
     using REAL = typename S::REAL;
-    bool wild = false;
+    REAL wild = 0;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
         int a = a0 + S::grid::row(i);
@@ -96,27 +106,27 @@ __device__ __forceinline__ bool store_p_fma(typename S::REAL *pairs, const typen
         for (int j = 0; j < S::N; j++) {
             int key = S::grid::x() + S::grid::X * j;
             bool seen = key >= first && key < end;
-            REAL p = seen ? exp_of(s[i][j] * scale - lse[i]) : 0;
-            wild |= p == 0 && !isfinite(s[i][j]);
-            pair_of<S>(pairs, i, j) = p;
+            wild = fma(s[i][j], (REAL)0, wild);
+            pair_of<S>(pairs, i, j) = seen ? exp_of(s[i][j] * scale - lse[i]) : 0;
         }
     }
     return wild;
 }
 
-/* dp becomes ds, without the scale, with the P that this thread stored. Returns whether a pair with p = 0 has a dP that
- * is no number: then dO or V hold something of that kind. */
+/* dp becomes ds, without the scale, with the P that this thread stored. Returns 0, or NaN where some dP is not finite:
+ * then dO or V hold something of that kind. */
 template <class S>
-__device__ __forceinline__ bool differentiate_fma(typename S::REAL (&dp)[S::M][S::N],
-                                                  const typename S::REAL (&delta)[S::M], typename S::REAL *pairs) {
+__device__ __forceinline__ typename S::REAL differentiate_fma(typename S::REAL (&dp)[S::M][S::N],
+                                                              const typename S::REAL (&delta)[S::M],
+                                                              typename S::REAL *pairs) {
     using REAL = typename S::REAL;
-    bool wild = false;
+    REAL wild = 0;
 #pragma unroll
     for (int i = 0; i < S::M; i++)
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
             REAL p = pair_of<S>(pairs, i, j);
-            wild |= p == 0 && !isfinite(dp[i][j]);
+            wild = fma(dp[i][j], (REAL)0, wild);
             dp[i][j] = p == 0 ? 0 : p * (dp[i][j] - delta[i]);
         }
     return wild;
@@ -173,6 +183,45 @@ template <class REAL, int M, int N> __device__ __forceinline__ void clear(chunk<
             for (int e = 0; e < chunk<REAL>::WIDE; e++) x[i][j].e[e] = 0;
 }
 
+/* ---- walk -----------------------------------------------------------------------------------------------------------
+ */
+
+/* By one thread: takes an item; more: whether it has a block of queries, which is then walk's number 0. */
+template <class S>
+__device__ __forceinline__ void take_item(const gpu_backward &args, fma_walk<typename S::REAL> *walk) {
+    using REAL = typename S::REAL;
+    walk->item = item_at(args, atomicAdd(args.ticket, 1u));
+    walk->at[0] = first_queries<S::ROWS, S::KEYS>(args, walk->item, walk->item.first);
+    walk->slot[0] = 0;
+    walk->more = walk->at[0].at < walk->item.first + walk->item.count;
+    if (walk->more)
+        set_queries<REAL, REAL, S::ROWS>(&walk->sources[0], args, walk->item.b, walk->at[0].at, walk->at[0].head);
+}
+
+/* By one thread: what comes after block number n. */
+template <class S>
+__device__ __forceinline__ void look_ahead(const gpu_backward &args, fma_walk<typename S::REAL> *walk, int n) {
+    using REAL = typename S::REAL;
+    const query_cursor &at = walk->at[n];
+    query_cursor next = next_queries<S::ROWS, S::KEYS>(args, walk->item, at);
+    int slot = walk->slot[n];
+    walk->more = next.at < walk->item.first + walk->item.count;
+    if (walk->more && (next.at != at.at || next.head != at.head)) {
+        slot ^= 1;
+        set_queries<REAL, REAL, S::ROWS>(&walk->sources[slot], args, walk->item.b, next.at, next.head);
+    }
+    walk->at[n ^ 1] = next;
+    walk->slot[n ^ 1] = slot;
+}
+
+/* The counter of block number n of the walk. */
+template <class REAL> __device__ __forceinline__ int *chain_of(const fma_walk<REAL> *walk, int n) {
+    return walk->sources[walk->slot[n]].chain + walk->at[n].block;
+}
+
+/* ---- main loop ------------------------------------------------------------------------------------------------------
+ */
+
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, S::CTAS) backward_fma(const __grid_constant__ gpu_backward args) {
     using REAL = typename S::REAL;
@@ -180,88 +229,83 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) backward_fma(const __grid
     enum { PASSER = 0, WAITER = 32 };
     extern __shared__ __align__(1024) unsigned char shared[];
     fma_memory<S> memory(shared);
+    fma_walk<REAL> *walk = memory.walk;
     const gpu_problem &p = args.problem;
-    REAL scale = (REAL)p.scale;
-    if (threadIdx.x == 0) *(unsigned *)shared = atomicAdd(args.ticket, 1u);
+    if (threadIdx.x == PASSER) take_item<S>(args, walk);
     __syncthreads();
-    item_place item = item_at(args, *(unsigned *)shared);
-    __syncthreads();
-    int end = item.first + item.count, b0 = item.block * S::KEYS, slot = 0;
-    query_cursor at = first_queries<S::ROWS, S::KEYS>(args, item, item.first);
-    if (at.at == end) return;
-    const gpu_tile &tile = p.tiles[args.by_key[item.first]];
-    const ra_kv_part &part = part_of(p, tile.part);
-    int keys = tile.k_count;
-    if (threadIdx.x == 0) set_queries<REAL, REAL, S::ROWS>(&memory.sources[0], args, item.b, at.at, at.head);
-    copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(memory.k, item_rows<REAL>(args, item, part, part.k), b0, keys, p.dim);
-    copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(memory.v, item_rows<REAL>(args, item, part, part.v), b0, keys,
-                                                 p.dim_v);
-    __syncthreads();
-    copy_q_fma<S>(p, memory, memory.sources[0], at.block);
-    copy_dout_fma<S>(p, memory, memory.sources[0], at.block);
+    if (!walk->more) return;
+    {
+        const gpu_tile &tile = p.tiles[args.by_key[walk->item.first]];
+        const ra_kv_part &part = part_of(p, tile.part);
+        int b0 = walk->item.block * S::KEYS;
+        row_source rows = item_rows<REAL>(args, walk->item, part, part.k);
+        copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(memory.k, rows, b0, tile.k_count, p.dim);
+        rows = item_rows<REAL>(args, walk->item, part, part.v);
+        copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(memory.v, rows, b0, tile.k_count, p.dim_v);
+    }
+    copy_q_fma<S>(p, memory, walk->sources[0], walk->at[0].block);
+    copy_dout_fma<S>(p, memory, walk->sources[0], walk->at[0].block);
 
     chunk<REAL> dk[S::KEY_M][S::KEY_D], dv[S::KEY_M][S::KEY_D];
     clear(dk);
     clear(dv);
-    int *chain = NULL;
+    bool begun = false;
+    int n = 0;
 #pragma unroll 1
-    for (;;) {
+    for (;; n ^= 1) {
         copies_wait();
         __syncthreads();
-        if (threadIdx.x == PASSER && chain) chain_pass(chain);
-        const query_source<REAL> &from = memory.sources[slot];
-        int a0 = at.block * S::ROWS;
-        chain = from.chain + at.block;
-        int turn = 0, seen = 0;
-        if (threadIdx.x == WAITER) {
-            turn = turn_of<S::ROWS, S::KEYS>(from, at.block, item.block);
-            seen = chain_read(chain);
+        if (threadIdx.x == PASSER) {
+            if (begun) chain_pass(chain_of(walk, n ^ 1));
+            look_ahead<S>(args, walk, n);
         }
-        query_cursor next = next_queries<S::ROWS, S::KEYS>(args, item, at);
-        bool more = next.at < end;
-        if (more && (next.at != at.at || next.head != at.head)) {
-            slot ^= 1;
-            if (threadIdx.x == 0)
-                set_queries<REAL, REAL, S::ROWS>(&memory.sources[slot], args, item.b, next.at, next.head);
-        }
-        bool wild;
+        begun = true;
+        const query_source<REAL> &from = walk->sources[walk->slot[n]];
+        int a0 = walk->at[n].block * S::ROWS;
+        REAL wild;
         {
             REAL s[S::M][S::N] = {}, lse[S::M];
             read_rows<S>(lse, from.lse, from.each, a0, from.count, -(REAL)INFINITY);
             add_rows_by_rows<grid, S::DIM, S::DIM, S::DIM>(s, memory.q, 0, memory.k);
-            wild = store_p_fma<S>(memory.pairs, s, lse, from, a0, b0, scale);
+            wild = store_p_fma<S>(memory.pairs, s, lse, from, a0, walk->item.block * S::KEYS, (REAL)p.scale);
         }
+        bool skip;
         {
             REAL dp[S::M][S::N] = {}, delta[S::M];
             read_rows<S>(delta, from.delta, from.each, a0, from.count, 0);
             add_rows_by_rows<grid, S::DIM, S::DIM, S::DIM>(dp, memory.dout, 0, memory.v);
-            wild |= differentiate_fma<S>(dp, delta, memory.pairs);
-            wild = __syncthreads_or(wild);
-            add_to_keys<S>(wild, dv, memory.pairs, memory.dout);
+            wild += differentiate_fma<S>(dp, delta, memory.pairs);
+            skip = __syncthreads_or(wild != 0);
+            add_to_keys<S>(skip, dv, memory.pairs, memory.dout);
             __syncthreads();
-            if (more) copy_dout_fma<S>(p, memory, memory.sources[slot], next.block);
+            if (walk->more) copy_dout_fma<S>(p, memory, walk->sources[walk->slot[n ^ 1]], walk->at[n ^ 1].block);
             store_ds_fma<S>(memory.pairs, dp);
         }
-        if (threadIdx.x == WAITER) chain_wait(chain, seen, turn);
+        if (threadIdx.x == WAITER) {
+            const int *chain = chain_of(walk, n);
+            chain_wait(chain, chain_read(chain), turn_of<S::ROWS, S::KEYS>(from, walk->at[n].block, walk->item.block));
+        }
         __syncthreads();
-        add_to_keys<S>(wild, dk, memory.pairs, memory.q);
+        add_to_keys<S>(skip, dk, memory.pairs, memory.q);
         __syncthreads();
-        if (more) copy_q_fma<S>(p, memory, memory.sources[slot], next.block);
+        if (walk->more) copy_q_fma<S>(p, memory, walk->sources[walk->slot[n ^ 1]], walk->at[n ^ 1].block);
         {
             chunk<REAL> dq[S::M][S::D], old[S::M][S::D];
             clear(dq);
             read_chunks<grid>(old, grid::row, from.dq, a0, from.count, p.dim);
-            add_to_rows<S>(wild, dq, memory.pairs, memory.k);
-            add_scaled(old, dq, scale);
+            add_to_rows<S>(skip, dq, memory.pairs, memory.k);
+            add_scaled(old, dq, (REAL)p.scale);
             write_chunks<grid>(old, grid::row, from.dq, a0, from.count, p.dim);
         }
-        if (!more) break;
-        at = next;
+        if (!walk->more) break;
     }
     __syncthreads();
-    if (threadIdx.x == PASSER) chain_pass(chain);
-    add_to_view<S>(dv, item_rows<REAL>(args, item, part, part.dv), b0, keys, p.dim_v, (REAL)1);
-    add_to_view<S>(dk, item_rows<REAL>(args, item, part, part.dk), b0, keys, p.dim, scale);
+    if (threadIdx.x == PASSER) chain_pass(chain_of(walk, n));
+    const gpu_tile &tile = p.tiles[args.by_key[walk->item.first]];
+    const ra_kv_part &part = part_of(p, tile.part);
+    int b0 = walk->item.block * S::KEYS;
+    add_to_view<S>(dv, item_rows<REAL>(args, walk->item, part, part.dv), b0, tile.k_count, p.dim_v, (REAL)1);
+    add_to_view<S>(dk, item_rows<REAL>(args, walk->item, part, part.dk), b0, tile.k_count, p.dim, (REAL)p.scale);
 }
 
 template <class S> cudaError_t backward_fma_allow(void) {

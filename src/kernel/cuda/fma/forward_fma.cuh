@@ -152,9 +152,16 @@ __device__ __forceinline__ void store_p(typename S::REAL *p, const typename S::R
 }
 
 template <class S>
-__device__ __forceinline__ void scale_and_mask(typename S::REAL (&s)[S::M][S::N], typename S::REAL scale, bool masked,
-                                               const unit_place &unit, const key_source &keys, int b0) {
-    using REAL = typename S::REAL;
+__device__ __forceinline__ void scale_scores(typename S::REAL (&s)[S::M][S::N], typename S::REAL scale) {
+#pragma unroll
+    for (int i = 0; i < S::M; i++)
+#pragma unroll
+        for (int j = 0; j < S::N; j++) s[i][j] *= scale;
+}
+
+template <class S>
+__device__ __forceinline__ void mask_scores(typename S::REAL (&s)[S::M][S::N], const unit_place &unit,
+                                            const key_source &keys, int b0) {
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
         int a = unit.a0 + S::grid::row(i);
@@ -162,8 +169,7 @@ __device__ __forceinline__ void scale_and_mask(typename S::REAL (&s)[S::M][S::N]
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
             int key = S::grid::x() + S::grid::X * j;
-            s[i][j] *= scale;
-            if (masked && (key < from || key >= to)) s[i][j] = -(REAL)INFINITY;
+            if (key < from || key >= to) s[i][j] = -(typename S::REAL)INFINITY;
         }
     }
 }
@@ -240,7 +246,8 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_fma(const __grid_
         int b1 = at.b0 + S::KEYS;
         bool masked =
             b1 > sources[slot].count || !block_is_full(sources[slot].lo, sources[slot].hi, unit.a0, unit.a1, at.b0, b1);
-        scale_and_mask<S>(s, (REAL)problem.scale, masked, unit, sources[slot], at.b0);
+        scale_scores<S>(s, (REAL)problem.scale);
+        if (masked) mask_scores<S>(s, unit, sources[slot], at.b0);
         fold_fma_scores<S>(s, rows);
 #pragma unroll 1
         for (int n = 0; n < S::PIECES; n++, place ^= 1) {

@@ -55,9 +55,9 @@ template <int X_, int THREADS> struct thread_grid {
     }
 };
 
-template <class REAL, int PITCH> __device__ __forceinline__ chunk<REAL> load_chunk(const REAL *tile, int row, int at) {
+template <class REAL> __device__ __forceinline__ chunk<REAL> load_chunk(const REAL *tile, int bytes) {
     chunk<REAL> c;
-    c.whole = *(const typename chunk_of<REAL>::type *)((const char *)tile + chunk_bytes_at<PITCH, REAL>(row, at));
+    c.whole = *(const typename chunk_of<REAL>::type *)((const char *)tile + bytes);
     return c;
 }
 
@@ -67,27 +67,35 @@ template <class REAL, int PITCH> __device__ __forceinline__ REAL &element_of(REA
                      column % WIDE * (int)sizeof(REAL));
 }
 
-/* acc [rows, columns] += A [M Y, chunks from a_first on] . B [N X, DEPTH]^T. */
+/* Where chunks stand, in bytes. Chunk k of a row is at the place of its chunk 0 with k's bits flipped, and column c of row
+ * r, r < 8, at r pitches from that of row 0 with r's bits flipped: one instruction for each. */
+__device__ __forceinline__ int flip_chunk(int bytes, int k) {
+    return bytes ^ (k << 4);
+}
+
+/* acc [rows, columns] += A [M Y, chunks from a_first on] . B [N X, DEPTH]^T; a_first is a multiple of DEPTH's chunks. */
 template <class G, int DEPTH, int A_PITCH, int B_PITCH, class REAL, int M, int N>
 __device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *a, int a_first, const REAL *b) {
     constexpr int WIDE = chunk<REAL>::WIDE, CHUNKS = DEPTH / WIDE, RING = N < 4 ? N : 4, AHEAD = RING - 1;
+    constexpr int A_STEP = G::Y * A_PITCH * (int)sizeof(REAL), B_STEP = G::X * B_PITCH * (int)sizeof(REAL);
     static_assert(N % RING == 0 && (CHUNKS & (CHUNKS - 1)) == 0, "the ring of columns and the chunks go round");
+    int a_at = chunk_bytes_at<A_PITCH, REAL>(G::y(), a_first), b_at = chunk_bytes_at<B_PITCH, REAL>(G::x(), 0);
     chunk<REAL> x[M], y[RING];
 #pragma unroll
-    for (int i = 0; i < M; i++) x[i] = load_chunk<REAL, A_PITCH>(a, G::row(i), a_first);
+    for (int i = 0; i < M; i++) x[i] = load_chunk(a, a_at + A_STEP * i);
 #pragma unroll
-    for (int j = 0; j < AHEAD; j++) y[j] = load_chunk<REAL, B_PITCH>(b, G::x() + G::X * j, 0);
+    for (int j = 0; j < AHEAD; j++) y[j] = load_chunk(b, b_at + B_STEP * j);
 #pragma unroll 2
     for (int k = 0; k < CHUNKS; k++) {
         int next = (k + 1) & (CHUNKS - 1);
+        int a_next = flip_chunk(a_at, next), b_now = flip_chunk(b_at, k), b_next = flip_chunk(b_at, next);
         chunk<REAL> after[M];
 #pragma unroll
         for (int j = 0; j < N; j++) {
             int ahead = j + AHEAD;
-            y[ahead % RING] = load_chunk<REAL, B_PITCH>(b, G::x() + G::X * (ahead % N), ahead < N ? k : next);
+            y[ahead % RING] = load_chunk(b, (ahead < N ? b_now : b_next) + B_STEP * (ahead % N));
 #pragma unroll
-            for (int i = j * M / N; i < (j + 1) * M / N; i++)
-                after[i] = load_chunk<REAL, A_PITCH>(a, G::row(i), a_first + next);
+            for (int i = j * M / N; i < (j + 1) * M / N; i++) after[i] = load_chunk(a, a_next + A_STEP * i);
 #pragma unroll
             for (int e = 0; e < WIDE; e++)
 #pragma unroll
@@ -98,8 +106,8 @@ __device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *
     }
 }
 
-/* One step of a product: acc [rows, chunks] += x [rows] y [chunks]. SKIP: a 0 in x makes nothing of what it meets in y,
- * be it an infinity or a NaN. */
+/* One step of a product: acc [chunks] += x y [chunks]. SKIP: a 0 in x makes nothing of what it meets in y, be it an
+ * infinity or a NaN. */
 template <bool SKIP, class REAL, int N>
 __device__ __forceinline__ void add_outer(chunk<REAL> (&acc)[N], REAL x, const chunk<REAL> (&y)[N]) {
     if (SKIP && x == 0) return;
@@ -109,55 +117,64 @@ __device__ __forceinline__ void add_outer(chunk<REAL> (&acc)[N], REAL x, const c
         for (int d = 0; d < chunk<REAL>::WIDE; d++) acc[j].e[d] = fma(x, y[j].e[d], acc[j].e[d]);
 }
 
-template <class G, class REAL, int PITCH, int N>
-__device__ __forceinline__ void load_columns(chunk<REAL> (&y)[N], const REAL *b, int row) {
+/* Every STEP-th chunk from `bytes` on. */
+template <int STEP, class REAL, int N>
+__device__ __forceinline__ void load_chunks(chunk<REAL> (&y)[N], const REAL *tile, int bytes) {
 #pragma unroll
-    for (int j = 0; j < N; j++) y[j] = load_chunk<REAL, PITCH>(b, row, G::x() + G::X * j);
+    for (int j = 0; j < N; j++) y[j] = load_chunk(tile, bytes + 16 * STEP * j);
 }
 
 /* acc [rows, chunks] += A [M Y, DEPTH] . B [DEPTH, B_PITCH]. */
 template <class G, int DEPTH, int A_PITCH, int B_PITCH, bool SKIP, class REAL, int M, int N>
 __device__ __forceinline__ void add_rows_by_columns(chunk<REAL> (&acc)[M][N], const REAL *a, const REAL *b) {
-    constexpr int WIDE = chunk<REAL>::WIDE, CHUNKS = DEPTH / WIDE;
+    constexpr int WIDE = chunk<REAL>::WIDE;
+    constexpr int A_STEP = G::Y * A_PITCH * (int)sizeof(REAL), B_ROW = B_PITCH * (int)sizeof(REAL);
+    static_assert((DEPTH & (DEPTH - 1)) == 0 && DEPTH % 8 == 0, "the depth goes round, 8 rows at a time");
+    int a_at = chunk_bytes_at<A_PITCH, REAL>(G::y(), 0);
     chunk<REAL> x[M], y[2][N];
 #pragma unroll
-    for (int i = 0; i < M; i++) x[i] = load_chunk<REAL, A_PITCH>(a, G::row(i), 0);
-    load_columns<G, REAL, B_PITCH>(y[0], b, 0);
-#pragma unroll(SKIP ? 1 : 2)
-    for (int k = 0; k < CHUNKS; k++) {
-        int next = (k + 1) & (CHUNKS - 1);
+    for (int i = 0; i < M; i++) x[i] = load_chunk(a, a_at + A_STEP * i);
+    load_chunks<G::X>(y[0], b, G::x() * 16);
+#pragma unroll 1
+    for (int from = 0; from < DEPTH; from += 8) {
+        int next = (from + 8) & (DEPTH - 1);
+        int b_now = from * B_ROW + G::x() * 16, b_next = next * B_ROW + G::x() * 16;
+        int a_now = flip_chunk(a_at, from / WIDE), a_next = flip_chunk(a_at, next / WIDE);
         chunk<REAL> after[M];
 #pragma unroll
-        for (int e = 0; e < WIDE; e++) {
-            load_columns<G, REAL, B_PITCH>(y[(e + 1) % 2], b, e + 1 < WIDE ? k * WIDE + e + 1 : next * WIDE);
+        for (int r = 0; r < 8; r++) {
+            int e = r % WIDE, n = r / WIDE + 1; /* n: the chunk of A that comes next */
+            load_chunks<G::X>(y[(r + 1) % 2], b, r < 7 ? flip_chunk(b_now, r + 1) + B_ROW * (r + 1) : b_next);
 #pragma unroll
             for (int i = e * M / WIDE; i < (e + 1) * M / WIDE; i++)
-                after[i] = load_chunk<REAL, A_PITCH>(a, G::row(i), next);
+                after[i] = load_chunk(a, (n < 8 / WIDE ? flip_chunk(a_now, n) : a_next) + A_STEP * i);
 #pragma unroll
-            for (int i = 0; i < M; i++) add_outer<SKIP>(acc[i], x[i].e[e], y[e % 2]);
+            for (int i = 0; i < M; i++) add_outer<SKIP>(acc[i], x[i].e[e], y[r % 2]);
+#pragma unroll
+            for (int i = 0; i < M; i++)
+                if (e == WIDE - 1) x[i] = after[i];
         }
-#pragma unroll
-        for (int i = 0; i < M; i++) x[i] = after[i];
     }
 }
 
 /* acc [rows in chunks, chunks] += A [DEPTH, A_PITCH]^T . B [DEPTH, B_PITCH]. */
 template <class G, int DEPTH, int A_PITCH, int B_PITCH, bool SKIP, class REAL, int M, int N>
 __device__ __forceinline__ void add_columns_by_columns(chunk<REAL> (&acc)[M][N], const REAL *a, const REAL *b) {
-    constexpr int WIDE = chunk<REAL>::WIDE, CHUNKS = M / WIDE;
-    chunk<REAL> x[2][CHUNKS], y[2][N];
-#pragma unroll
-    for (int i = 0; i < CHUNKS; i++) x[0][i] = load_chunk<REAL, A_PITCH>(a, 0, G::y() + G::Y * i);
-    load_columns<G, REAL, B_PITCH>(y[0], b, 0);
+    constexpr int WIDE = chunk<REAL>::WIDE;
+    constexpr int A_ROW = A_PITCH * (int)sizeof(REAL), B_ROW = B_PITCH * (int)sizeof(REAL);
+    static_assert((DEPTH & (DEPTH - 1)) == 0 && DEPTH % 8 == 0, "the depth goes round, 8 rows at a time");
+    chunk<REAL> x[2][M / WIDE], y[2][N];
+    load_chunks<G::Y>(x[0], a, G::y() * 16);
+    load_chunks<G::X>(y[0], b, G::x() * 16);
 #pragma unroll 1
     for (int from = 0; from < DEPTH; from += 8) {
+        int next = (from + 8) & (DEPTH - 1);
+        int a_now = from * A_ROW + G::y() * 16, a_next = next * A_ROW + G::y() * 16;
+        int b_now = from * B_ROW + G::x() * 16, b_next = next * B_ROW + G::x() * 16;
 #pragma unroll
         for (int r = 0; r < 8; r++) {
-            int next = (from + r + 1) & (DEPTH - 1);
-#pragma unroll
-            for (int i = 0; i < CHUNKS; i++)
-                x[(r + 1) % 2][i] = load_chunk<REAL, A_PITCH>(a, next, G::y() + G::Y * i);
-            load_columns<G, REAL, B_PITCH>(y[(r + 1) % 2], b, next);
+            load_chunks<G::Y>(x[(r + 1) % 2], a, r < 7 ? flip_chunk(a_now, r + 1) + A_ROW * (r + 1) : a_next);
+            load_chunks<G::X>(y[(r + 1) % 2], b, r < 7 ? flip_chunk(b_now, r + 1) + B_ROW * (r + 1) : b_next);
 #pragma unroll
             for (int i = 0; i < M; i++) add_outer<SKIP>(acc[i], x[r % 2][i / WIDE].e[i % WIDE], y[r % 2]);
         }
@@ -219,9 +236,11 @@ __device__ __forceinline__ void add_scaled(chunk<REAL> (&to)[M][N], const chunk<
             for (int e = 0; e < chunk<REAL>::WIDE; e++) to[i][j].e[e] = fma(by, x[i][j].e[e], to[i][j].e[e]);
 }
 
-/* e^x, 0 for -inf. */
+/* e^x, 0 for -inf; in f32 also for what would be subnormal. */
 __device__ __forceinline__ float exp_of(float x) {
-    return exp2f(x * 1.44269504088896341f);
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504088896341f));
+    return y;
 }
 
 __device__ __forceinline__ double exp_of(double x) {
