@@ -72,19 +72,14 @@ __device__ __forceinline__ row_source item_rows(const gpu_backward &args, const 
     return source_of<REAL>(view, item.b, g, t.k_first, t.k_stride, t.k_index);
 }
 
-template <class S>
-__device__ __forceinline__ typename S::REAL &pair_of(typename S::REAL *pairs, int i, int j) {
-    using grid = typename S::grid;
-    return element_of<typename S::REAL, S::KEYS>(pairs, grid::row(i), grid::x() + grid::X * j);
-}
-
 /* x [rows] = those of lse or delta, or `none` beyond the tile. */
 template <class S>
 __device__ __forceinline__ void read_rows(typename S::REAL (&x)[S::M], const typename S::REAL *from, int64_t each,
                                           int a0, int count, typename S::REAL none) {
+    typename S::grid g;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
-        int a = a0 + S::grid::row(i);
+        int a = a0 + g.row(i);
         x[i] = a < count ? from[a * each] : none;
     }
 }
@@ -97,17 +92,18 @@ __device__ __forceinline__ typename S::REAL store_p_fma(typename S::REAL *pairs,
                                             const query_source<typename S::REAL> &from, int a0, int b0,
                                             typename S::REAL scale) {
     using REAL = typename S::REAL;
+    typename S::grid g;
     REAL wild = 0;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
-        int a = a0 + S::grid::row(i);
+        int a = a0 + g.row(i);
         int first = a + from.lo - b0, end = isinf(lse[i]) ? first : min(a + from.hi + 1, from.keys) - b0;
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
-            int key = S::grid::x() + S::grid::X * j;
+            int key = g.column(j);
             bool seen = key >= first && key < end;
             wild = fma(s[i][j], (REAL)0, wild);
-            pair_of<S>(pairs, i, j) = seen ? exp_of(s[i][j] * scale - lse[i]) : 0;
+            element_of<REAL, S::KEYS>(pairs, g.row(i), g.column(j)) = seen ? exp_of(s[i][j] * scale - lse[i]) : 0;
         }
     }
     return wild;
@@ -120,12 +116,13 @@ __device__ __forceinline__ typename S::REAL differentiate_fma(typename S::REAL (
                                                               const typename S::REAL (&delta)[S::M],
                                                               typename S::REAL *pairs) {
     using REAL = typename S::REAL;
+    typename S::grid g;
     REAL wild = 0;
 #pragma unroll
     for (int i = 0; i < S::M; i++)
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
-            REAL p = pair_of<S>(pairs, i, j);
+            REAL p = element_of<REAL, S::KEYS>(pairs, g.row(i), g.column(j));
             wild = fma(dp[i][j], (REAL)0, wild);
             dp[i][j] = p == 0 ? 0 : p * (dp[i][j] - delta[i]);
         }
@@ -134,10 +131,12 @@ __device__ __forceinline__ typename S::REAL differentiate_fma(typename S::REAL (
 
 template <class S>
 __device__ __forceinline__ void store_ds_fma(typename S::REAL *pairs, const typename S::REAL (&ds)[S::M][S::N]) {
+    using REAL = typename S::REAL;
+    typename S::grid g;
 #pragma unroll
     for (int i = 0; i < S::M; i++)
 #pragma unroll
-        for (int j = 0; j < S::N; j++) pair_of<S>(pairs, i, j) = ds[i][j];
+        for (int j = 0; j < S::N; j++) element_of<REAL, S::KEYS>(pairs, g.row(i), g.column(j)) = ds[i][j];
 }
 
 /* acc [keys] += pairs^T . b [ROWS, DIM]. */
@@ -169,9 +168,9 @@ __device__ __forceinline__ void add_to_view(const chunk<typename S::REAL> (&x)[M
     using REAL = typename S::REAL;
     using grid = typename S::key_grid;
     chunk<REAL> old[M][N];
-    read_chunks<grid>(old, grid::template chunk_row<REAL>, to, b0, keys, width);
+    read_chunks<grid, S::WIDE>(old, to, b0, keys, width);
     add_scaled(old, x, scale);
-    write_chunks<grid>(old, grid::template chunk_row<REAL>, to, b0, keys, width);
+    write_chunks<grid, S::WIDE>(old, to, b0, keys, width);
 }
 
 template <class REAL, int M, int N> __device__ __forceinline__ void clear(chunk<REAL> (&x)[M][N]) {
@@ -292,10 +291,10 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) backward_fma(const __grid
         {
             chunk<REAL> dq[S::M][S::D], old[S::M][S::D];
             clear(dq);
-            read_chunks<grid>(old, grid::row, from.dq, a0, from.count, p.dim);
+            read_chunks<grid, 1>(old, from.dq, a0, from.count, p.dim);
             add_to_rows<S>(skip, dq, memory.pairs, memory.k);
             add_scaled(old, dq, (REAL)p.scale);
-            write_chunks<grid>(old, grid::row, from.dq, a0, from.count, p.dim);
+            write_chunks<grid, 1>(old, from.dq, a0, from.count, p.dim);
         }
         if (!walk->more) break;
     }

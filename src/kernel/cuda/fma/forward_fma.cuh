@@ -76,14 +76,15 @@ template <class S>
 __device__ __forceinline__ void read_fma_state(const gpu_forward &args, const unit_place &unit, fma_rows<S> &rows) {
     using REAL = typename S::REAL;
     state_place at = place_in_state(args, unit);
+    typename S::grid g;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
-        int a = unit.a0 + S::grid::row(i);
+        int a = unit.a0 + g.row(i);
         bool valid = a < unit.a1;
         rows.m[i] = valid ? ((const REAL *)args.m)[at.first + a * at.each] : -(REAL)INFINITY;
-        rows.l[i] = valid && S::grid::x() == 0 ? ((const REAL *)args.l)[at.first + a * at.each] : 0;
+        rows.l[i] = valid && g.x == 0 ? ((const REAL *)args.l)[at.first + a * at.each] : 0;
     }
-    read_chunks<typename S::grid>(rows.o, S::grid::row, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
+    read_chunks<typename S::grid, 1>(rows.o, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
 }
 
 /* Where only NaN scores were seen the maximum is still -inf, and has to say that something was. */
@@ -91,17 +92,18 @@ template <class S>
 __device__ __forceinline__ void write_fma_state(const gpu_forward &args, const unit_place &unit, fma_rows<S> &rows) {
     using REAL = typename S::REAL;
     state_place at = place_in_state(args, unit);
+    typename S::grid g;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
-        int a = unit.a0 + S::grid::row(i);
+        int a = unit.a0 + g.row(i);
         REAL l = sum_of_row<S::grid::X>(rows.l[i]), m = rows.m[i];
         if (m == -(REAL)INFINITY && l != l) m = l;
-        if (a < unit.a1 && S::grid::x() == 0) {
+        if (a < unit.a1 && g.x == 0) {
             ((REAL *)args.m)[at.first + a * at.each] = m;
             ((REAL *)args.l)[at.first + a * at.each] = l;
         }
     }
-    write_chunks<typename S::grid>(rows.o, S::grid::row, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
+    write_chunks<typename S::grid, 1>(rows.o, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
 }
 
 /* ---- softmax --------------------------------------------------------------------------------------------------------
@@ -139,6 +141,7 @@ __device__ __forceinline__ void fold_fma_scores(typename S::REAL (&s)[S::M][S::N
 template <class S>
 __device__ __forceinline__ void store_p(typename S::REAL *p, const typename S::REAL (&s)[S::M][S::N], int piece) {
     using REAL = typename S::REAL;
+    typename S::grid g;
 #pragma unroll
     for (int n = 0; n < S::PIECES; n++) {
         if (n != piece) continue;
@@ -146,8 +149,7 @@ __device__ __forceinline__ void store_p(typename S::REAL *p, const typename S::R
         for (int i = 0; i < S::M; i++)
 #pragma unroll
             for (int j = 0; j < S::V_COLUMNS; j++)
-                element_of<REAL, S::V_KEYS>(p, S::grid::row(i), S::grid::x() + S::grid::X * j) =
-                    s[i][n * S::V_COLUMNS + j];
+                element_of<REAL, S::V_KEYS>(p, g.row(i), g.column(j)) = s[i][n * S::V_COLUMNS + j];
     }
 }
 
@@ -162,13 +164,14 @@ __device__ __forceinline__ void scale_scores(typename S::REAL (&s)[S::M][S::N], 
 template <class S>
 __device__ __forceinline__ void mask_scores(typename S::REAL (&s)[S::M][S::N], const unit_place &unit,
                                             const key_source &keys, int b0) {
+    typename S::grid g;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
-        int a = unit.a0 + S::grid::row(i);
+        int a = unit.a0 + g.row(i);
         int from = a + keys.lo - b0, to = min(a + keys.hi + 1, keys.count) - b0;
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
-            int key = S::grid::x() + S::grid::X * j;
+            int key = g.column(j);
             if (key < from || key >= to) s[i][j] = -(typename S::REAL)INFINITY;
         }
     }

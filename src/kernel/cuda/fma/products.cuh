@@ -31,27 +31,35 @@ template <class REAL> union chunk {
     REAL e[WIDE];
 };
 
+/* This thread's number, read again at every call: what follows from it is then worked out where it is needed, and holds
+ * no registers elsewhere. */
+__device__ __forceinline__ int fresh_thread(void) {
+    int number;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+    return number;
+}
+
 /* A warp has 32 / X whole rows of the grid. */
 template <int X_, int THREADS> struct thread_grid {
     static constexpr int X = X_, Y = THREADS / X_;
     static_assert(X == 8 || X == 16 || X == 32, "whole rows in a warp");
     static_assert(Y % 8 == 0, "a thread's rows are all swizzled alike");
-    static __device__ __forceinline__ int x(void) {
-        int lane = (int)threadIdx.x % 32;
-        return X == 32 ? lane : lane / 2 % X;
+    int x, y;
+    __device__ __forceinline__ thread_grid(void) {
+        int thread = fresh_thread(), lane = thread % 32, warp = thread / 32;
+        x = X == 32 ? lane : lane / 2 % X;
+        y = X == 32 ? warp : X == 16 ? warp * 2 + lane % 2 : warp * 4 + lane / 16 * 2 + lane % 2;
     }
-    static __device__ __forceinline__ int y(void) {
-        int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-        return X == 32 ? warp : X == 16 ? warp * 2 + lane % 2 : warp * 4 + lane / 16 * 2 + lane % 2;
+    /* The result's column number j of this thread. */
+    __device__ __forceinline__ int column(int j) const {
+        return x + X * j;
     }
-    /* The result's row number i of this thread. */
-    static __device__ __forceinline__ int row(int i) {
-        return y() + Y * i;
+    /* And its row number i; those that come in chunks of WIDE. */
+    template <int WIDE> __device__ __forceinline__ int row(int i) const {
+        return WIDE * (y + Y * (i / WIDE)) + i % WIDE;
     }
-    /* Likewise where its rows come in chunks. */
-    template <class REAL> static __device__ __forceinline__ int chunk_row(int i) {
-        constexpr int WIDE = chunk<REAL>::WIDE;
-        return WIDE * (y() + Y * (i / WIDE)) + i % WIDE;
+    __device__ __forceinline__ int row(int i) const {
+        return row<1>(i);
     }
 };
 
@@ -79,7 +87,8 @@ __device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *
     constexpr int WIDE = chunk<REAL>::WIDE, CHUNKS = DEPTH / WIDE, RING = N < 4 ? N : 4, AHEAD = RING - 1;
     constexpr int A_STEP = G::Y * A_PITCH * (int)sizeof(REAL), B_STEP = G::X * B_PITCH * (int)sizeof(REAL);
     static_assert(N % RING == 0 && (CHUNKS & (CHUNKS - 1)) == 0, "the ring of columns and the chunks go round");
-    int a_at = chunk_bytes_at<A_PITCH, REAL>(G::y(), a_first), b_at = chunk_bytes_at<B_PITCH, REAL>(G::x(), 0);
+    G g;
+    int a_at = chunk_bytes_at<A_PITCH, REAL>(g.y, a_first), b_at = chunk_bytes_at<B_PITCH, REAL>(g.x, 0);
     chunk<REAL> x[M], y[RING];
 #pragma unroll
     for (int i = 0; i < M; i++) x[i] = load_chunk(a, a_at + A_STEP * i);
@@ -130,15 +139,16 @@ __device__ __forceinline__ void add_rows_by_columns(chunk<REAL> (&acc)[M][N], co
     constexpr int WIDE = chunk<REAL>::WIDE;
     constexpr int A_STEP = G::Y * A_PITCH * (int)sizeof(REAL), B_ROW = B_PITCH * (int)sizeof(REAL);
     static_assert((DEPTH & (DEPTH - 1)) == 0 && DEPTH % 8 == 0, "the depth goes round, 8 rows at a time");
-    int a_at = chunk_bytes_at<A_PITCH, REAL>(G::y(), 0);
+    G g;
+    int a_at = chunk_bytes_at<A_PITCH, REAL>(g.y, 0);
     chunk<REAL> x[M], y[2][N];
 #pragma unroll
     for (int i = 0; i < M; i++) x[i] = load_chunk(a, a_at + A_STEP * i);
-    load_chunks<G::X>(y[0], b, G::x() * 16);
+    load_chunks<G::X>(y[0], b, g.x * 16);
 #pragma unroll 1
     for (int from = 0; from < DEPTH; from += 8) {
         int next = (from + 8) & (DEPTH - 1);
-        int b_now = from * B_ROW + G::x() * 16, b_next = next * B_ROW + G::x() * 16;
+        int b_now = from * B_ROW + g.x * 16, b_next = next * B_ROW + g.x * 16;
         int a_now = flip_chunk(a_at, from / WIDE), a_next = flip_chunk(a_at, next / WIDE);
         chunk<REAL> after[M];
 #pragma unroll
@@ -163,14 +173,15 @@ __device__ __forceinline__ void add_columns_by_columns(chunk<REAL> (&acc)[M][N],
     constexpr int WIDE = chunk<REAL>::WIDE;
     constexpr int A_ROW = A_PITCH * (int)sizeof(REAL), B_ROW = B_PITCH * (int)sizeof(REAL);
     static_assert((DEPTH & (DEPTH - 1)) == 0 && DEPTH % 8 == 0, "the depth goes round, 8 rows at a time");
+    G g;
     chunk<REAL> x[2][M / WIDE], y[2][N];
-    load_chunks<G::Y>(x[0], a, G::y() * 16);
-    load_chunks<G::X>(y[0], b, G::x() * 16);
+    load_chunks<G::Y>(x[0], a, g.y * 16);
+    load_chunks<G::X>(y[0], b, g.x * 16);
 #pragma unroll 1
     for (int from = 0; from < DEPTH; from += 8) {
         int next = (from + 8) & (DEPTH - 1);
-        int a_now = from * A_ROW + G::y() * 16, a_next = next * A_ROW + G::y() * 16;
-        int b_now = from * B_ROW + G::x() * 16, b_next = next * B_ROW + G::x() * 16;
+        int a_now = from * A_ROW + g.y * 16, a_next = next * A_ROW + g.y * 16;
+        int b_now = from * B_ROW + g.x * 16, b_next = next * B_ROW + g.x * 16;
 #pragma unroll
         for (int r = 0; r < 8; r++) {
             load_chunks<G::Y>(x[(r + 1) % 2], a, r < 7 ? flip_chunk(a_now, r + 1) + A_ROW * (r + 1) : a_next);
@@ -181,20 +192,21 @@ __device__ __forceinline__ void add_columns_by_columns(chunk<REAL> (&acc)[M][N],
     }
 }
 
-/* x [rows row_of(i), chunks j] = those of a view's rows [first, ...), 0 beyond limit and width. Past the first-level
- * cache: other multiprocessors may have written them. */
-template <class G, class REAL, int M, int N, class ROW>
-__device__ __forceinline__ void read_chunks(chunk<REAL> (&x)[M][N], ROW row_of, const row_source &from, int first,
-                                            int limit, int width) {
+/* x [rows, in chunks of ROWS; chunks] = those of a view's rows [first, ...), 0 beyond limit and width. Past the
+ * first-level cache: other multiprocessors may have written them. */
+template <class G, int ROWS, class REAL, int M, int N>
+__device__ __forceinline__ void read_chunks(chunk<REAL> (&x)[M][N], const row_source &from, int first, int limit,
+                                            int width) {
     constexpr int WIDE = chunk<REAL>::WIDE;
+    G g;
 #pragma unroll
     for (int i = 0; i < M; i++) {
-        int row = first + row_of(i);
+        int row = first + g.template row<ROWS>(i);
         const REAL *data = (const REAL *)from.base;
         if (row < limit) data = (const REAL *)(from.base + row_offset<REAL>(from, row));
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            int d = (G::x() + G::X * j) * WIDE;
+            int d = g.column(j) * WIDE;
             bool whole = from.aligned && d + WIDE <= width && row < limit;
             if (whole) x[i][j].whole = __ldcg((const typename chunk_of<REAL>::type *)(data + d));
 #pragma unroll
@@ -204,18 +216,19 @@ __device__ __forceinline__ void read_chunks(chunk<REAL> (&x)[M][N], ROW row_of, 
     }
 }
 
-template <class G, class REAL, int M, int N, class ROW>
-__device__ __forceinline__ void write_chunks(const chunk<REAL> (&x)[M][N], ROW row_of, const row_source &to, int first,
-                                             int limit, int width) {
+template <class G, int ROWS, class REAL, int M, int N>
+__device__ __forceinline__ void write_chunks(const chunk<REAL> (&x)[M][N], const row_source &to, int first, int limit,
+                                             int width) {
     constexpr int WIDE = chunk<REAL>::WIDE;
+    G g;
 #pragma unroll
     for (int i = 0; i < M; i++) {
-        int row = first + row_of(i);
+        int row = first + g.template row<ROWS>(i);
         if (row >= limit) continue;
         REAL *data = (REAL *)(to.base + row_offset<REAL>(to, row));
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            int d = (G::x() + G::X * j) * WIDE;
+            int d = g.column(j) * WIDE;
             bool whole = to.aligned && d + WIDE <= width;
             if (whole) __stcg((typename chunk_of<REAL>::type *)(data + d), x[i][j].whole);
 #pragma unroll
