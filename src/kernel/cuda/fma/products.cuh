@@ -63,9 +63,10 @@ template <int X_, int THREADS> struct thread_grid {
     }
 };
 
-template <class REAL> __device__ __forceinline__ chunk<REAL> load_chunk(const REAL *tile, int bytes) {
+/* From an address in shared memory. */
+template <class REAL> __device__ __forceinline__ chunk<REAL> load_chunk(uint32_t at) {
     chunk<REAL> c;
-    c.whole = *(const typename chunk_of<REAL>::type *)((const char *)tile + bytes);
+    c.whole = *(const typename chunk_of<REAL>::type *)__cvta_shared_to_generic(at);
     return c;
 }
 
@@ -75,36 +76,43 @@ template <class REAL, int PITCH> __device__ __forceinline__ REAL &element_of(REA
                      column % WIDE * (int)sizeof(REAL));
 }
 
-/* Where chunks stand, in bytes. Chunk k of a row is at the place of its chunk 0 with k's bits flipped, and column c of row
- * r, r < 8, at r pitches from that of row 0 with r's bits flipped: one instruction for each. */
-__device__ __forceinline__ int flip_chunk(int bytes, int k) {
-    return bytes ^ (k << 4);
+/* Chunk k of a row is at the address of its chunk 0 with k's bits flipped, as tiles start at multiples of 1024 bytes and
+ * of their rows; column c of row r, r < 8, is r rows from that of row 0 with r's bits flipped. One instruction each. */
+__device__ __forceinline__ uint32_t flip_chunk(uint32_t at, int k) {
+    return at ^ (uint32_t)(k << 4);
+}
+
+template <int ROW> __device__ __forceinline__ uint32_t chunk_along(uint32_t at, int k) {
+    return ROW <= 1024 ? flip_chunk(at, k) : flip_chunk(at, k & 7) + (uint32_t)((k & ~7) << 4);
 }
 
 /* acc [rows, columns] += A [M Y, chunks from a_first on] . B [N X, DEPTH]^T; a_first is a multiple of DEPTH's chunks. */
 template <class G, int DEPTH, int A_PITCH, int B_PITCH, class REAL, int M, int N>
 __device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *a, int a_first, const REAL *b) {
     constexpr int WIDE = chunk<REAL>::WIDE, CHUNKS = DEPTH / WIDE, RING = N < 4 ? N : 4, AHEAD = RING - 1;
-    constexpr int A_STEP = G::Y * A_PITCH * (int)sizeof(REAL), B_STEP = G::X * B_PITCH * (int)sizeof(REAL);
+    constexpr int A_ROW = A_PITCH * (int)sizeof(REAL), B_ROW = B_PITCH * (int)sizeof(REAL);
+    constexpr int A_STEP = G::Y * A_ROW, B_STEP = G::X * B_ROW;
     static_assert(N % RING == 0 && (CHUNKS & (CHUNKS - 1)) == 0, "the ring of columns and the chunks go round");
     G g;
-    int a_at = chunk_bytes_at<A_PITCH, REAL>(g.y, a_first), b_at = chunk_bytes_at<B_PITCH, REAL>(g.x, 0);
+    uint32_t a_at = shared_address(a) + chunk_bytes_at<A_PITCH, REAL>(g.y, a_first);
+    uint32_t b_at = shared_address(b) + chunk_bytes_at<B_PITCH, REAL>(g.x, 0);
     chunk<REAL> x[M], y[RING];
 #pragma unroll
-    for (int i = 0; i < M; i++) x[i] = load_chunk(a, a_at + A_STEP * i);
+    for (int i = 0; i < M; i++) x[i] = load_chunk<REAL>(a_at + A_STEP * i);
 #pragma unroll
-    for (int j = 0; j < AHEAD; j++) y[j] = load_chunk(b, b_at + B_STEP * j);
+    for (int j = 0; j < AHEAD; j++) y[j] = load_chunk<REAL>(b_at + B_STEP * j);
 #pragma unroll 2
     for (int k = 0; k < CHUNKS; k++) {
         int next = (k + 1) & (CHUNKS - 1);
-        int a_next = flip_chunk(a_at, next), b_now = flip_chunk(b_at, k), b_next = flip_chunk(b_at, next);
+        uint32_t a_next = chunk_along<A_ROW>(a_at, next);
+        uint32_t b_now = chunk_along<B_ROW>(b_at, k), b_next = chunk_along<B_ROW>(b_at, next);
         chunk<REAL> after[M];
 #pragma unroll
         for (int j = 0; j < N; j++) {
             int ahead = j + AHEAD;
-            y[ahead % RING] = load_chunk(b, (ahead < N ? b_now : b_next) + B_STEP * (ahead % N));
+            y[ahead % RING] = load_chunk<REAL>((ahead < N ? b_now : b_next) + B_STEP * (ahead % N));
 #pragma unroll
-            for (int i = j * M / N; i < (j + 1) * M / N; i++) after[i] = load_chunk(a, a_next + A_STEP * i);
+            for (int i = j * M / N; i < (j + 1) * M / N; i++) after[i] = load_chunk<REAL>(a_next + A_STEP * i);
 #pragma unroll
             for (int e = 0; e < WIDE; e++)
 #pragma unroll
@@ -126,38 +134,38 @@ __device__ __forceinline__ void add_outer(chunk<REAL> (&acc)[N], REAL x, const c
         for (int d = 0; d < chunk<REAL>::WIDE; d++) acc[j].e[d] = fma(x, y[j].e[d], acc[j].e[d]);
 }
 
-/* Every STEP-th chunk from `bytes` on. */
+/* Every STEP-th chunk. */
 template <int STEP, class REAL, int N>
-__device__ __forceinline__ void load_chunks(chunk<REAL> (&y)[N], const REAL *tile, int bytes) {
+__device__ __forceinline__ void load_chunks(chunk<REAL> (&y)[N], uint32_t at) {
 #pragma unroll
-    for (int j = 0; j < N; j++) y[j] = load_chunk(tile, bytes + 16 * STEP * j);
+    for (int j = 0; j < N; j++) y[j] = load_chunk<REAL>(at + 16 * STEP * j);
 }
 
 /* acc [rows, chunks] += A [M Y, DEPTH] . B [DEPTH, B_PITCH]. */
 template <class G, int DEPTH, int A_PITCH, int B_PITCH, bool SKIP, class REAL, int M, int N>
 __device__ __forceinline__ void add_rows_by_columns(chunk<REAL> (&acc)[M][N], const REAL *a, const REAL *b) {
     constexpr int WIDE = chunk<REAL>::WIDE;
-    constexpr int A_STEP = G::Y * A_PITCH * (int)sizeof(REAL), B_ROW = B_PITCH * (int)sizeof(REAL);
+    constexpr int A_ROW = A_PITCH * (int)sizeof(REAL), A_STEP = G::Y * A_ROW, B_ROW = B_PITCH * (int)sizeof(REAL);
     static_assert((DEPTH & (DEPTH - 1)) == 0 && DEPTH % 8 == 0, "the depth goes round, 8 rows at a time");
     G g;
-    int a_at = chunk_bytes_at<A_PITCH, REAL>(g.y, 0);
+    uint32_t a_at = shared_address(a) + chunk_bytes_at<A_PITCH, REAL>(g.y, 0), b_at = shared_address(b) + g.x * 16;
     chunk<REAL> x[M], y[2][N];
 #pragma unroll
-    for (int i = 0; i < M; i++) x[i] = load_chunk(a, a_at + A_STEP * i);
-    load_chunks<G::X>(y[0], b, g.x * 16);
+    for (int i = 0; i < M; i++) x[i] = load_chunk<REAL>(a_at + A_STEP * i);
+    load_chunks<G::X>(y[0], b_at);
 #pragma unroll 1
     for (int from = 0; from < DEPTH; from += 8) {
         int next = (from + 8) & (DEPTH - 1);
-        int b_now = from * B_ROW + g.x * 16, b_next = next * B_ROW + g.x * 16;
-        int a_now = flip_chunk(a_at, from / WIDE), a_next = flip_chunk(a_at, next / WIDE);
+        uint32_t a_now = chunk_along<A_ROW>(a_at, from / WIDE), a_next = chunk_along<A_ROW>(a_at, next / WIDE);
+        uint32_t b_now = b_at + from * B_ROW, b_next = b_at + next * B_ROW;
         chunk<REAL> after[M];
 #pragma unroll
         for (int r = 0; r < 8; r++) {
             int e = r % WIDE, n = r / WIDE + 1; /* n: the chunk of A that comes next */
-            load_chunks<G::X>(y[(r + 1) % 2], b, r < 7 ? flip_chunk(b_now, r + 1) + B_ROW * (r + 1) : b_next);
+            load_chunks<G::X>(y[(r + 1) % 2], r < 7 ? flip_chunk(b_now, r + 1) + B_ROW * (r + 1) : b_next);
 #pragma unroll
             for (int i = e * M / WIDE; i < (e + 1) * M / WIDE; i++)
-                after[i] = load_chunk(a, (n < 8 / WIDE ? flip_chunk(a_now, n) : a_next) + A_STEP * i);
+                after[i] = load_chunk<REAL>((n < 8 / WIDE ? flip_chunk(a_now, n) : a_next) + A_STEP * i);
 #pragma unroll
             for (int i = 0; i < M; i++) add_outer<SKIP>(acc[i], x[i].e[e], y[r % 2]);
 #pragma unroll
@@ -175,17 +183,18 @@ __device__ __forceinline__ void add_columns_by_columns(chunk<REAL> (&acc)[M][N],
     static_assert((DEPTH & (DEPTH - 1)) == 0 && DEPTH % 8 == 0, "the depth goes round, 8 rows at a time");
     G g;
     chunk<REAL> x[2][M / WIDE], y[2][N];
-    load_chunks<G::Y>(x[0], a, g.y * 16);
-    load_chunks<G::X>(y[0], b, g.x * 16);
+    uint32_t a_at = shared_address(a) + g.y * 16, b_at = shared_address(b) + g.x * 16;
+    load_chunks<G::Y>(x[0], a_at);
+    load_chunks<G::X>(y[0], b_at);
 #pragma unroll 1
     for (int from = 0; from < DEPTH; from += 8) {
         int next = (from + 8) & (DEPTH - 1);
-        int a_now = from * A_ROW + g.y * 16, a_next = next * A_ROW + g.y * 16;
-        int b_now = from * B_ROW + g.x * 16, b_next = next * B_ROW + g.x * 16;
+        uint32_t a_now = a_at + from * A_ROW, a_next = a_at + next * A_ROW;
+        uint32_t b_now = b_at + from * B_ROW, b_next = b_at + next * B_ROW;
 #pragma unroll
         for (int r = 0; r < 8; r++) {
-            load_chunks<G::Y>(x[(r + 1) % 2], a, r < 7 ? flip_chunk(a_now, r + 1) + A_ROW * (r + 1) : a_next);
-            load_chunks<G::X>(y[(r + 1) % 2], b, r < 7 ? flip_chunk(b_now, r + 1) + B_ROW * (r + 1) : b_next);
+            load_chunks<G::Y>(x[(r + 1) % 2], r < 7 ? flip_chunk(a_now, r + 1) + A_ROW * (r + 1) : a_next);
+            load_chunks<G::X>(y[(r + 1) % 2], r < 7 ? flip_chunk(b_now, r + 1) + B_ROW * (r + 1) : b_next);
 #pragma unroll
             for (int i = 0; i < M; i++) add_outer<SKIP>(acc[i], x[r % 2][i / WIDE].e[i % WIDE], y[r % 2]);
         }
