@@ -1,7 +1,14 @@
 /* Forward on the FMA units, for f32 and f64. As on the tensor cores, but P goes through shared memory.
  *
  *   Q [ROWS, DIM] stays; for every block of keys:  S = Q K^T,  P = e^{S - m} to shared memory,  O += P V
- *   V comes during S, the next K during O += P V.
+ *
+ * K comes in pieces of a part of the width, V in pieces of some of the keys, into two places in turn: a piece is copied
+ * while the one before it is multiplied.
+ *
+ *   place 0   | K left    | V first keys | next K left ...
+ *   place 1        | K right    | V last keys  |
+ *
+ * A row of S is one warp's: what P of a piece of V needs goes from lane to lane of it, with no barrier.
  */
 #ifndef RA_KERNEL_CUDA_FMA_FORWARD_CUH
 #define RA_KERNEL_CUDA_FMA_FORWARD_CUH
@@ -9,28 +16,40 @@
 #include "kernel/cuda/fma/products.cuh"
 #include "kernel/cuda/walk_tiles.cuh"
 
-template <class REAL_, int DIM_, int ROWS_, int KEYS_> struct forward_fma_shape {
+/* K_DIM: the width of a piece of K. X: columns of the grid of threads. */
+template <class REAL_, int DIM_, int ROWS_, int KEYS_, int K_DIM_, int X, int THREADS_> struct forward_fma_shape {
     using REAL = REAL_;
-    static constexpr int DIM = DIM_, ROWS = ROWS_, KEYS = KEYS_, THREADS = 256;
-    static constexpr int M = ROWS / 16, N = KEYS / 16, D = DIM / 16 / chunk<REAL>::WIDE;        /* of a thread */
-    static constexpr int K_AT = ROWS * DIM, V_AT = K_AT + KEYS * DIM, P_AT = V_AT + KEYS * DIM; /* elements */
-    static constexpr int SOURCES_AT = (P_AT + ROWS * KEYS) * (int)sizeof(REAL);
+    static constexpr int DIM = DIM_, ROWS = ROWS_, KEYS = KEYS_, THREADS = THREADS_, K_DIM = K_DIM_;
+    using grid = thread_grid<X, THREADS>;
+    static constexpr int M = ROWS / grid::Y, N = KEYS / X, D = DIM / X / chunk<REAL>::WIDE; /* of a thread */
+    static constexpr int PIECES = DIM / K_DIM;     /* of K, and as many of V */
+    static constexpr int V_KEYS = KEYS / PIECES;   /* keys of a piece of V */
+    static constexpr int V_COLUMNS = N / PIECES;   /* of a thread's columns of S, those that meet a piece of V */
+    static constexpr int PLACE = KEYS * K_DIM;     /* elements */
+    static constexpr int PLACES_AT = ROWS * DIM, P_AT = PLACES_AT + 2 * PLACE;
+    static constexpr int SOURCES_AT = (P_AT + ROWS * V_KEYS) * (int)sizeof(REAL);
     static constexpr int BYTES = SOURCES_AT + 2 * (int)sizeof(key_source);
+    static constexpr int CTAS = 256 / THREADS; /* of a multiprocessor */
 };
 
-/* Rows y + 16 i of the unit; every thread with the same y has the same m, and its own share of l. */
+/* The grid's rows of the unit; every thread with the same y has the same m, and its own share of l. */
 template <class S> struct fma_rows {
     typename S::REAL m[S::M], l[S::M];
     chunk<typename S::REAL> o[S::M][S::D];
 };
 
-template <class REAL> __device__ __forceinline__ REAL max_of_16(REAL x) {
-    for (int step = 8; step; step /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, step, 16));
+/* Over the lanes of a row of the grid: those that differ above the lowest bit. */
+template <int X, class REAL> __device__ __forceinline__ REAL max_of_row(REAL x) {
+    constexpr int LOW = X == 32 ? 1 : 2;
+#pragma unroll
+    for (int step = LOW; step < LOW * X; step *= 2) x = fmax(x, __shfl_xor_sync(~0u, x, step));
     return x;
 }
 
-template <class REAL> __device__ __forceinline__ REAL sum_of_16(REAL x) {
-    for (int step = 8; step; step /= 2) x += __shfl_xor_sync(~0u, x, step, 16);
+template <int X, class REAL> __device__ __forceinline__ REAL sum_of_row(REAL x) {
+    constexpr int LOW = X == 32 ? 1 : 2;
+#pragma unroll
+    for (int step = LOW; step < LOW * X; step *= 2) x += __shfl_xor_sync(~0u, x, step);
     return x;
 }
 
@@ -57,14 +76,15 @@ template <class S>
 __device__ __forceinline__ void read_fma_state(const gpu_forward &args, const unit_place &unit, fma_rows<S> &rows) {
     using REAL = typename S::REAL;
     state_place at = place_in_state(args, unit);
+    typename S::grid g;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
-        int a = unit.a0 + thread_y() + 16 * i;
+        int a = unit.a0 + g.row(i);
         bool valid = a < unit.a1;
         rows.m[i] = valid ? ((const REAL *)args.m)[at.first + a * at.each] : -(REAL)INFINITY;
-        rows.l[i] = valid && thread_x() == 0 ? ((const REAL *)args.l)[at.first + a * at.each] : 0;
+        rows.l[i] = valid && g.x == 0 ? ((const REAL *)args.l)[at.first + a * at.each] : 0;
     }
-    read_chunks(rows.o, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
+    read_chunks<typename S::grid, 1>(rows.o, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
 }
 
 /* Where only NaN scores were seen the maximum is still -inf, and has to say that something was. */
@@ -72,33 +92,33 @@ template <class S>
 __device__ __forceinline__ void write_fma_state(const gpu_forward &args, const unit_place &unit, fma_rows<S> &rows) {
     using REAL = typename S::REAL;
     state_place at = place_in_state(args, unit);
+    typename S::grid g;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
-        int a = unit.a0 + thread_y() + 16 * i;
-        REAL l = sum_of_16(rows.l[i]), m = rows.m[i];
+        int a = unit.a0 + g.row(i);
+        REAL l = sum_of_row<S::grid::X>(rows.l[i]), m = rows.m[i];
         if (m == -(REAL)INFINITY && l != l) m = l;
-        if (a < unit.a1 && thread_x() == 0) {
+        if (a < unit.a1 && g.x == 0) {
             ((REAL *)args.m)[at.first + a * at.each] = m;
             ((REAL *)args.l)[at.first + a * at.each] = l;
         }
     }
-    write_chunks(rows.o, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
+    write_chunks<typename S::grid, 1>(rows.o, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
 }
 
 /* ---- softmax --------------------------------------------------------------------------------------------------------
  */
 
-/* Scores become P, in shared memory; m, l and o follow. */
+/* Scores become P; m, l and o follow. */
 template <class S>
-__device__ __forceinline__ void fold_fma_scores(typename S::REAL (&s)[S::M][S::N], fma_rows<S> &rows,
-                                                typename S::REAL *p) {
+__device__ __forceinline__ void fold_fma_scores(typename S::REAL (&s)[S::M][S::N], fma_rows<S> &rows) {
     using REAL = typename S::REAL;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
         REAL most = s[i][0];
 #pragma unroll
         for (int j = 1; j < S::N; j++) most = fmax(most, s[i][j]);
-        most = fmax(rows.m[i], max_of_16(most));
+        most = fmax(rows.m[i], max_of_row<S::grid::X>(most));
         REAL base = most == -(REAL)INFINITY ? 0 : most;
         if (most != rows.m[i]) {
             REAL keep = exp_of(rows.m[i] - base);
@@ -111,26 +131,48 @@ __device__ __forceinline__ void fold_fma_scores(typename S::REAL (&s)[S::M][S::N
         }
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
-            REAL x = exp_of(s[i][j] - base);
-            rows.l[i] += x;
-            element_of<REAL, S::KEYS>(p, thread_y() + 16 * i, thread_x() + 16 * j) = x;
+            s[i][j] = exp_of(s[i][j] - base);
+            rows.l[i] += s[i][j];
         }
     }
 }
 
+/* p [ROWS, V_KEYS] = the columns of P that meet piece `piece` of V. */
 template <class S>
-__device__ __forceinline__ void scale_and_mask(typename S::REAL (&s)[S::M][S::N], typename S::REAL scale, bool masked,
-                                               const unit_place &unit, const key_source &keys, int b0) {
+__device__ __forceinline__ void store_p(typename S::REAL *p, const typename S::REAL (&s)[S::M][S::N], int piece) {
     using REAL = typename S::REAL;
+    typename S::grid g;
+#pragma unroll
+    for (int n = 0; n < S::PIECES; n++) {
+        if (n != piece) continue;
+#pragma unroll
+        for (int i = 0; i < S::M; i++)
+#pragma unroll
+            for (int j = 0; j < S::V_COLUMNS; j++)
+                element_of<REAL, S::V_KEYS>(p, g.row(i), g.column(j)) = s[i][n * S::V_COLUMNS + j];
+    }
+}
+
+template <class S>
+__device__ __forceinline__ void scale_scores(typename S::REAL (&s)[S::M][S::N], typename S::REAL scale) {
+#pragma unroll
+    for (int i = 0; i < S::M; i++)
+#pragma unroll
+        for (int j = 0; j < S::N; j++) s[i][j] *= scale;
+}
+
+template <class S>
+__device__ __forceinline__ void mask_scores(typename S::REAL (&s)[S::M][S::N], const unit_place &unit,
+                                            const key_source &keys, int b0) {
+    typename S::grid g;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
-        int a = unit.a0 + thread_y() + 16 * i;
+        int a = unit.a0 + g.row(i);
         int from = a + keys.lo - b0, to = min(a + keys.hi + 1, keys.count) - b0;
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
-            int key = thread_x() + 16 * j;
-            s[i][j] *= scale;
-            if (masked && (key < from || key >= to)) s[i][j] = -(REAL)INFINITY;
+            int key = g.column(j);
+            if (key < from || key >= to) s[i][j] = -(typename S::REAL)INFINITY;
         }
     }
 }
@@ -138,10 +180,23 @@ __device__ __forceinline__ void scale_and_mask(typename S::REAL (&s)[S::M][S::N]
 /* ---- main loop ------------------------------------------------------------------------------------------------------
  */
 
+template <class S>
+__device__ __forceinline__ void copy_k_piece(typename S::REAL *to, const key_source &keys, int b0, int piece, int dim) {
+    using REAL = typename S::REAL;
+    row_source rows = keys.k;
+    rows.base += piece * S::K_DIM * rows.dim * (int)sizeof(REAL);
+    copy_rows<REAL, S::K_DIM, S::KEYS, S::THREADS>(to, rows, b0, keys.count, dim - piece * S::K_DIM);
+}
+
+template <class S>
+__device__ __forceinline__ void copy_v_piece(typename S::REAL *to, const key_source &keys, int b0, int piece, int dim) {
+    copy_rows<typename S::REAL, S::DIM, S::V_KEYS, S::THREADS>(to, keys.v, b0 + piece * S::V_KEYS, keys.count, dim);
+}
+
 template <class S> __device__ __forceinline__ bool copied_is_wild_fma(typename S::REAL *v) {
     using REAL = typename S::REAL;
     bool wild = false;
-    visit_copied<REAL, S::DIM, S::KEYS, S::THREADS>(v, [&](const uint4 &x) {
+    visit_copied<REAL, S::DIM, S::V_KEYS, S::THREADS>(v, [&](const uint4 &x) {
         const REAL *e = (const REAL *)&x;
         for (int i = 0; i < chunk<REAL>::WIDE; i++) wild |= !isfinite(e[i]);
     });
@@ -149,10 +204,11 @@ template <class S> __device__ __forceinline__ bool copied_is_wild_fma(typename S
 }
 
 template <class S>
-__global__ void __launch_bounds__(S::THREADS, 1) forward_fma(const __grid_constant__ gpu_forward args) {
+__global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_fma(const __grid_constant__ gpu_forward args) {
     using REAL = typename S::REAL;
+    using grid = typename S::grid;
     extern __shared__ __align__(1024) unsigned char shared[];
-    REAL *q = (REAL *)shared, *k = q + S::K_AT, *v = q + S::V_AT, *p = q + S::P_AT;
+    REAL *q = (REAL *)shared, *places = q + S::PLACES_AT, *p = q + S::P_AT;
     key_source *sources = (key_source *)(shared + S::SOURCES_AT);
     const gpu_problem &problem = args.problem;
     unit_place unit = unit_at(args, blockIdx.x, S::ROWS);
@@ -166,36 +222,52 @@ __global__ void __launch_bounds__(S::THREADS, 1) forward_fma(const __grid_consta
         copy_rows<REAL, S::DIM, S::ROWS, S::THREADS>(q, rows, unit.a0, unit.a1, problem.dim);
     }
     __syncthreads();
-    copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(k, sources[0].k, at.b0, sources[0].count, problem.dim);
+    copy_k_piece<S>(places, sources[0], at.b0, 0, problem.dim);
     fma_rows<S> rows;
     read_fma_state<S>(args, unit, rows);
+    int place = 0; /* of the piece that comes next */
 #pragma unroll 1
     for (;;) {
-        copies_wait();
-        __syncthreads();
-        copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(v, sources[slot].v, at.b0, sources[slot].count, problem.dim_v);
         key_cursor next = next_keys(problem, unit, at, S::KEYS);
         int next_slot = next.tile == at.tile ? slot : slot ^ 1;
         bool more = next.tile < unit.end;
+        REAL s[S::M][S::N] = {};
+#pragma unroll 1
+        for (int n = 0; n < S::PIECES; n++, place ^= 1) {
+            copies_wait();
+            __syncthreads();
+            REAL *other = places + (place ^ 1) * S::PLACE;
+            if (n + 1 < S::PIECES)
+                copy_k_piece<S>(other, sources[slot], at.b0, n + 1, problem.dim);
+            else
+                copy_v_piece<S>(other, sources[slot], at.b0, 0, problem.dim_v);
+            add_rows_by_rows<grid, S::K_DIM, S::DIM, S::K_DIM>(s, q, n * S::K_DIM / chunk<REAL>::WIDE,
+                                                               places + place * S::PLACE);
+        }
         if (more && next_slot != slot && threadIdx.x == 0)
             set_keys<REAL>(&sources[next_slot], problem, unit.b, unit.h, next.tile);
-
-        REAL s[S::M][S::N] = {};
-        add_rows_by_rows<S::DIM, S::DIM>(s, q, k);
         int b1 = at.b0 + S::KEYS;
         bool masked =
             b1 > sources[slot].count || !block_is_full(sources[slot].lo, sources[slot].hi, unit.a0, unit.a1, at.b0, b1);
-        scale_and_mask<S>(s, (REAL)problem.scale, masked, unit, sources[slot], at.b0);
-        fold_fma_scores<S>(s, rows, p);
-        copies_wait();
-        bool wild = __syncthreads_or(masked && copied_is_wild_fma<S>(v));
-        if (more)
-            copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(k, sources[next_slot].k, next.b0, sources[next_slot].count,
-                                                         problem.dim);
-        if (wild)
-            add_rows_by_columns<S::KEYS, S::KEYS, S::DIM, true>(rows.o, p, v);
-        else
-            add_rows_by_columns<S::KEYS, S::KEYS, S::DIM, false>(rows.o, p, v);
+        scale_scores<S>(s, (REAL)problem.scale);
+        if (masked) mask_scores<S>(s, unit, sources[slot], at.b0);
+        fold_fma_scores<S>(s, rows);
+#pragma unroll 1
+        for (int n = 0; n < S::PIECES; n++, place ^= 1) {
+            REAL *v = places + place * S::PLACE, *other = places + (place ^ 1) * S::PLACE;
+            store_p<S>(p, s, n);
+            copies_wait();
+            bool wild = __syncthreads_or(masked && copied_is_wild_fma<S>(v));
+            if (n + 1 < S::PIECES)
+                copy_v_piece<S>(other, sources[slot], at.b0, n + 1, problem.dim_v);
+            else if (more)
+                copy_k_piece<S>(other, sources[next_slot], next.b0, 0, problem.dim);
+            if (wild)
+                add_rows_by_columns<grid, S::V_KEYS, S::V_KEYS, S::DIM, true>(rows.o, p, v);
+            else
+                add_rows_by_columns<grid, S::V_KEYS, S::V_KEYS, S::DIM, false>(rows.o, p, v);
+            __syncwarp();
+        }
         if (!more) break;
         at = next;
         slot = next_slot;
