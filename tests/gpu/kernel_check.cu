@@ -21,7 +21,7 @@
  * Tolerances, ||got - want|| / ||want||: f64 and f32 leave what their arithmetic leaves. With bf16 and f16 inputs
  * everything but P and dS is exact products in f32; P and dS are rounded to 8 or 11 bits before they are multiplied,
  * half a unit each at random, and so may be the output: 2^-9 or 2^-12 twice, and more in gradients, where terms cancel.
- * cuda_tf32 rounds all that it multiplies to 11 bits, and f32 inputs have more: what a score is off by is exponentiated.
+ * cuda_tf32 rounds all that it multiplies to 11 bits, the inputs too: what a score is off by is exponentiated.
  */
 #include "kernel/cuda/cuda_kernels.h"
 

@@ -44,22 +44,38 @@ template <> struct element<float> {
     }
 };
 
-/* Fragments with k along rows of PITCH elements. */
-template <int PITCH> using fragment_a_along = fragment_a<2 * PITCH, true>;
-template <int PITCH> using fragment_b_along = fragment_b<2 * PITCH, true>;
+/* An address `chunks` chunks further in its row; even, as in sm80/mma.cuh. Only the lowest 8 have a part in the
+ * swizzle: adding the rest leaves few addresses for a loop to keep. */
+__device__ __forceinline__ uint32_t chunks_on(uint32_t address, int chunks) {
+    return (address ^ (chunks & 7) << 4) + (chunks & ~7) * 16;
+}
 
-/* Four words: rows 8 k + 2 (lane % 4) and the next one, each at a column of this lane's and 8 columns further. Columns
- * come in eights, two chunks; `chunk` and `word` say where in them this lane's is. */
+/* A [m, k] and B [n, k], k along rows of PITCH elements. */
+template <int PITCH> struct fragment_a_along : fragment_a<2 * PITCH, true> {
+    using fragment_a<2 * PITCH, true>::fragment_a;
+    __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
+        load_matrices<false>(x, chunks_on(this->base, k * 2) + m * 16 * PITCH * 4);
+    }
+};
+
+template <int PITCH> struct fragment_b_along : fragment_b<2 * PITCH, true> {
+    using fragment_b<2 * PITCH, true>::fragment_b;
+    __device__ __forceinline__ void load(uint32_t (&x)[4], int n, int k) const {
+        load_matrices<false>(x, chunks_on(this->base, k * 2) + n * 16 * PITCH * 4);
+    }
+};
+
+/* Words of rows 8 k + 2 (lane % 4) and the one after. Columns come in eights, two chunks; `chunk` and `word` say where
+ * in them this lane's is. */
 template <int PITCH> struct fragment_across {
     uint32_t base;
     __device__ __forceinline__ fragment_across(uint32_t tile, int column0, int chunk, int word) {
         int row = ((int)threadIdx.x & 3) * 2;
         base = tile + row * PITCH * 4 + (((column0 / 4 + chunk) ^ row) << 4) + word * 4;
     }
-    /* Chunks above the lowest 8 are beyond the swizzle: adding them leaves few addresses to keep. */
-    __device__ __forceinline__ uint32_t word_at(int column, int k, int odd) const {
-        int chunk = column / 4;
-        return load_word((base ^ ((chunk & 7) ^ odd) << 4) + (chunk & ~7) * 16 + (k * 8 + odd) * PITCH * 4);
+    /* next: of the row after, whose chunks stand the other way round. */
+    __device__ __forceinline__ uint32_t word_at(int column, int k, int next) const {
+        return load_word(chunks_on(base ^ next << 4, column / 4) + (k * 8 + next) * PITCH * 4);
     }
 };
 
