@@ -75,13 +75,12 @@ __device__ __forceinline__ void take_wild_tf32(const float (&p)[S::MT][S::KEYS /
  */
 
 /* The maximum of the scores is found before they are scaled, which needs a scale above 0: the sign goes into Q, and a
- * scale of 0 makes Q 0. Chunks that this thread copied. */
+ * scale of 0 makes Q 0, or NaN where it is not finite. Chunks that this thread copied. */
 template <class S> __device__ __forceinline__ void round_and_sign_queries(void *q, double scale) {
-    uint32_t keep = scale == 0 ? 0 : ~0u, flip = scale < 0 ? 0x80000000u : 0;
-    round_copied<S::DIM, S::ROWS, S::THREADS>(q);
-    if (scale > 0) return;
-    visit_copied<float, S::DIM, S::ROWS, S::THREADS>(q, [=](uint4 &x) {
-        x = make_uint4((x.x & keep) ^ flip, (x.y & keep) ^ flip, (x.z & keep) ^ flip, (x.w & keep) ^ flip);
+    float by = scale > 0 ? 1 : scale < 0 ? -1 : 0;
+    visit_copied<float, S::DIM, S::ROWS, S::THREADS>(q, [=](uint4 &chunk) {
+        float *x = (float *)&chunk;
+        for (int e = 0; e < 4; e++) x[e] = element<float>::widen(x[e]) * by;
     });
 }
 
