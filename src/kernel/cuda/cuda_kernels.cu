@@ -57,6 +57,27 @@ static ra_status prepare_sm80(const ra_shape *shape, const ra_tile_list *tiles, 
     return gpu_prepare(&variants_sm80, shape, tiles, parts, part_count, pass, prepared_out);
 }
 
+/* As sm80, but f32 is multiplied with less precision than it has: for those who ask for it. */
+static const gpu_variants variants_tf32 = {
+    {
+        {&gpu_forward_tf32_64, &gpu_forward_tf32_128, &gpu_forward_f32_256},
+        {&gpu_forward_f64_64, &gpu_forward_f64_128, &gpu_forward_f64_256},
+        {&gpu_forward_bf16_64, &gpu_forward_bf16_128, &gpu_forward_bf16_256},
+        {&gpu_forward_f16_64, &gpu_forward_f16_128, &gpu_forward_f16_256},
+    },
+    {
+        {&gpu_backward_tf32_64, &gpu_backward_tf32_128, &gpu_backward_f32_256},
+        {&gpu_backward_f64_64, &gpu_backward_f64_128, &gpu_backward_f64_256},
+        {&gpu_backward_bf16_64, &gpu_backward_bf16_128, &gpu_backward_bf16_256},
+        {&gpu_backward_f16_64, &gpu_backward_f16_128, &gpu_backward_f16_256},
+    },
+};
+
+static ra_status prepare_tf32(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+                              int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {
+    return gpu_prepare(&variants_tf32, shape, tiles, parts, part_count, pass, prepared_out);
+}
+
 #if RA_HAVE_SM90
 /* Machine code for Hopper runs on Hopper alone. */
 static int usable_sm90(void) {
@@ -152,7 +173,11 @@ static void backward(const ra_backward_call *call) {
     }
 }
 
+/* Best last. tf32 is first: whoever runs it can run sm80 as well, so it is never chosen but by name. */
 static const ra_kernel table[] = {
+    {"cuda_tf32", usable_sm80, scratch_bytes, prepare_tf32, gpu_discard, forward, backward, gpu_rows_begin,
+     gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store,
+     gpu_rows_fill},
     {"cuda_sm80", usable_sm80, scratch_bytes, prepare_sm80, gpu_discard, forward, backward, gpu_rows_begin,
      gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store,
      gpu_rows_fill},

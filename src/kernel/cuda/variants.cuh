@@ -15,6 +15,10 @@ GPU_VARIANTS(f64)
 
 #undef GPU_VARIANTS
 
+/* f32 multiplied as tf32; wider rows have the ones above. */
+extern const gpu_forward_variant gpu_forward_tf32_64, gpu_forward_tf32_128;
+extern const gpu_backward_variant gpu_backward_tf32_64, gpu_backward_tf32_128;
+
 /* Those for Hopper; other types and widths there have the ones above. */
 #define GPU_VARIANTS_SM90(type)                                                                                        \
     extern const gpu_forward_variant gpu_forward_sm90_##type##_64, gpu_forward_sm90_##type##_128;                      \
