@@ -91,7 +91,7 @@ static int check_flat(ra_dtype dtype, const ra_backend *backend, const char *ker
     sweep_data_free(data);
     printf("%-4s error over that of one rank, p to 8: %.3f at most (o of one rank: %.3g)\n", ra_dtype_name(dtype), most,
            one[OUT_O]);
-    return most > 1.2;
+    return most > (dtype == RA_F32 ? 1.5 : 1.2); /* f32: a few units in the last place, of few values */
 }
 
 int main(int argc, char **argv) {
