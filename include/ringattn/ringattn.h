@@ -221,8 +221,8 @@ typedef struct ra_tensor {
     int64_t stride[4];
 } ra_tensor;
 
-/* q, k, v are read; o and lse are written and overlap nothing else. When the call fails o is as it was or all NaN:
- * nothing partial is left looking whole.
+/* q, k, v are read; o and lse are written and overlap nothing else. When the call fails each of them is as it was or all
+ * NaN: nothing partial is left looking whole.
  * lse: C-order [batch, heads_q, rows_q], float (double for RA_F64), natural logarithm; NULL: not wanted. */
 typedef struct ra_tensors {
     size_t struct_size;
@@ -257,8 +257,11 @@ RA_API ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, 
 
 /* Waits on this thread until all that is on stream is done, and says whether it went well; RA_OK at once on the CPU. Over
  * transports that end on the device (nccl) a peer that dies leaves the stream waiting for ever: there this call ends by
- * options.timeout_seconds, counted from the call, and gives the comm up. When it fails, the outputs of the passes since
- * the last wait are NaN. Waiting in another way is allowed, but finds no dead peer. */
+ * options.timeout_seconds, counted from the call, and gives the comm up. It also fails when the comm was lost meanwhile in
+ * another call or plan. When it fails, the outputs of the last pass each way since the last wait are NaN, and must
+ * therefore be there until it returns; those of earlier passes since then are undefined.
+ *
+ * stream: that of the last pass, or one ordered behind it. Waiting in another way is allowed, but finds no dead peer. */
 RA_API ra_status ra_plan_wait(ra_plan *plan, void *stream);
 
 /* NULL is allowed. */

@@ -7,7 +7,7 @@
 typedef struct ra_forward_io {
     ra_view q, k, v; /* of dtype */
     ra_view o;       /* of out_dtype; may be summed in, and is NaN after a failure that came later */
-    void *lse;       /* or NULL; written on success only */
+    void *lse;       /* or NULL; NaN where o is after a failure */
 } ra_forward_io;
 
 typedef struct ra_backward_io {

@@ -48,4 +48,10 @@ void ra_exec_spoil_forward(ra_program *program, const ra_forward_io *io, void *s
     const ra_shape *shape = &setup->shape;
     ra_launch launch = ra_program_launch(program, stream);
     setup->kernel->fill(shape, io->o, setup->rows_q, shape->heads_q, shape->dim_v, NAN, &launch);
+    if (!io->lse) return;
+    int64_t rows = setup->rows_q;
+    ra_view lse = {io->lse, shape->heads_q * rows, 1, rows, 1};
+    ra_shape sums = *shape; /* lse has the accumulation type */
+    sums.out_dtype = shape->dtype == RA_F64 ? RA_F64 : RA_F32;
+    setup->kernel->fill(&sums, lse, rows, shape->heads_q, 1, NAN, &launch);
 }
