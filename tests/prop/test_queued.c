@@ -383,6 +383,62 @@ static ra_status hanging_body(ra_comm *comm, void *user) {
     return waited == RA_OK ? RA_OK : ra_fail(waited, "%s", why);
 }
 
+/* What the last pass wrote is NaN after the comm was lost under it, whoever lost it. */
+enum { CUT_BY_A_CALL = 7, CUT_BY_A_PLAN };
+
+static ra_status expect_nan(const ra_backend *backend, const double *from, int64_t count, const char *what) {
+    double host[110 * 2 * 8];
+    RA_TRY(ra_backend_copy(backend, host, from, (size_t)count * sizeof *host));
+    for (int64_t i = 0; i < count; i++)
+        if (!isnan(host[i])) return ra_fail(RA_ERR_INTERNAL, "%s looks whole: %g", what, host[i]);
+    return RA_OK;
+}
+
+static ra_status cut_passes(ra_comm *comm, const test_case *c, double *at, void **streams) {
+    enum { ELEMENTS = 110 * 2 * 8 };
+    ra_plan *plan, *other;
+    ra_plan_info info = RA_PLAN_INFO_INIT;
+    ra_tensors t = RA_TENSORS_INIT;
+    RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &plan));
+    RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &other));
+    RA_TRY(ra_plan_describe(plan, &info));
+    t.q.data = at, t.k.data = at + ELEMENTS, t.v.data = at + 2 * ELEMENTS, t.o.data = at + 3 * ELEMENTS;
+    t.lse = at + 4 * ELEMENTS;
+    RA_TRY(ra_plan_forward(plan, &t, streams[0]));
+    ra_tensors later = t;
+    later.o.data = at + 5 * ELEMENTS, later.lse = NULL;
+    if (c->seed == CUT_BY_A_PLAN) {
+        RA_TRY(ra_plan_forward(other, &later, streams[1]));
+        if (ra_plan_wait(other, streams[1]) == RA_OK) return ra_fail(RA_ERR_INTERNAL, "a wait that should have failed");
+    } else if (comm->rank == 0 && ra_plan_forward(plan, &later, streams[0]) == RA_OK) { /* rank 1 does not come */
+        return ra_fail(RA_ERR_INTERNAL, "a pass that should have failed");
+    }
+    ra_status waited = ra_plan_wait(plan, streams[0]);
+    char why[1024];
+    snprintf(why, sizeof why, "%s", ra_last_error());
+    ra_plan_destroy(other);
+    ra_plan_destroy(plan);
+    RA_TRY(expect_nan(c->options.backend, t.o.data, info.rows_q * 2 * 8, "the output"));
+    RA_TRY(expect_nan(c->options.backend, t.lse, info.rows_q * 2, "lse"));
+    return waited == RA_OK ? RA_OK : ra_fail(waited, "%s", why);
+}
+
+static ra_status cut_body(ra_comm *comm, void *user) {
+    const test_case *c = user;
+    const ra_backend *backend = c->options.backend;
+    enum { ELEMENTS = 110 * 2 * 8 };
+    double host[ELEMENTS];
+    void *memory, *streams[2];
+    for (int i = 0; i < ELEMENTS; i++) host[i] = 1;
+    for (int i = 0; i < 2; i++) RA_TRY(ra_backend_stream_create(backend, &streams[i]));
+    RA_TRY(ra_backend_allocate(backend, 6 * sizeof host, &memory));
+    for (int i = 0; i < 6; i++) RA_TRY(ra_backend_copy(backend, (double *)memory + i * ELEMENTS, host, sizeof host));
+    ra_status status = cut_passes(comm, c, memory, streams);
+    ra_backend_release(backend, memory);
+    for (int i = 0; i < 2; i++) ra_backend_stream_destroy(backend, streams[i]);
+    return status;
+}
+
 static void expect_hanging(uint64_t seed, const char *words) {
     enum { RANKS = 2 };
     static test_case c;
@@ -395,7 +451,7 @@ static void expect_hanging(uint64_t seed, const char *words) {
     c.options.timeout_seconds = 0.5;
     assert_int_equal(ra_thread_create(RANKS, inner), RA_OK);
     for (int r = 0; r < RANKS; r++) comms[r] = hanging_create(inner[r], r, RANKS);
-    ranks_run(comms, RANKS, hanging_body, &c, outcomes);
+    ranks_run(comms, RANKS, seed < CUT_BY_A_CALL ? hanging_body : cut_body, &c, outcomes);
     for (int r = 0; r < RANKS; r++) {
         if (!strstr(outcomes[r].error, words)) fail_msg("rank %d: %s", r, outcomes[r].error);
         assert_int_not_equal(outcomes[r].status, RA_OK);
@@ -411,6 +467,12 @@ static void test_a_peer_that_dies_on_the_device(void **state) {
     (void)state;
     expect_hanging(5, "waiting for the device");
     expect_hanging(IMPATIENT, "lost earlier");
+}
+
+static void test_passes_that_are_cut(void **state) {
+    (void)state;
+    expect_hanging(CUT_BY_A_CALL, "rank");
+    expect_hanging(CUT_BY_A_PLAN, "lost earlier");
 }
 
 /* ---- what is refused ----------------------------------------------------------------------------------------------- */
@@ -447,6 +509,7 @@ int main(void) {
         cmocka_unit_test(test_faults_end_every_rank),
         cmocka_unit_test(test_a_rank_that_never_comes),
         cmocka_unit_test(test_a_peer_that_dies_on_the_device),
+        cmocka_unit_test(test_passes_that_are_cut),
         cmocka_unit_test(test_what_is_refused),
     };
     return cmocka_run_group_tests_name("queued", tests, NULL, NULL);
