@@ -41,6 +41,9 @@ typedef struct ra_walk {
 } ra_walk;
 ra_status ra_walk_steps(ra_walk *walk);
 
+/* Fails, and gives the comm up, when the device has refused something of this pass. */
+ra_status ra_program_check(ra_program *program, ra_place place);
+
 /* The program's launch: threads and scratch; the walk adds a pulse that lets messages move. */
 ra_launch ra_program_launch(ra_program *program, void *stream);
 

@@ -36,10 +36,15 @@ ra_status ra_exec_forward(ra_program *program, const ra_forward_io *io, void *st
     program->own.v = io->v;
     ra_launch launch = ra_program_launch(program, stream);
     ra_state state = ra_program_state(program, in_output ? &io->o : NULL);
-    ra_status status = ra_exec_states(program, io->q, state, "the forward pass", launch);
-    if (status == RA_OK) setup->kernel->finish(shape, state, io->o, io->lse, &launch);
-    else if (in_output) ra_exec_spoil_forward(program, io, stream);
-    if (status == RA_OK && setup->device->check) status = setup->device->check(setup->device);
+    const char *name = "the forward pass";
+    ra_status status = ra_exec_states(program, io->q, state, name, launch);
+    int written = in_output;
+    if (status == RA_OK) {
+        written = 1;
+        setup->kernel->finish(shape, state, io->o, io->lse, &launch);
+        status = ra_program_check(program, (ra_place){name, -1});
+    }
+    if (status != RA_OK && written) ra_exec_spoil_forward(program, io, stream);
     return status;
 }
 

@@ -274,6 +274,109 @@ static void test_a_rank_that_never_comes(void **state) {
     queued_destroy(queued);
 }
 
+/* ---- a device that refuses ------------------------------------------------------------------------------------------ */
+
+enum { PAIR = 2, ROOM = 110 * 2 * 8 }; /* ranks; elements of each tensor */
+
+typedef struct refusing_run {
+    test_case c;
+    queued_device *devices[PAIR]; /* that of rank 1 refuses */
+} refusing_run;
+
+/* Whether all of an output is as it was, 42, or all of it is NaN. */
+static ra_status expect_untouched_or_nan(const ra_backend *backend, ra_dtype dtype, const void *from, int64_t count) {
+    unsigned char raw[ROOM * 8];
+    double values[ROOM];
+    int64_t same = 0, nan = 0;
+    RA_TRY(ra_backend_copy(backend, raw, from, (size_t)count * ra_dtype_bytes(dtype)));
+    RA_TRY(ra_convert(RA_F64, values, dtype, raw, count));
+    for (int64_t i = 0; i < count; i++) same += values[i] == 42, nan += isnan(values[i]) != 0;
+    return same == count || nan == count ? RA_OK : ra_fail(RA_ERR_INTERNAL, "the output looks whole");
+}
+
+static ra_status run_refused(ra_comm *comm, const test_case *c, const ra_options *options, unsigned char *memory,
+                             void *stream) {
+    const ra_backend *backend = options->backend;
+    ra_dtype dtype = c->problem.dtype;
+    ra_tensors t = RA_TENSORS_INIT;
+    ra_gradients g = RA_GRADIENTS_INIT;
+    ra_plan_info info = RA_PLAN_INFO_INIT;
+    ra_plan *plan;
+    char why[1024];
+    t.q.data = memory, t.k.data = memory + ROOM * 8, t.v.data = memory + 2 * ROOM * 8;
+    t.o.data = memory + 3 * ROOM * 8, t.lse = memory + 4 * ROOM * 8;
+    g.q = t.q, g.k = t.k, g.v = t.v, g.o = t.o, g.lse = t.lse, g.dout = t.q;
+    g.dq.data = memory + 5 * ROOM * 8, g.dk.data = memory + 6 * ROOM * 8, g.dv.data = memory + 7 * ROOM * 8;
+    RA_TRY(ra_plan_create(comm, &c->problem, options, &plan));
+    RA_TRY(ra_plan_describe(plan, &info));
+    ra_status forward = ra_plan_forward(plan, &t, stream);
+    ra_status status = forward == RA_OK ? ra_plan_backward(plan, &g, stream) : forward;
+    snprintf(why, sizeof why, "%s", ra_last_error());
+    int refuses = ra_comm_check(comm) == RA_ERR_BROKEN;
+    ra_plan_wait(plan, stream);
+    ra_plan_destroy(plan);
+    if (status == RA_OK) return RA_OK;
+    if (!refuses) return ra_fail(RA_ERR_INTERNAL, "the comm can still be used after: %s", why);
+    if (forward != RA_OK) RA_TRY(expect_untouched_or_nan(backend, dtype, t.o.data, info.rows_q * 2 * 8));
+    RA_TRY(expect_untouched_or_nan(backend, dtype, g.dq.data, info.rows_q * 2 * 8));
+    RA_TRY(expect_untouched_or_nan(backend, dtype, g.dk.data, info.rows_k * 2 * 8));
+    RA_TRY(expect_untouched_or_nan(backend, dtype, g.dv.data, info.rows_k * 2 * 8));
+    return ra_fail(status, "%s", why);
+}
+
+static ra_status refusing_body(ra_comm *comm, void *user) {
+    const refusing_run *run = user;
+    ra_options options = run->c.options;
+    options.backend = queued_backend(run->devices[comm->rank]);
+    double values[ROOM];
+    unsigned char host[ROOM * 8];
+    void *memory, *stream;
+    for (int i = 0; i < ROOM; i++) values[i] = 42;
+    RA_TRY(ra_convert(run->c.problem.dtype, host, RA_F64, values, ROOM));
+    RA_TRY(ra_backend_stream_create(options.backend, &stream));
+    RA_TRY(ra_backend_allocate(options.backend, 8 * sizeof host, &memory));
+    for (int i = 0; i < 8; i++)
+        RA_TRY(ra_backend_copy(options.backend, (unsigned char *)memory + (size_t)i * sizeof host, host, sizeof host));
+    ra_status status = run_refused(comm, &run->c, &options, memory, stream);
+    ra_backend_release(options.backend, memory);
+    ra_backend_stream_destroy(options.backend, stream);
+    return status;
+}
+
+/* Whether the check of that number was come to. */
+static int refuse(ra_dtype dtype, int number) {
+    static refusing_run run;
+    rank_outcome outcomes[PAIR];
+    ra_comm *comms[PAIR];
+    plain_case(&run.c, RA_STRATEGY_RING, NULL);
+    run.c.problem.dtype = dtype;
+    run.c.options.timeout_seconds = 5;
+    for (int r = 0; r < PAIR; r++)
+        run.devices[r] = queued_create((queued_habits){.seed = 3, .refuse_check = r == 1 ? number : 0});
+    assert_int_equal(ra_comm_create_threads(PAIR, comms), RA_OK);
+    ranks_run(comms, PAIR, refusing_body, &run, outcomes);
+    ranks_destroy(comms, PAIR);
+    for (int r = 0; r < PAIR; r++) {
+        if (outcomes[r].status == RA_ERR_INTERNAL) fail_msg("check %d, rank %d: %s", number, r, outcomes[r].error);
+        assert_true(outcomes[r].seconds < 2);
+        assert_int_equal(queued_bytes(run.devices[r]), 0);
+    }
+    for (int r = 0; r < PAIR; r++) queued_destroy(run.devices[r]);
+    if (outcomes[1].status == RA_OK) return 0;
+    assert_int_equal(outcomes[1].status, RA_ERR_TRANSPORT);
+    assert_non_null(strstr(outcomes[1].error, "pass: a launch was refused"));
+    return 1;
+}
+
+static void test_a_launch_that_is_refused(void **state) {
+    (void)state;
+    for (int keeps_apart = 0; keeps_apart < 2; keeps_apart++) {
+        int number = 1;
+        while (refuse(keeps_apart ? RA_BF16 : RA_F64, number)) number++;
+        assert_true(number > 6); /* each step of both passes, and their ends */
+    }
+}
+
 /* ---- a transport that ends on the device --------------------------------------------------------------------------- */
 
 /* In-process ranks whose copies never end, as NCCL's when a peer has died: the stream stands until the rank gives up. */
@@ -508,6 +611,7 @@ int main(void) {
         cmocka_unit_test(test_a_missing_wait_is_seen),
         cmocka_unit_test(test_faults_end_every_rank),
         cmocka_unit_test(test_a_rank_that_never_comes),
+        cmocka_unit_test(test_a_launch_that_is_refused),
         cmocka_unit_test(test_a_peer_that_dies_on_the_device),
         cmocka_unit_test(test_passes_that_are_cut),
         cmocka_unit_test(test_what_is_refused),
