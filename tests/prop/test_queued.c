@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "transport/comm.h"
+#include "transport/staged.h"
 #include "transport/thread.h"
 
 #include <math.h>
@@ -578,6 +579,85 @@ static void test_passes_that_are_cut(void **state) {
     expect_hanging(CUT_BY_A_PLAN, "lost earlier");
 }
 
+/* ---- through host memory: faults ------------------------------------------------------------------------------------- */
+
+/* The first post fails, a second one would not. */
+static ra_status post_once(void *self, const ra_message *messages, int count, void *stream) {
+    (void)messages, (void)count, (void)stream;
+    return ++*(int *)self == 1 ? ra_fail(RA_ERR_TRANSPORT, "the cable is on fire") : RA_OK;
+}
+
+/* A poll whose error nobody looked at, as while computing, leaves it to the next one. */
+static void test_a_failed_poll_fails_again(void **state) {
+    (void)state;
+    queued_device *queued = queued_create((queued_habits){.seed = 3});
+    const ra_backend *backend = queued_backend(queued);
+    ra_transport_ops ops = {.struct_size = sizeof ops, .name = "once", .post = post_once};
+    ra_staging *staging = NULL;
+    void *memory, *stream;
+    int posts = 0, done, culprit;
+    assert_int_equal(ra_backend_allocate(backend, 64, &memory), RA_OK);
+    assert_int_equal(ra_backend_stream_create(backend, &stream), RA_OK);
+    assert_int_equal(ra_staging_attach(&ops, &posts, backend->device, 64, 64, &staging), RA_OK);
+    ra_message message = {.peer = 1, .is_send = 1, .data = memory, .bytes = 64};
+    assert_int_equal(ra_staging_post(staging, &message, 1, stream), RA_OK);
+    assert_int_equal(ra_staging_poll(staging, 10, &done, &culprit), RA_ERR_TRANSPORT);
+    ra_fail(RA_ERR_ARGUMENT, "something else");
+    assert_int_equal(ra_staging_poll(staging, 10, &done, &culprit), RA_ERR_TRANSPORT);
+    assert_string_equal(ra_last_error(), "the cable is on fire");
+    assert_int_equal(done, 0);
+    assert_int_equal(posts, 1);
+    ra_staging_destroy(staging);
+    ra_backend_release(backend, memory);
+    ra_backend_stream_destroy(backend, stream);
+    queued_destroy(queued);
+}
+
+/* A rank whose stream stands cannot send: its error says that its device was waited for, and no peer. */
+static ra_status late_body(ra_comm *comm, void *user) {
+    const test_case *c = user;
+    const ra_backend *backend = c->options.backend;
+    hanging gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .open = comm->rank != 1};
+    void *memory, *stream;
+    ra_plan *plan;
+    char why[1024];
+    RA_TRY(ra_backend_stream_create(backend, &stream));
+    RA_TRY(ra_backend_allocate(backend, 4 * ROOM * sizeof(double), &memory));
+    RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &plan));
+    double *at = memory;
+    ra_tensors t = RA_TENSORS_INIT;
+    t.q.data = at, t.k.data = at + ROOM, t.v.data = at + 2 * ROOM, t.o.data = at + 3 * ROOM;
+    queued_put(stream, &(job){.run = stand, .to = &gate});
+    ra_status status = ra_plan_forward(plan, &t, stream);
+    snprintf(why, sizeof why, "%s", ra_last_error());
+    pthread_mutex_lock(&gate.lock);
+    gate.open = 1;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+    ra_plan_wait(plan, stream);
+    ra_plan_destroy(plan);
+    ra_backend_release(backend, memory);
+    ra_backend_stream_destroy(backend, stream);
+    return status == RA_OK ? RA_OK : ra_fail(status, "%s", why);
+}
+
+static void test_a_device_that_is_late(void **state) {
+    (void)state;
+    static test_case c;
+    rank_outcome outcomes[PAIR];
+    ra_comm *comms[PAIR];
+    queued_device *queued = queued_create((queued_habits){.seed = 3});
+    plain_case(&c, RA_STRATEGY_RING, queued_backend(queued));
+    c.options.timeout_seconds = 0.3;
+    assert_int_equal(fault_create(PAIR, (fault){.kind = FAULT_NONE}, NULL, comms), RA_OK);
+    ranks_run(comms, PAIR, late_body, &c, outcomes);
+    ranks_destroy(comms, PAIR);
+    for (int r = 0; r < PAIR; r++) assert_int_not_equal(outcomes[r].status, RA_OK);
+    if (!strstr(outcomes[1].error, "own device")) fail_msg("%s", outcomes[1].error);
+    if (strstr(outcomes[1].error, "rank 0")) fail_msg("'%s' blames a peer", outcomes[1].error);
+    queued_destroy(queued);
+}
+
 /* ---- what is refused ----------------------------------------------------------------------------------------------- */
 
 static void test_what_is_refused(void **state) {
@@ -614,6 +694,8 @@ int main(void) {
         cmocka_unit_test(test_a_launch_that_is_refused),
         cmocka_unit_test(test_a_peer_that_dies_on_the_device),
         cmocka_unit_test(test_passes_that_are_cut),
+        cmocka_unit_test(test_a_failed_poll_fails_again),
+        cmocka_unit_test(test_a_device_that_is_late),
         cmocka_unit_test(test_what_is_refused),
     };
     return cmocka_run_group_tests_name("queued", tests, NULL, NULL);
