@@ -166,7 +166,8 @@ typedef struct ra_options {
     int backward;           /* nonzero: the plan can run the backward pass too */
     const char *kernel;     /* a name from ra_backend_kernel; NULL or "auto": the best that the device runs */
     int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process */
-    double timeout_seconds; /* every wait for a peer ends by then; default 60 */
+    double timeout_seconds; /* every wait for a peer ends by then; default 60. Also a step's wait for the device, where
+                             * messages go through host memory */
     void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
                              * comm over MPI is lost, messages may still arrive in it until the process ends */
     size_t workspace_bytes;
@@ -250,8 +251,10 @@ typedef struct ra_gradients {
  *
  * stream: NULL on the CPU. On a device the stream of that device (NULL: its default one) that the work is put on: the
  * call returns when all of it has been, and the tensors must stay until it is done. It waits for peers' calls, not for
- * the device. Runs of one plan must follow one another on the device: use one stream, or order the streams. With one
- * rank the calls may be captured in a graph. */
+ * the device; but where messages go through host memory (mpi, transports that know no device) each step waits for the
+ * device to reach it, within timeout_seconds. Runs of one plan must follow one another on the device: use one stream, or
+ * order the streams. With one rank the calls may be captured in a graph. A launch that the device refuses is
+ * RA_ERR_TRANSPORT. */
 RA_API ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream);
 RA_API ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *stream);
 
