@@ -34,7 +34,11 @@ ra_status devices_nccl(const cli_options *options, ra_comm *host, double timeout
 }
 
 int devices_have_nccl(void) {
+#ifdef RA_HAVE_MPI
     return ra_cuda_has_nccl();
+#else
+    return 0;
+#endif
 }
 
 static ra_cuda_device_info describe(int device) {

@@ -15,7 +15,7 @@ ra_status devices_choose(const cli_options *options, int rank, ra_options *how);
 /* comm over NCCL beside an MPI comm, for a rank's GPU. */
 ra_status devices_nccl(const cli_options *options, ra_comm *host, double timeout_seconds, ra_comm **comm_out);
 
-/* Whether the command has ranks over NCCL. */
+/* Whether the command has ranks over NCCL, which takes MPI to start them. */
 int devices_have_nccl(void);
 
 /* For ringattn info: the GPUs, and the kernels for the first of them. */

@@ -166,7 +166,8 @@ typedef struct ra_options {
     int backward;           /* nonzero: the plan can run the backward pass too */
     const char *kernel;     /* a name from ra_backend_kernel; NULL or "auto": the best that the device runs */
     int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process */
-    double timeout_seconds; /* every wait for a peer ends by then; default 60 */
+    double timeout_seconds; /* every wait for a peer ends by then; default 60. Also a step's wait for the device, where
+                             * messages go through host memory */
     void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
                              * comm over MPI is lost, messages may still arrive in it until the process ends */
     size_t workspace_bytes;
@@ -221,8 +222,8 @@ typedef struct ra_tensor {
     int64_t stride[4];
 } ra_tensor;
 
-/* q, k, v are read; o and lse are written and overlap nothing else. When the call fails o is as it was or all NaN:
- * nothing partial is left looking whole.
+/* q, k, v are read; o and lse are written and overlap nothing else. When the call fails each of them is as it was or all
+ * NaN: nothing partial is left looking whole.
  * lse: C-order [batch, heads_q, rows_q], float (double for RA_F64), natural logarithm; NULL: not wanted. */
 typedef struct ra_tensors {
     size_t struct_size;
@@ -250,15 +251,20 @@ typedef struct ra_gradients {
  *
  * stream: NULL on the CPU. On a device the stream of that device (NULL: its default one) that the work is put on: the
  * call returns when all of it has been, and the tensors must stay until it is done. It waits for peers' calls, not for
- * the device. Runs of one plan must follow one another on the device: use one stream, or order the streams. With one
- * rank the calls may be captured in a graph. */
+ * the device; but where messages go through host memory (mpi, transports that know no device) each step waits for the
+ * device to reach it, within timeout_seconds. Runs of one plan must follow one another on the device: use one stream, or
+ * order the streams. With one rank the calls may be captured in a graph. A launch that the device refuses is
+ * RA_ERR_TRANSPORT. */
 RA_API ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream);
 RA_API ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *stream);
 
 /* Waits on this thread until all that is on stream is done, and says whether it went well; RA_OK at once on the CPU. Over
  * transports that end on the device (nccl) a peer that dies leaves the stream waiting for ever: there this call ends by
- * options.timeout_seconds, counted from the call, and gives the comm up. When it fails, the outputs of the passes since
- * the last wait are NaN. Waiting in another way is allowed, but finds no dead peer. */
+ * options.timeout_seconds, counted from the call, and gives the comm up. It also fails when the comm was lost meanwhile in
+ * another call or plan. When it fails, the outputs of the last pass each way since the last wait are NaN, and must
+ * therefore be there until it returns; those of earlier passes since then are undefined.
+ *
+ * stream: that of the last pass, or one ordered behind it. Waiting in another way is allowed, but finds no dead peer. */
 RA_API ra_status ra_plan_wait(ra_plan *plan, void *stream);
 
 /* NULL is allowed. */

@@ -16,7 +16,8 @@ struct ra_plan {
     int memory_is_ours;
     ra_program forward, backward;
     void *finished; /* event, on an asynchronous device: the end of what was put on a stream last */
-    /* Passes put on a stream since the last wait: what is spoiled when they turn out to have failed. */
+    /* The last pass each way that was put on a stream since the last wait: what is spoiled when it turns out to have
+     * failed. */
     ra_forward_io forward_io;
     ra_backward_io backward_io;
     int forward_pending, backward_pending;
@@ -169,31 +170,60 @@ static ra_status check_run(const ra_plan *plan, const void *stream) {
     return ra_comm_check(plan->comm);
 }
 
+/* Whether giving the comm up, through this plan or another one, may have ended this plan's passes before they were done. */
+static int were_passes_cut(const ra_plan *plan) {
+    return plan->finished && plan->comm->ops.ends_on_device && plan->comm->broken;
+}
+
+static void spoil_passes(ra_plan *plan, void *stream) {
+    if (plan->forward_pending) ra_exec_spoil_forward(&plan->forward, &plan->forward_io, stream);
+    if (plan->backward_pending) ra_exec_spoil_backward(&plan->backward, &plan->backward_io, stream);
+}
+
+/* Before a pass: those whose end the device has reached with the comm well cannot fail any more. Whoever waited for them in
+ * another way may have freed their outputs. */
+static void forget_finished(ra_plan *plan) {
+    const ra_device *device = device_of(plan);
+    const ra_comm *comm = plan->comm;
+    int done = 0, pending = plan->forward_pending || plan->backward_pending;
+    if (!pending || !plan->finished || !comm->ops.ends_on_device || comm->ranks == 1) return;
+    if (device->query(device, plan->finished, &done) == RA_OK && done) plan->forward_pending = plan->backward_pending = 0;
+}
+
 /* After a pass: marks its end where it may have to be waited for. */
 static ra_status mark_end(ra_plan *plan, ra_status status, void *stream) {
     const ra_device *device = device_of(plan);
-    int marked = status == RA_OK && plan->finished && plan->comm->ops.ends_on_device;
-    return marked ? device->record(device, plan->finished, stream) : status;
+    if (status != RA_OK || !plan->finished || !plan->comm->ops.ends_on_device) return status;
+    status = device->record(device, plan->finished, stream);
+    return status == RA_OK ? RA_OK : ra_comm_lose(plan->comm, status);
 }
 
 static ra_status run_forward(ra_plan *plan, const ra_forward_io *io, void *stream) {
     int previous;
     RA_TRY(ra_device_enter(device_of(plan), &previous));
-    ra_status status = mark_end(plan, ra_exec_forward(&plan->forward, io, stream), stream);
+    forget_finished(plan);
+    ra_status ran = ra_exec_forward(&plan->forward, io, stream), status = mark_end(plan, ran, stream);
+    if (status != ran) ra_exec_spoil_forward(&plan->forward, io, stream);
+    if (status != RA_OK && were_passes_cut(plan)) spoil_passes(plan, stream);
     ra_device_leave(device_of(plan), previous);
+    if (status != RA_OK) return status;
     plan->forward_io = *io;
-    plan->forward_pending = status == RA_OK;
-    return status;
+    plan->forward_pending = 1;
+    return RA_OK;
 }
 
 static ra_status run_backward(ra_plan *plan, const ra_backward_io *io, void *stream) {
     int previous;
     RA_TRY(ra_device_enter(device_of(plan), &previous));
-    ra_status status = mark_end(plan, ra_exec_backward(&plan->backward, &plan->forward, io, stream), stream);
+    forget_finished(plan);
+    ra_status ran = ra_exec_backward(&plan->backward, &plan->forward, io, stream), status = mark_end(plan, ran, stream);
+    if (status != ran) ra_exec_spoil_backward(&plan->backward, io, stream);
+    if (status != RA_OK && were_passes_cut(plan)) spoil_passes(plan, stream);
     ra_device_leave(device_of(plan), previous);
+    if (status != RA_OK) return status;
     plan->backward_io = *io;
-    plan->backward_pending = status == RA_OK;
-    return status;
+    plan->backward_pending = 1;
+    return RA_OK;
 }
 
 ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream) {
@@ -241,8 +271,9 @@ ra_status ra_plan_wait(ra_plan *plan, void *stream) {
     if (!ra_device_is_asynchronous(device)) return RA_OK;
     RA_TRY(ra_device_enter(device, &previous));
     ra_status status = wait_on(plan, stream);
-    if (status != RA_OK && plan->forward_pending) ra_exec_spoil_forward(&plan->forward, &plan->forward_io, stream);
-    if (status != RA_OK && plan->backward_pending) ra_exec_spoil_backward(&plan->backward, &plan->backward_io, stream);
+    int pending = plan->forward_pending || plan->backward_pending;
+    if (status == RA_OK && pending && were_passes_cut(plan)) status = ra_comm_check(plan->comm);
+    if (status != RA_OK) spoil_passes(plan, stream);
     plan->forward_pending = plan->backward_pending = 0;
     ra_device_leave(device, previous);
     return status;

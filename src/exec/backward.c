@@ -102,14 +102,17 @@ ra_status ra_exec_backward(ra_program *program, ra_program *forward, const ra_ba
     RA_TRY(prepare(program, forward, io, &walk));
     for_each_output(&walk, io, start_at_zero);
     ra_status status = ra_walk_steps(&walk);
+    int written = in_place;
     if (status == RA_OK && program->setup->shape.states > 1) {
         program->traffic.bytes_sent += forward->traffic.bytes_sent;
         program->traffic.messages_sent += forward->traffic.messages_sent;
     }
     walk.launch.pulse = NULL;
-    if (status == RA_OK) for_each_output(&walk, io, store);
-    else if (in_place) ra_exec_spoil_backward(program, io, stream);
-    const ra_device *device = program->setup->device;
-    if (status == RA_OK && device->check) status = device->check(device);
+    if (status == RA_OK) {
+        written = 1;
+        for_each_output(&walk, io, store);
+        status = ra_program_check(program, (ra_place){walk.name, -1});
+    }
+    if (status != RA_OK && written) ra_exec_spoil_backward(program, io, stream);
     return status;
 }

@@ -7,7 +7,7 @@
 typedef struct ra_forward_io {
     ra_view q, k, v; /* of dtype */
     ra_view o;       /* of out_dtype; may be summed in, and is NaN after a failure that came later */
-    void *lse;       /* or NULL; written on success only */
+    void *lse;       /* or NULL; NaN where o is after a failure */
 } ra_forward_io;
 
 typedef struct ra_backward_io {
@@ -40,6 +40,9 @@ typedef struct ra_walk {
     const void *lse, *delta;
 } ra_walk;
 ra_status ra_walk_steps(ra_walk *walk);
+
+/* Fails, and gives the comm up, when the device has refused something of this pass. */
+ra_status ra_program_check(ra_program *program, ra_place place);
 
 /* The program's launch: threads and scratch; the walk adds a pulse that lets messages move. */
 ra_launch ra_program_launch(ra_program *program, void *stream);

@@ -36,10 +36,15 @@ ra_status ra_exec_forward(ra_program *program, const ra_forward_io *io, void *st
     program->own.v = io->v;
     ra_launch launch = ra_program_launch(program, stream);
     ra_state state = ra_program_state(program, in_output ? &io->o : NULL);
-    ra_status status = ra_exec_states(program, io->q, state, "the forward pass", launch);
-    if (status == RA_OK) setup->kernel->finish(shape, state, io->o, io->lse, &launch);
-    else if (in_output) ra_exec_spoil_forward(program, io, stream);
-    if (status == RA_OK && setup->device->check) status = setup->device->check(setup->device);
+    const char *name = "the forward pass";
+    ra_status status = ra_exec_states(program, io->q, state, name, launch);
+    int written = in_output;
+    if (status == RA_OK) {
+        written = 1;
+        setup->kernel->finish(shape, state, io->o, io->lse, &launch);
+        status = ra_program_check(program, (ra_place){name, -1});
+    }
+    if (status != RA_OK && written) ra_exec_spoil_forward(program, io, stream);
     return status;
 }
 
@@ -48,4 +53,10 @@ void ra_exec_spoil_forward(ra_program *program, const ra_forward_io *io, void *s
     const ra_shape *shape = &setup->shape;
     ra_launch launch = ra_program_launch(program, stream);
     setup->kernel->fill(shape, io->o, setup->rows_q, shape->heads_q, shape->dim_v, NAN, &launch);
+    if (!io->lse) return;
+    int64_t rows = setup->rows_q;
+    ra_view lse = {io->lse, shape->heads_q * rows, 1, rows, 1};
+    ra_shape sums = *shape; /* lse has the accumulation type */
+    sums.out_dtype = shape->dtype == RA_F64 ? RA_F64 : RA_F32;
+    setup->kernel->fill(&sums, lse, rows, shape->heads_q, 1, NAN, &launch);
 }

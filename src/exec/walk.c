@@ -77,6 +77,13 @@ static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step
     }
 }
 
+ra_status ra_program_check(ra_program *program, ra_place place) {
+    const ra_device *device = program->setup->device;
+    if (!device->check || device->check(device) == RA_OK) return RA_OK;
+    return ra_comm_lose_at(program->comm, RA_ERR_TRANSPORT, place);
+}
+
+/* Nothing is sent, and no pass is finished, that the device has refused a part of. */
 ra_status ra_walk_steps(ra_walk *walk) {
     ra_program *program = walk->program;
     ra_queue queue = {program->setup->device, walk->launch.stream};
@@ -86,6 +93,7 @@ ra_status ra_walk_steps(ra_walk *walk) {
         const ra_bound_step *bound = &program->steps[s];
         ra_place place = {walk->name, s};
         for (int64_t i = 0; i < step->pack_count; i++) pack(walk, &step->packs[i]);
+        RA_TRY(ra_program_check(program, place));
         RA_TRY(ra_comm_post(program->comm, bound->messages, bound->message_count, &queue, place));
         compute_step(walk, step, bound);
         RA_TRY(ra_comm_wait(program->comm, bound->messages, bound->message_count,
@@ -94,5 +102,5 @@ ra_status ra_walk_steps(ra_walk *walk) {
         program->traffic.messages_sent += bound->sent_messages;
         for (int64_t i = 0; i < step->fold_count; i++) fold(walk, &step->folds[i]);
     }
-    return RA_OK;
+    return ra_program_check(program, (ra_place){walk->name, -1});
 }

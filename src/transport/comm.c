@@ -88,6 +88,10 @@ static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culp
     return ra_comm_lose(comm, status);
 }
 
+ra_status ra_comm_lose_at(ra_comm *comm, ra_status status, ra_place place) {
+    return lose_at(comm, status, NULL, place);
+}
+
 ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_bytes, size_t receive_bytes) {
     if (!ra_device_is_asynchronous(device) || comm->ranks == 1) return RA_OK;
     if (comm->device && comm->device != device)
@@ -115,6 +119,11 @@ static ra_status poll(ra_comm *comm, double seconds, int *done_out, int *culprit
     return comm->ops.poll(comm->self, seconds, done_out, culprit_out);
 }
 
+/* Whether the group in flight has not left this rank yet, so that no peer is to blame. */
+static int awaits_device(const ra_comm *comm) {
+    return comm->in_flight.device && comm->staging && ra_staging_awaits_device(comm->staging);
+}
+
 static ra_status join(ra_comm *comm) {
     if (!comm->in_flight.device) return RA_OK;
     return comm->staging ? ra_staging_join(comm->staging, comm->in_flight.stream)
@@ -134,7 +143,9 @@ ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, dou
         if (status != RA_OK) return lose_at(comm, status, message, place);
         if (done) break;
         if (left <= 0) {
-            ra_fail(RA_ERR_TIMEOUT, "no answer within the deadline (waited %.1f s in this step)", ra_clock() - start);
+            const char *what = awaits_device(comm) ? "this rank's own device had not come to its messages by the deadline"
+                                                   : "no answer within the deadline";
+            ra_fail(RA_ERR_TIMEOUT, "%s (waited %.1f s in this step)", what, ra_clock() - start);
             return lose_at(comm, RA_ERR_TIMEOUT, message, place);
         }
     }

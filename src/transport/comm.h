@@ -53,4 +53,7 @@ ra_status ra_comm_wait_event(ra_comm *comm, const ra_device *device, void *event
 /* Gives the comm up for a reason that ra_last_error() has, telling the peers. Returns status. */
 ra_status ra_comm_lose(ra_comm *comm, ra_status status);
 
+/* The same, and says where it happened. */
+ra_status ra_comm_lose_at(ra_comm *comm, ra_status status, ra_place place);
+
 #endif

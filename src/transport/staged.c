@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -28,6 +29,10 @@ struct ra_staging {
     int count, capacity;
     phase phase;
     int held; /* the transport may still use the buffers */
+    /* Of a poll that failed, which may have been one whose result nobody looked at. */
+    ra_status failure;
+    int culprit;
+    char why[512];
 };
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -151,7 +156,7 @@ static ra_status arrive(ra_staging *s) {
     return RA_OK;
 }
 
-ra_status ra_staging_poll(ra_staging *s, double seconds, int *done_out, int *culprit_out) {
+static ra_status advance(ra_staging *s, double seconds, int *done_out, int *culprit_out) {
     double end = ra_clock() + seconds;
     int done = 0;
     *done_out = 0;
@@ -170,6 +175,22 @@ ra_status ra_staging_poll(ra_staging *s, double seconds, int *done_out, int *cul
     }
     *done_out = 1;
     return RA_OK;
+}
+
+ra_status ra_staging_poll(ra_staging *s, double seconds, int *done_out, int *culprit_out) {
+    if (s->failure == RA_OK) {
+        s->failure = advance(s, seconds, done_out, &s->culprit);
+        *culprit_out = s->culprit;
+        if (s->failure != RA_OK) snprintf(s->why, sizeof s->why, "%s", ra_last_error());
+        return s->failure;
+    }
+    *done_out = 0;
+    *culprit_out = s->culprit;
+    return ra_fail(s->failure, "%s", s->why);
+}
+
+int ra_staging_awaits_device(const ra_staging *s) {
+    return s->phase == LEAVING;
 }
 
 ra_status ra_staging_join(ra_staging *s, void *stream) {

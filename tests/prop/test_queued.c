@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "transport/comm.h"
+#include "transport/staged.h"
 #include "transport/thread.h"
 
 #include <math.h>
@@ -274,6 +275,109 @@ static void test_a_rank_that_never_comes(void **state) {
     queued_destroy(queued);
 }
 
+/* ---- a device that refuses ------------------------------------------------------------------------------------------ */
+
+enum { PAIR = 2, ROOM = 110 * 2 * 8 }; /* ranks; elements of each tensor */
+
+typedef struct refusing_run {
+    test_case c;
+    queued_device *devices[PAIR]; /* that of rank 1 refuses */
+} refusing_run;
+
+/* Whether all of an output is as it was, 42, or all of it is NaN. */
+static ra_status expect_untouched_or_nan(const ra_backend *backend, ra_dtype dtype, const void *from, int64_t count) {
+    unsigned char raw[ROOM * 8];
+    double values[ROOM];
+    int64_t same = 0, nan = 0;
+    RA_TRY(ra_backend_copy(backend, raw, from, (size_t)count * ra_dtype_bytes(dtype)));
+    RA_TRY(ra_convert(RA_F64, values, dtype, raw, count));
+    for (int64_t i = 0; i < count; i++) same += values[i] == 42, nan += isnan(values[i]) != 0;
+    return same == count || nan == count ? RA_OK : ra_fail(RA_ERR_INTERNAL, "the output looks whole");
+}
+
+static ra_status run_refused(ra_comm *comm, const test_case *c, const ra_options *options, unsigned char *memory,
+                             void *stream) {
+    const ra_backend *backend = options->backend;
+    ra_dtype dtype = c->problem.dtype;
+    ra_tensors t = RA_TENSORS_INIT;
+    ra_gradients g = RA_GRADIENTS_INIT;
+    ra_plan_info info = RA_PLAN_INFO_INIT;
+    ra_plan *plan;
+    char why[1024];
+    t.q.data = memory, t.k.data = memory + ROOM * 8, t.v.data = memory + 2 * ROOM * 8;
+    t.o.data = memory + 3 * ROOM * 8, t.lse = memory + 4 * ROOM * 8;
+    g.q = t.q, g.k = t.k, g.v = t.v, g.o = t.o, g.lse = t.lse, g.dout = t.q;
+    g.dq.data = memory + 5 * ROOM * 8, g.dk.data = memory + 6 * ROOM * 8, g.dv.data = memory + 7 * ROOM * 8;
+    RA_TRY(ra_plan_create(comm, &c->problem, options, &plan));
+    RA_TRY(ra_plan_describe(plan, &info));
+    ra_status forward = ra_plan_forward(plan, &t, stream);
+    ra_status status = forward == RA_OK ? ra_plan_backward(plan, &g, stream) : forward;
+    snprintf(why, sizeof why, "%s", ra_last_error());
+    int refuses = ra_comm_check(comm) == RA_ERR_BROKEN;
+    ra_plan_wait(plan, stream);
+    ra_plan_destroy(plan);
+    if (status == RA_OK) return RA_OK;
+    if (!refuses) return ra_fail(RA_ERR_INTERNAL, "the comm can still be used after: %s", why);
+    if (forward != RA_OK) RA_TRY(expect_untouched_or_nan(backend, dtype, t.o.data, info.rows_q * 2 * 8));
+    RA_TRY(expect_untouched_or_nan(backend, dtype, g.dq.data, info.rows_q * 2 * 8));
+    RA_TRY(expect_untouched_or_nan(backend, dtype, g.dk.data, info.rows_k * 2 * 8));
+    RA_TRY(expect_untouched_or_nan(backend, dtype, g.dv.data, info.rows_k * 2 * 8));
+    return ra_fail(status, "%s", why);
+}
+
+static ra_status refusing_body(ra_comm *comm, void *user) {
+    const refusing_run *run = user;
+    ra_options options = run->c.options;
+    options.backend = queued_backend(run->devices[comm->rank]);
+    double values[ROOM];
+    unsigned char host[ROOM * 8];
+    void *memory, *stream;
+    for (int i = 0; i < ROOM; i++) values[i] = 42;
+    RA_TRY(ra_convert(run->c.problem.dtype, host, RA_F64, values, ROOM));
+    RA_TRY(ra_backend_stream_create(options.backend, &stream));
+    RA_TRY(ra_backend_allocate(options.backend, 8 * sizeof host, &memory));
+    for (int i = 0; i < 8; i++)
+        RA_TRY(ra_backend_copy(options.backend, (unsigned char *)memory + (size_t)i * sizeof host, host, sizeof host));
+    ra_status status = run_refused(comm, &run->c, &options, memory, stream);
+    ra_backend_release(options.backend, memory);
+    ra_backend_stream_destroy(options.backend, stream);
+    return status;
+}
+
+/* Whether the check of that number was come to. */
+static int refuse(ra_dtype dtype, int number) {
+    static refusing_run run;
+    rank_outcome outcomes[PAIR];
+    ra_comm *comms[PAIR];
+    plain_case(&run.c, RA_STRATEGY_RING, NULL);
+    run.c.problem.dtype = dtype;
+    run.c.options.timeout_seconds = 5;
+    for (int r = 0; r < PAIR; r++)
+        run.devices[r] = queued_create((queued_habits){.seed = 3, .refuse_check = r == 1 ? number : 0});
+    assert_int_equal(ra_comm_create_threads(PAIR, comms), RA_OK);
+    ranks_run(comms, PAIR, refusing_body, &run, outcomes);
+    ranks_destroy(comms, PAIR);
+    for (int r = 0; r < PAIR; r++) {
+        if (outcomes[r].status == RA_ERR_INTERNAL) fail_msg("check %d, rank %d: %s", number, r, outcomes[r].error);
+        assert_true(outcomes[r].seconds < 2);
+        assert_int_equal(queued_bytes(run.devices[r]), 0);
+    }
+    for (int r = 0; r < PAIR; r++) queued_destroy(run.devices[r]);
+    if (outcomes[1].status == RA_OK) return 0;
+    assert_int_equal(outcomes[1].status, RA_ERR_TRANSPORT);
+    assert_non_null(strstr(outcomes[1].error, "pass: a launch was refused"));
+    return 1;
+}
+
+static void test_a_launch_that_is_refused(void **state) {
+    (void)state;
+    for (int keeps_apart = 0; keeps_apart < 2; keeps_apart++) {
+        int number = 1;
+        while (refuse(keeps_apart ? RA_BF16 : RA_F64, number)) number++;
+        assert_true(number > 6); /* each step of both passes, and their ends */
+    }
+}
+
 /* ---- a transport that ends on the device --------------------------------------------------------------------------- */
 
 /* In-process ranks whose copies never end, as NCCL's when a peer has died: the stream stands until the rank gives up. */
@@ -383,6 +487,62 @@ static ra_status hanging_body(ra_comm *comm, void *user) {
     return waited == RA_OK ? RA_OK : ra_fail(waited, "%s", why);
 }
 
+/* What the last pass wrote is NaN after the comm was lost under it, whoever lost it. */
+enum { CUT_BY_A_CALL = 7, CUT_BY_A_PLAN };
+
+static ra_status expect_nan(const ra_backend *backend, const double *from, int64_t count, const char *what) {
+    double host[110 * 2 * 8];
+    RA_TRY(ra_backend_copy(backend, host, from, (size_t)count * sizeof *host));
+    for (int64_t i = 0; i < count; i++)
+        if (!isnan(host[i])) return ra_fail(RA_ERR_INTERNAL, "%s looks whole: %g", what, host[i]);
+    return RA_OK;
+}
+
+static ra_status cut_passes(ra_comm *comm, const test_case *c, double *at, void **streams) {
+    enum { ELEMENTS = 110 * 2 * 8 };
+    ra_plan *plan, *other;
+    ra_plan_info info = RA_PLAN_INFO_INIT;
+    ra_tensors t = RA_TENSORS_INIT;
+    RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &plan));
+    RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &other));
+    RA_TRY(ra_plan_describe(plan, &info));
+    t.q.data = at, t.k.data = at + ELEMENTS, t.v.data = at + 2 * ELEMENTS, t.o.data = at + 3 * ELEMENTS;
+    t.lse = at + 4 * ELEMENTS;
+    RA_TRY(ra_plan_forward(plan, &t, streams[0]));
+    ra_tensors later = t;
+    later.o.data = at + 5 * ELEMENTS, later.lse = NULL;
+    if (c->seed == CUT_BY_A_PLAN) {
+        RA_TRY(ra_plan_forward(other, &later, streams[1]));
+        if (ra_plan_wait(other, streams[1]) == RA_OK) return ra_fail(RA_ERR_INTERNAL, "a wait that should have failed");
+    } else if (comm->rank == 0 && ra_plan_forward(plan, &later, streams[0]) == RA_OK) { /* rank 1 does not come */
+        return ra_fail(RA_ERR_INTERNAL, "a pass that should have failed");
+    }
+    ra_status waited = ra_plan_wait(plan, streams[0]);
+    char why[1024];
+    snprintf(why, sizeof why, "%s", ra_last_error());
+    ra_plan_destroy(other);
+    ra_plan_destroy(plan);
+    RA_TRY(expect_nan(c->options.backend, t.o.data, info.rows_q * 2 * 8, "the output"));
+    RA_TRY(expect_nan(c->options.backend, t.lse, info.rows_q * 2, "lse"));
+    return waited == RA_OK ? RA_OK : ra_fail(waited, "%s", why);
+}
+
+static ra_status cut_body(ra_comm *comm, void *user) {
+    const test_case *c = user;
+    const ra_backend *backend = c->options.backend;
+    enum { ELEMENTS = 110 * 2 * 8 };
+    double host[ELEMENTS];
+    void *memory, *streams[2];
+    for (int i = 0; i < ELEMENTS; i++) host[i] = 1;
+    for (int i = 0; i < 2; i++) RA_TRY(ra_backend_stream_create(backend, &streams[i]));
+    RA_TRY(ra_backend_allocate(backend, 6 * sizeof host, &memory));
+    for (int i = 0; i < 6; i++) RA_TRY(ra_backend_copy(backend, (double *)memory + i * ELEMENTS, host, sizeof host));
+    ra_status status = cut_passes(comm, c, memory, streams);
+    ra_backend_release(backend, memory);
+    for (int i = 0; i < 2; i++) ra_backend_stream_destroy(backend, streams[i]);
+    return status;
+}
+
 static void expect_hanging(uint64_t seed, const char *words) {
     enum { RANKS = 2 };
     static test_case c;
@@ -395,7 +555,7 @@ static void expect_hanging(uint64_t seed, const char *words) {
     c.options.timeout_seconds = 0.5;
     assert_int_equal(ra_thread_create(RANKS, inner), RA_OK);
     for (int r = 0; r < RANKS; r++) comms[r] = hanging_create(inner[r], r, RANKS);
-    ranks_run(comms, RANKS, hanging_body, &c, outcomes);
+    ranks_run(comms, RANKS, seed < CUT_BY_A_CALL ? hanging_body : cut_body, &c, outcomes);
     for (int r = 0; r < RANKS; r++) {
         if (!strstr(outcomes[r].error, words)) fail_msg("rank %d: %s", r, outcomes[r].error);
         assert_int_not_equal(outcomes[r].status, RA_OK);
@@ -411,6 +571,91 @@ static void test_a_peer_that_dies_on_the_device(void **state) {
     (void)state;
     expect_hanging(5, "waiting for the device");
     expect_hanging(IMPATIENT, "lost earlier");
+}
+
+static void test_passes_that_are_cut(void **state) {
+    (void)state;
+    expect_hanging(CUT_BY_A_CALL, "rank");
+    expect_hanging(CUT_BY_A_PLAN, "lost earlier");
+}
+
+/* ---- through host memory: faults ------------------------------------------------------------------------------------- */
+
+/* The first post fails, a second one would not. */
+static ra_status post_once(void *self, const ra_message *messages, int count, void *stream) {
+    (void)messages, (void)count, (void)stream;
+    return ++*(int *)self == 1 ? ra_fail(RA_ERR_TRANSPORT, "the cable is on fire") : RA_OK;
+}
+
+/* A poll whose error nobody looked at, as while computing, leaves it to the next one. */
+static void test_a_failed_poll_fails_again(void **state) {
+    (void)state;
+    queued_device *queued = queued_create((queued_habits){.seed = 3});
+    const ra_backend *backend = queued_backend(queued);
+    ra_transport_ops ops = {.struct_size = sizeof ops, .name = "once", .post = post_once};
+    ra_staging *staging = NULL;
+    void *memory, *stream;
+    int posts = 0, done, culprit;
+    assert_int_equal(ra_backend_allocate(backend, 64, &memory), RA_OK);
+    assert_int_equal(ra_backend_stream_create(backend, &stream), RA_OK);
+    assert_int_equal(ra_staging_attach(&ops, &posts, backend->device, 64, 64, &staging), RA_OK);
+    ra_message message = {.peer = 1, .is_send = 1, .data = memory, .bytes = 64};
+    assert_int_equal(ra_staging_post(staging, &message, 1, stream), RA_OK);
+    assert_int_equal(ra_staging_poll(staging, 10, &done, &culprit), RA_ERR_TRANSPORT);
+    ra_fail(RA_ERR_ARGUMENT, "something else");
+    assert_int_equal(ra_staging_poll(staging, 10, &done, &culprit), RA_ERR_TRANSPORT);
+    assert_string_equal(ra_last_error(), "the cable is on fire");
+    assert_int_equal(done, 0);
+    assert_int_equal(posts, 1);
+    ra_staging_destroy(staging);
+    ra_backend_release(backend, memory);
+    ra_backend_stream_destroy(backend, stream);
+    queued_destroy(queued);
+}
+
+/* A rank whose stream stands cannot send: its error says that its device was waited for, and no peer. */
+static ra_status late_body(ra_comm *comm, void *user) {
+    const test_case *c = user;
+    const ra_backend *backend = c->options.backend;
+    hanging gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .open = comm->rank != 1};
+    void *memory, *stream;
+    ra_plan *plan;
+    char why[1024];
+    RA_TRY(ra_backend_stream_create(backend, &stream));
+    RA_TRY(ra_backend_allocate(backend, 4 * ROOM * sizeof(double), &memory));
+    RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &plan));
+    double *at = memory;
+    ra_tensors t = RA_TENSORS_INIT;
+    t.q.data = at, t.k.data = at + ROOM, t.v.data = at + 2 * ROOM, t.o.data = at + 3 * ROOM;
+    queued_put(stream, &(job){.run = stand, .to = &gate});
+    ra_status status = ra_plan_forward(plan, &t, stream);
+    snprintf(why, sizeof why, "%s", ra_last_error());
+    pthread_mutex_lock(&gate.lock);
+    gate.open = 1;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+    ra_plan_wait(plan, stream);
+    ra_plan_destroy(plan);
+    ra_backend_release(backend, memory);
+    ra_backend_stream_destroy(backend, stream);
+    return status == RA_OK ? RA_OK : ra_fail(status, "%s", why);
+}
+
+static void test_a_device_that_is_late(void **state) {
+    (void)state;
+    static test_case c;
+    rank_outcome outcomes[PAIR];
+    ra_comm *comms[PAIR];
+    queued_device *queued = queued_create((queued_habits){.seed = 3});
+    plain_case(&c, RA_STRATEGY_RING, queued_backend(queued));
+    c.options.timeout_seconds = 0.3;
+    assert_int_equal(fault_create(PAIR, (fault){.kind = FAULT_NONE}, NULL, comms), RA_OK);
+    ranks_run(comms, PAIR, late_body, &c, outcomes);
+    ranks_destroy(comms, PAIR);
+    for (int r = 0; r < PAIR; r++) assert_int_not_equal(outcomes[r].status, RA_OK);
+    if (!strstr(outcomes[1].error, "own device")) fail_msg("%s", outcomes[1].error);
+    if (strstr(outcomes[1].error, "rank 0")) fail_msg("'%s' blames a peer", outcomes[1].error);
+    queued_destroy(queued);
 }
 
 /* ---- what is refused ----------------------------------------------------------------------------------------------- */
@@ -446,7 +691,11 @@ int main(void) {
         cmocka_unit_test(test_a_missing_wait_is_seen),
         cmocka_unit_test(test_faults_end_every_rank),
         cmocka_unit_test(test_a_rank_that_never_comes),
+        cmocka_unit_test(test_a_launch_that_is_refused),
         cmocka_unit_test(test_a_peer_that_dies_on_the_device),
+        cmocka_unit_test(test_passes_that_are_cut),
+        cmocka_unit_test(test_a_failed_poll_fails_again),
+        cmocka_unit_test(test_a_device_that_is_late),
         cmocka_unit_test(test_what_is_refused),
     };
     return cmocka_run_group_tests_name("queued", tests, NULL, NULL);

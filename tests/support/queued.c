@@ -17,7 +17,7 @@ struct queued_device {
     pthread_mutex_t lock; /* of what is below, none of which jobs touch */
     queued_stream *streams[MOST_STREAMS];
     int stream_count, streams_alive;
-    int64_t bytes, waits;
+    int64_t bytes, waits, checks;
     queued_event **ended; /* freed at last: streams may still wait for them */
     int64_t ended_count;
 };
@@ -148,8 +148,11 @@ static void zero(const ra_device *device, void *memory, size_t bytes, void *stre
 }
 
 static ra_status check(const ra_device *device) {
-    (void)device;
-    return RA_OK;
+    queued_device *q = of(device);
+    pthread_mutex_lock(&q->lock);
+    int refused = q->habits.refuse_check && ++q->checks == q->habits.refuse_check;
+    pthread_mutex_unlock(&q->lock);
+    return refused ? ra_fail(RA_ERR_MEMORY, "a launch was refused") : RA_OK;
 }
 
 queued_device *queued_create(queued_habits habits) {

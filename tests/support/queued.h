@@ -12,6 +12,7 @@ typedef struct queued_habits {
     int delay_one_in;    /* of so many jobs one waits first; 0: none does */
     int delay_most_us;   /* and for how long at most */
     int ignore_wait;     /* every so manieth wait for an event is left out, as a faulty executor would; 0: none is */
+    int refuse_check;    /* the check of this number, from 1, says that a launch was refused; 0: none does */
 } queued_habits;
 
 /* For as long as its backend is used. NULL for want of memory. */

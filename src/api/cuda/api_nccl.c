@@ -23,9 +23,12 @@ static ra_status find_device(const ra_comm *host, int device, const void *comm_o
 
 ra_status ra_comm_create_nccl(ra_comm *host, int device, double timeout_seconds, ra_comm **comm_out) {
     const ra_device *found = NULL;
-    if (!(timeout_seconds >= 0) || isinf(timeout_seconds)) RA_REFUSE("timeout_seconds must be finite and not negative");
-    RA_TRY(find_device(host, device, comm_out, &found));
-    return ra_nccl_create(host, found, timeout_seconds > 0 ? timeout_seconds : RA_DEFAULT_TIMEOUT, comm_out);
+    int usable = timeout_seconds >= 0 && !isinf(timeout_seconds);
+    if (!host) RA_REFUSE("host is NULL");
+    ra_status status = usable ? find_device(host, device, comm_out, &found)
+                              : ra_fail(RA_ERR_ARGUMENT, "timeout_seconds must be finite and not negative");
+    double seconds = usable && timeout_seconds > 0 ? timeout_seconds : RA_DEFAULT_TIMEOUT;
+    return ra_nccl_create(host, status, found, seconds, comm_out);
 }
 
 ra_status ra_comm_wrap_nccl(ra_comm *host, void *nccl, int device, ra_comm **comm_out) {

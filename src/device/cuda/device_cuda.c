@@ -17,7 +17,10 @@ int ra_device_cuda_ordinal(const ra_device *device) {
     return ((const ra_cuda_device *)device)->ordinal;
 }
 
+/* An error that somebody else's call has left behind on this thread is not one of what follows: check is not to find it.
+ * One that the device cannot recover from comes again by itself. */
 static ra_status enter(const ra_device *device, int *previous_out) {
+    cudaGetLastError();
     RA_CUDA_TRY(cudaGetDevice(previous_out));
     int ordinal = ra_device_cuda_ordinal(device);
     if (ordinal == *previous_out) return RA_OK;

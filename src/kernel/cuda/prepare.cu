@@ -8,6 +8,7 @@
 
 static ra_status device_failed(cudaError_t error, const char *what) {
     ra_status status = error == cudaErrorMemoryAllocation ? RA_ERR_MEMORY : RA_ERR_INTERNAL;
+    cudaGetLastError(); /* said here, so that no later check says it again */
     return ra_fail(status, "%s: %s", what, cudaGetErrorString(error));
 }
 

@@ -13,6 +13,9 @@
 /* How long the communicator may take to come to rest before it is destroyed. */
 static const double FINALIZE_SECONDS = 5;
 
+/* How long NCCL is asked before the host is listened to again. */
+static const double TURN_SECONDS = 0.01;
+
 typedef struct nccl {
     ncclComm_t comm; /* NULL once it was aborted */
     int ours;        /* to destroy */
@@ -101,16 +104,19 @@ static ra_status listen(nccl *n) {
     return n->host->ops.poll(n->host->self, 0, &done, &culprit);
 }
 
-/* With no group in flight: whether NCCL or a peer has something to say. */
+/* With no group in flight: whether NCCL or a peer has something to say. Waits for one turn at most: whoever waits longer
+ * asks again, and hears of a peer's failure in between. */
 static ra_status poll(void *self, double seconds, int *done_out, int *culprit_out) {
     nccl *n = self;
     if (!n->on_device) return n->host->ops.poll(n->host->self, seconds, done_out, culprit_out);
     *culprit_out = -1;
     RA_TRY(listen(n));
-    RA_TRY(settle(n, n->starting ? seconds : 0, "a group of messages", done_out));
+    double turn = seconds < TURN_SECONDS ? seconds : TURN_SECONDS;
+    RA_TRY(settle(n, n->starting ? turn : 0, "a group of messages", done_out));
     if (!*done_out || !n->starting) return RA_OK;
+    RA_TRY(n->device->record(n->device, n->arrived, n->transfers));
     n->starting = 0;
-    return n->device->record(n->device, n->arrived, n->transfers);
+    return RA_OK;
 }
 
 static ra_status join(void *self, void *stream) {
@@ -189,7 +195,7 @@ static ra_status greet(ra_comm *host, ra_status mine, double timeout_seconds, nc
     char why[512];
     snprintf(why, sizeof why, "%s", ra_last_error());
     greeting hello = {.id = *id, .status = mine}, *all = calloc((size_t)host->ranks, sizeof *all);
-    if (!all) return ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", host->ranks);
+    if (!all) return ra_comm_lose(host, ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", host->ranks));
     ra_status status = ra_comm_allgather(host, &hello, sizeof hello, all, timeout_seconds);
     if (status == RA_OK) *id = all[0].id;
     for (int r = 0; status == RA_OK && r < host->ranks; r++)
@@ -212,27 +218,27 @@ static ra_status connect(nccl *n, ncclUniqueId id, double timeout_seconds) {
     return RA_OK;
 }
 
-static ra_status open_all(nccl *n, double timeout_seconds) {
+/* status: this rank's so far, which all ranks hear of; n may be NULL where it is an error. */
+static ra_status open_all(ra_comm *host, nccl *n, ra_status status, double timeout_seconds) {
     ncclUniqueId id;
-    ra_status status = RA_OK;
     memset(&id, 0, sizeof id);
-    if (n->host->rank == 0) status = check(n, ncclGetUniqueId(&id), "ncclGetUniqueId");
-    RA_TRY(greet(n->host, status, timeout_seconds, &id));
+    if (status == RA_OK && host->rank == 0) status = check(n, ncclGetUniqueId(&id), "ncclGetUniqueId");
+    RA_TRY(greet(host, status, timeout_seconds, &id));
     status = connect(n, id, timeout_seconds);
-    return greet(n->host, status, timeout_seconds, &id);
+    return greet(host, status, timeout_seconds, &id);
 }
 
-ra_status ra_nccl_create(ra_comm *host, const ra_device *device, double timeout_seconds, ra_comm **comm_out) {
+ra_status ra_nccl_create(ra_comm *host, ra_status mine, const ra_device *device, double timeout_seconds,
+                         ra_comm **comm_out) {
     nccl *n = NULL;
-    int previous;
-    RA_TRY(make(host, device, &n));
-    ra_status status = ra_device_enter(device, &previous);
-    if (status == RA_OK) {
-        status = open_all(n, timeout_seconds);
-        ra_device_leave(device, previous);
-    }
+    int previous, entered = 0;
+    ra_status status = mine;
+    if (status == RA_OK) status = make(host, device, &n);
+    if (status == RA_OK) status = ra_device_enter(device, &previous), entered = status == RA_OK;
+    status = open_all(host, n, status, timeout_seconds);
+    if (entered) ra_device_leave(device, previous);
     if (status == RA_OK) status = publish(n, comm_out);
-    if (status == RA_OK) return RA_OK;
+    if (status == RA_OK || !n) return status;
     if (n->comm) ncclCommAbort(n->comm);
     n->comm = NULL;
     destroy(n);

@@ -14,8 +14,10 @@
 #include "device/device.h"
 #include "transport/comm.h"
 
-/* A communicator over the ranks of host, made by all of them. */
-ra_status ra_nccl_create(ra_comm *host, const ra_device *device, double timeout_seconds, ra_comm **comm_out);
+/* A communicator over the ranks of host, made by all of them. mine: an error of this rank's, described by ra_last_error(),
+ * that keeps it from taking part, and with it all others; RA_OK: none. device and comm_out count only then. */
+ra_status ra_nccl_create(ra_comm *host, ra_status mine, const ra_device *device, double timeout_seconds,
+                         ra_comm **comm_out);
 
 /* One over an ncclComm_t that is there. */
 ra_status ra_nccl_wrap(ra_comm *host, void *nccl, const ra_device *device, ra_comm **comm_out);
