@@ -124,16 +124,19 @@ static ra_status join(void *self, void *stream) {
     return n->device->wait(n->device, stream, n->arrived);
 }
 
-/* Aborting ends the kernels that wait for a peer, so the streams come to their end. The host comm is lost with this one:
- * it brings the peers the news. */
+/* The host comm brings the peers the news. */
+static void lose_host(ra_comm *host, const char *reason) {
+    if (host->broken) return;
+    host->broken = 1;
+    snprintf(host->reason, sizeof host->reason, "%s", reason);
+    host->memory_held = !host->ops.abandon(host->self, reason);
+}
+
+/* Aborting ends the kernels that wait for a peer, so the streams come to their end. The host comm is lost with this one. */
 static int abandon(void *self, const char *reason) {
     nccl *n = self;
     ra_comm *host = n->host;
-    if (!host->broken) {
-        host->broken = 1;
-        snprintf(host->reason, sizeof host->reason, "%s", reason);
-        host->memory_held = !host->ops.abandon(host->self, reason);
-    }
+    lose_host(host, reason);
     if (n->comm) ncclCommAbort(n->comm);
     n->comm = NULL;
     n->starting = 0;
@@ -195,7 +198,10 @@ static ra_status greet(ra_comm *host, ra_status mine, double timeout_seconds, nc
     char why[512];
     snprintf(why, sizeof why, "%s", ra_last_error());
     greeting hello = {.id = *id, .status = mine}, *all = calloc((size_t)host->ranks, sizeof *all);
-    if (!all) return ra_comm_lose(host, ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", host->ranks));
+    if (!all) {
+        lose_host(host, "no memory to open NCCL");
+        return ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", host->ranks);
+    }
     ra_status status = ra_comm_allgather(host, &hello, sizeof hello, all, timeout_seconds);
     if (status == RA_OK) *id = all[0].id;
     for (int r = 0; status == RA_OK && r < host->ranks; r++)
@@ -234,7 +240,10 @@ ra_status ra_nccl_create(ra_comm *host, ra_status mine, const ra_device *device,
     int previous, entered = 0;
     ra_status status = mine;
     if (status == RA_OK) status = make(host, device, &n);
-    if (status == RA_OK) status = ra_device_enter(device, &previous), entered = status == RA_OK;
+    if (status == RA_OK) {
+        status = ra_device_enter(device, &previous);
+        entered = status == RA_OK;
+    }
     status = open_all(host, n, status, timeout_seconds);
     if (entered) ra_device_leave(device, previous);
     if (status == RA_OK) status = publish(n, comm_out);
