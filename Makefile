@@ -21,7 +21,7 @@ STRICT := -DRA_TESTS=ON -DRA_MPI=ON -DRA_WERROR=ON
 # The sanitizer builds run the same tests on fewer random problems, but for those that measure (precision, memory, time)
 # and, under ThreadSanitizer, those with a single thread. On kernels that randomise addresses widely the shadow
 # memory may be taken, so they run without that, where it is allowed.
-SANITIZED_SWEEP ?= 60
+SANITIZED_SWEEP ?= 40
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 SANITIZED := RINGATTN_SWEEP=$(SANITIZED_SWEEP) $(FIXED_ADDRESSES)
 ASAN_SKIPS := 'precision|accuracy|mpi_faults|test_cli_mpi'
