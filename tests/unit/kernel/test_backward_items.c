@@ -2,7 +2,7 @@
  * and every key row has a trail, to which an item that touches it appends its name without any lock: with a thread too
  * many at a row, trails differ from those of one thread alone, and ThreadSanitizer sees a race. The threads are the
  * test's own, for that tool knows nothing of OpenMP's. */
-#include "kernel/cpu/work/backward_items.h"
+#include "kernel/cpu/sharing/backward_items.h"
 #include "support/cmocka.h"
 #include "support/scale.h"
 #include "support/tile_case.h"

@@ -1,6 +1,6 @@
-#include "kernel/cpu/work/backward_items.h"
+#include "kernel/cpu/sharing/backward_items.h"
 
-#include "kernel/cpu/work/underflow.h"
+#include "kernel/cpu/sharing/underflow.h"
 #include "kernel/parallel.h"
 
 #include <sched.h>

@@ -1,6 +1,6 @@
-#include "kernel/cpu/work/forward_units.h"
+#include "kernel/cpu/sharing/forward_units.h"
 
-#include "kernel/cpu/work/underflow.h"
+#include "kernel/cpu/sharing/underflow.h"
 #include "kernel/parallel.h"
 
 enum { UNITS_PER_THREAD = 4 };
