@@ -12,6 +12,14 @@ void ra_tile_visible(const ra_tile *tile, int64_t a0, int64_t a1, int64_t *from_
     *to_out = to > from && tile->hi >= tile->lo ? to : from;
 }
 
+void ra_tile_visible_among(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t *from_out,
+                           int64_t *to_out) {
+    int64_t from, to;
+    ra_tile_visible(tile, a0, a1, &from, &to);
+    *from_out = clamp(from, b0, b1);
+    *to_out = clamp(to, *from_out, b1);
+}
+
 int ra_tile_is_full(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int64_t b1) {
     /* The corners of the block are its extremes of b - a. */
     return b0 - (a1 - 1) >= tile->lo && b1 - 1 - a0 <= tile->hi;

@@ -52,6 +52,10 @@ typedef struct ra_tile_list {
 /* The visible keys [*from_out, *to_out) of the queries with indices [a0, a1): their union; a1 > a0. Empty: from = to. */
 void ra_tile_visible(const ra_tile *tile, int64_t a0, int64_t a1, int64_t *from_out, int64_t *to_out);
 
+/* The same among the keys [b0, b1). */
+void ra_tile_visible_among(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t *from_out,
+                           int64_t *to_out);
+
 /* Whether every pair of queries [a0, a1) and keys [b0, b1) is visible. */
 int ra_tile_is_full(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int64_t b1);
 

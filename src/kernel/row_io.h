@@ -12,6 +12,16 @@ static inline void *ra_view_row(ra_view view, size_t bytes, int64_t b, int64_t r
     return (char *)view.data + (b * view.batch + row * view.row + h * view.head) * (int64_t)bytes;
 }
 
+/* Where a row is in an array [states, batch, heads_q, rows_q]: m, l, lse, delta. */
+static inline int64_t ra_row_index(const ra_shape *shape, int64_t state, int64_t b, int64_t h, int64_t row) {
+    return ((state * shape->batch + b) * shape->heads_q + h) * shape->rows_q + row;
+}
+
+/* Which head of a part's views key/value head g is. */
+static inline int64_t ra_part_head(const ra_kv_part *part, int64_t g) {
+    return (g - part->heads.first) / part->heads.stride;
+}
+
 /* The o of state s. */
 static inline ra_view ra_state_o(const ra_shape *shape, const ra_state *state, int64_t s) {
     ra_view o = state->o;

@@ -58,11 +58,6 @@ static row_job query_job(const ra_shape *shape) {
         .shape = shape, .rows = first_n(shape->rows_q), .heads = first_n(shape->heads_q), .width = shape->dim_v};
 }
 
-/* [states, batch, heads_q, rows_q] */
-static int64_t state_index(const ra_shape *shape, int64_t s, int64_t b, int64_t head, int64_t row) {
-    return ((s * shape->batch + b) * shape->heads_q + head) * shape->rows_q + row;
-}
-
 static double load_one(const ra_shape *shape, void *array, int64_t i) {
     return shape->dtype == RA_F64 ? ((double *)array)[i] : (double)((float *)array)[i];
 }
@@ -88,7 +83,7 @@ static void store(ra_dtype dtype, ra_view view, int64_t b, int64_t row, int64_t 
 static void begin_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
     static const double zero[RA_MAX_DIM];
     for (int64_t s = 0; s < job->shape->states; s++) {
-        int64_t i = state_index(job->shape, s, b, head, row);
+        int64_t i = ra_row_index(job->shape, s, b, head, row);
         store(ra_acc_dtype(job->shape), ra_state_o(job->shape, &job->state, s), b, row, head, zero, job->width);
         store_one(job->shape, job->state.m, i, -INFINITY);
         store_one(job->shape, job->state.l, i, 0);
@@ -105,7 +100,7 @@ void ra_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *launc
 /* o [width] = the output of softmax s; returns its lse. A maximum that is not finite has nothing to normalise by: -inf,
  * nothing was seen; +inf, a score overflowed. The definition gives such a row o = 0 and lse = the maximum. */
 static double softmax_row(const row_job *job, int64_t s, int64_t b, int64_t row, int64_t head, double *o) {
-    int64_t i = state_index(job->shape, s, b, head, row);
+    int64_t i = ra_row_index(job->shape, s, b, head, row);
     double m = load_one(job->shape, job->state.m, i), l = load_one(job->shape, job->state.l, i);
     load(o, ra_acc_dtype(job->shape), ra_state_o(job->shape, &job->state, s), b, row, head, job->width);
     for (int64_t d = 0; d < job->width; d++) o[d] = isinf(m) ? 0 : o[d] / l;
@@ -127,7 +122,7 @@ static void finish_row(const row_job *job, int64_t b, int64_t row, int64_t head)
     }
     for (int64_t d = 0; d < job->width; d++) sum[d] *= job->shape->weight;
     store(job->shape->out_dtype, job->to, b, row, head, sum, job->width);
-    if (job->array) store_one(job->shape, job->array, state_index(job->shape, 0, b, head, row), lse);
+    if (job->array) store_one(job->shape, job->array, ra_row_index(job->shape, 0, b, head, row), lse);
 }
 
 void ra_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch) {
@@ -151,7 +146,7 @@ static void delta_row(const row_job *job, int64_t b, int64_t row, int64_t head) 
     double dout[RA_MAX_DIM], o[RA_MAX_DIM];
     load(dout, job->shape->dtype, job->from, b, row, head, job->width);
     load(o, job->shape->out_dtype, job->other, b, row, head, job->width);
-    store_one(job->shape, job->array, state_index(job->shape, 0, b, head, row),
+    store_one(job->shape, job->array, ra_row_index(job->shape, 0, b, head, row),
               dot(dout, o, job->width) / job->shape->weight);
 }
 
@@ -168,7 +163,7 @@ static void resume_row(const row_job *job, int64_t b, int64_t row, int64_t head)
     double dout[RA_MAX_DIM], o[RA_MAX_DIM];
     load(dout, job->shape->dtype, job->from, b, row, head, job->width);
     for (int64_t s = 0; s < job->shape->states; s++) {
-        int64_t i = state_index(job->shape, s, b, head, row);
+        int64_t i = ra_row_index(job->shape, s, b, head, row);
         store_one(job->shape, job->array, i, softmax_row(job, s, b, row, head, o));
         store_one(job->shape, job->second, i, dot(dout, o, job->width));
     }

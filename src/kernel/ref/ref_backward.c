@@ -25,13 +25,8 @@ typedef struct key_row {
     double k[RA_MAX_DIM], v[RA_MAX_DIM];
 } key_row;
 
-static int64_t row_index(const tile_head *at, int64_t a) {
-    int64_t band = (at->s * at->shape->batch + at->b) * at->shape->heads_q + at->h;
-    return band * at->shape->rows_q + ra_span_at(at->tile->q_rows, a);
-}
-
 static void load_query(const tile_head *at, int64_t a, query_row *query) {
-    int64_t row = ra_span_at(at->tile->q_rows, a), i = row_index(at, a);
+    int64_t row = ra_span_at(at->tile->q_rows, a), i = ra_row_index(at->shape, at->s, at->b, at->h, row);
     ra_ref_load(query->q, at->shape->dtype, at->call->q, at->b, row, at->h, at->shape->dim);
     ra_ref_load(query->dout, at->shape->dtype, at->call->dout, at->b, row, at->h, at->shape->dim_v);
     query->lse = ra_ref_get(at->shape, at->call->lse, i);

@@ -47,8 +47,7 @@ static void run_row(const ra_forward_call *call, const ra_tile *tile, int64_t s,
     const ra_shape *shape = call->shape;
     ra_dtype acc = ra_acc_dtype(shape);
     size_t bytes = ra_shape_acc_bytes(shape);
-    int64_t row = ra_span_at(tile->q_rows, a);
-    int64_t i = ((s * shape->batch + b) * shape->heads_q + h) * shape->rows_q + row;
+    int64_t row = ra_span_at(tile->q_rows, a), i = ra_row_index(shape, s, b, h, row);
     ra_view o_view = ra_state_o(shape, &call->state, s);
     char *m = (char *)call->state.m + i * (int64_t)bytes;
     char *l = (char *)call->state.l + i * (int64_t)bytes;

@@ -13,8 +13,7 @@ static inline void ra_ref_load(double *to, ra_dtype dtype, ra_view x, int64_t b,
 
 /* Which head of the part's views query head h reads. */
 static inline int64_t ra_ref_kv_head(const ra_shape *shape, const ra_kv_part *part, int64_t h) {
-    int64_t g = h / (shape->heads_q / shape->heads_kv);
-    return (g - part->heads.first) / part->heads.stride;
+    return ra_part_head(part, h / (shape->heads_q / shape->heads_kv));
 }
 
 static inline double ra_ref_dot(const double *x, const double *y, int64_t count) {

@@ -27,8 +27,4 @@ typedef struct pair_panels {
 
 enum product_kind { STORE, ADD };
 
-static inline int64_t round_up(int64_t x, int64_t multiple) {
-    return (x + multiple - 1) / multiple * multiple;
-}
-
 #endif

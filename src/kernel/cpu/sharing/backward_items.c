@@ -54,6 +54,23 @@ ra_backward_work ra_backward_work_make(const ra_backward_call *call, const ra_ba
     return work;
 }
 
+/* ---- inside an item ------------------------------------------------------------------------------------------- */
+
+void ra_backward_queries(const ra_backward_item *item, int64_t queries,
+                         void (*visit)(void *user, int64_t h, int64_t a0, int64_t count), void *user) {
+    const ra_tile *tile = item->tile;
+    int64_t from = item->b0 - tile->hi, to = item->b1 - tile->lo, end; /* lo <= b - a <= hi for some b in [b0, b1) */
+    from = from < 0 ? 0 : from;
+    to = to > tile->q_rows.count ? tile->q_rows.count : to;
+    for (int64_t h = item->h0; h < item->h1; h++) {
+        for (int64_t a0 = from; a0 < to; a0 = end) {
+            end = (a0 / queries + 1) * queries;
+            end = end < to ? end : to;
+            visit(user, h, a0, end - a0);
+        }
+    }
+}
+
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
 
 enum { SPINS = 200 };

@@ -54,6 +54,11 @@ size_t ra_backward_items_bytes(const ra_shape *shape, int threads, size_t scratc
 
 void ra_backward_items(const ra_backward_call *call, const ra_backward_cut *cut);
 
+/* Calls visit(user, h, a0, count) for the queries that see a key of the item: for every head h in [h0, h1), in blocks
+ * of at most `queries` rows that are counted from the start of the tile. */
+void ra_backward_queries(const ra_backward_item *item, int64_t queries,
+                         void (*visit)(void *user, int64_t h, int64_t a0, int64_t count), void *user);
+
 /* An item's run calls these around adding to dQ of block `block` (rows [block * queries, ...)) of head h in [h0, h1);
  * it goes through heads and blocks in rising order and may leave some out. */
 void ra_backward_await(const ra_backward_item *item, int64_t h, int64_t block);

@@ -5,6 +5,39 @@
 
 enum { UNITS_PER_THREAD = 4 };
 
+/* ---- inside a unit -------------------------------------------------------------------------------------------- */
+
+static int64_t strips_per_head(const ra_forward_unit *unit, int64_t rows) {
+    return (unit->a1 - unit->a0 + rows - 1) / rows;
+}
+
+int64_t ra_strip_count(const ra_forward_unit *unit, int64_t rows) {
+    return (unit->h1 - unit->h0) * strips_per_head(unit, rows);
+}
+
+ra_strip ra_strip_at(const ra_forward_unit *unit, int64_t rows, int64_t index) {
+    int64_t each = strips_per_head(unit, rows);
+    ra_strip strip = {.h = ra_span_at(unit->tiles->heads, unit->h0 + index / each),
+                      .a0 = unit->a0 + index % each * rows,
+                      .at = index * rows};
+    strip.queries = unit->a1 - strip.a0 < rows ? unit->a1 - strip.a0 : rows;
+    return strip;
+}
+
+void ra_forward_blocks(const ra_forward_unit *unit, int64_t keys,
+                       void (*fold)(void *user, const ra_tile *tile, int64_t b0, int64_t b1), void *user) {
+    for (int64_t t = 0; t < unit->tile_count; t++) {
+        int64_t from, to, next;
+        ra_tile_visible(&unit->tiles[t], unit->a0, unit->a1, &from, &to);
+        for (int64_t b0 = from; b0 < to; b0 = next) {
+            next = (b0 / keys + 1) * keys;
+            fold(user, &unit->tiles[t], b0, next < to ? next : to);
+        }
+    }
+}
+
+/* ---- taking units --------------------------------------------------------------------------------------------- */
+
 typedef struct pass_work {
     const ra_forward_call *call;
     const ra_forward_cut *cut;

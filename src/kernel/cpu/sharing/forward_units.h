@@ -28,6 +28,21 @@ typedef struct ra_forward_cut {
     void (*run)(const ra_forward_unit *unit);
 } ra_forward_cut;
 
+/* A strip of a unit: queries [a0, a0 + queries) of head h, whose places in the kernel's buffers start at `at`; or,
+ * where a kernel takes a strip apart, those from `column` on. */
+typedef struct ra_strip {
+    int64_t h, a0, queries, at, column;
+} ra_strip;
+
+/* How many strips of that many rows a unit has, head by head; and one of them. */
+int64_t ra_strip_count(const ra_forward_unit *unit, int64_t rows);
+ra_strip ra_strip_at(const ra_forward_unit *unit, int64_t rows, int64_t index);
+
+/* Calls fold(user, tile, b0, b1) for the keys that the unit sees, tile by tile, in blocks of at most `keys` that are
+ * counted from the start of the tile. */
+void ra_forward_blocks(const ra_forward_unit *unit, int64_t keys,
+                       void (*fold)(void *user, const ra_tile *tile, int64_t b0, int64_t b1), void *user);
+
 /* Runs all passes of a call. Units have as many strips as leave every thread a few of them. */
 void ra_forward_units(const ra_forward_call *call, const ra_forward_cut *cut);
 
