@@ -37,46 +37,26 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
 /* ---- choice ---------------------------------------------------------------------------------------------------------
  */
 
-static const gpu_variants variants_sm80 = {
-    {
-        {&gpu_forward_f32_64, &gpu_forward_f32_128, &gpu_forward_f32_256},
-        {&gpu_forward_f64_64, &gpu_forward_f64_128, &gpu_forward_f64_256},
-        {&gpu_forward_bf16_64, &gpu_forward_bf16_128, &gpu_forward_bf16_256},
-        {&gpu_forward_f16_64, &gpu_forward_f16_128, &gpu_forward_f16_256},
-    },
-    {
-        {&gpu_backward_f32_64, &gpu_backward_f32_128, &gpu_backward_f32_256},
-        {&gpu_backward_f64_64, &gpu_backward_f64_128, &gpu_backward_f64_256},
-        {&gpu_backward_bf16_64, &gpu_backward_bf16_128, &gpu_backward_bf16_256},
-        {&gpu_backward_f16_64, &gpu_backward_f16_128, &gpu_backward_f16_256},
-    },
-};
+/* A row of a table: an element type's variants by width; of `narrow` up to 128 elements, of `wide` above. */
+#define VARIANTS(pass, narrow, wide) {&gpu_##pass##_##narrow##_64, &gpu_##pass##_##narrow##_128, &gpu_##pass##_##wide##_256}
 
-static ra_status prepare_sm80(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
-                              int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {
-    return gpu_prepare(&variants_sm80, shape, tiles, parts, part_count, pass, prepared_out);
-}
+/* A table, with the narrow variants of f32, bf16 and f16. */
+#define VARIANTS_OF(pass, f32_narrow, bf16_narrow, f16_narrow)                                                         \
+    {VARIANTS(pass, f32_narrow, f32), VARIANTS(pass, f64, f64), VARIANTS(pass, bf16_narrow, bf16),                     \
+     VARIANTS(pass, f16_narrow, f16)}
 
-/* As sm80, but f32 is multiplied with less precision than it has: for those who ask for it. */
-static const gpu_variants variants_tf32 = {
-    {
-        {&gpu_forward_tf32_64, &gpu_forward_tf32_128, &gpu_forward_f32_256},
-        {&gpu_forward_f64_64, &gpu_forward_f64_128, &gpu_forward_f64_256},
-        {&gpu_forward_bf16_64, &gpu_forward_bf16_128, &gpu_forward_bf16_256},
-        {&gpu_forward_f16_64, &gpu_forward_f16_128, &gpu_forward_f16_256},
-    },
-    {
-        {&gpu_backward_tf32_64, &gpu_backward_tf32_128, &gpu_backward_f32_256},
-        {&gpu_backward_f64_64, &gpu_backward_f64_128, &gpu_backward_f64_256},
-        {&gpu_backward_bf16_64, &gpu_backward_bf16_128, &gpu_backward_bf16_256},
-        {&gpu_backward_f16_64, &gpu_backward_f16_128, &gpu_backward_f16_256},
-    },
-};
+/* Declares variants_<name> and prepare_<name>. */
+#define KERNEL_VARIANTS(name, f32_narrow, bf16_narrow, f16_narrow)                                                     \
+    static const gpu_variants variants_##name = {VARIANTS_OF(forward, f32_narrow, bf16_narrow, f16_narrow),            \
+                                                 VARIANTS_OF(backward, f32_narrow, bf16_narrow, f16_narrow)};          \
+    static ra_status prepare_##name(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,         \
+                                    int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {                    \
+        return gpu_prepare(&variants_##name, shape, tiles, parts, part_count, pass, prepared_out);                     \
+    }
 
-static ra_status prepare_tf32(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
-                              int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {
-    return gpu_prepare(&variants_tf32, shape, tiles, parts, part_count, pass, prepared_out);
-}
+KERNEL_VARIANTS(tf32, tf32, bf16, f16)
+KERNEL_VARIANTS(fma, f32, bf16, f16)
+KERNEL_VARIANTS(sm80, parts, bf16, f16)
 
 #if RA_HAVE_SM90
 /* Machine code for Hopper runs on Hopper alone. */
@@ -84,25 +64,7 @@ static int usable_sm90(void) {
     return capability() == 90;
 }
 
-static const gpu_variants variants_sm90 = {
-    {
-        {&gpu_forward_f32_64, &gpu_forward_f32_128, &gpu_forward_f32_256},
-        {&gpu_forward_f64_64, &gpu_forward_f64_128, &gpu_forward_f64_256},
-        {&gpu_forward_sm90_bf16_64, &gpu_forward_sm90_bf16_128, &gpu_forward_bf16_256},
-        {&gpu_forward_sm90_f16_64, &gpu_forward_sm90_f16_128, &gpu_forward_f16_256},
-    },
-    {
-        {&gpu_backward_f32_64, &gpu_backward_f32_128, &gpu_backward_f32_256},
-        {&gpu_backward_f64_64, &gpu_backward_f64_128, &gpu_backward_f64_256},
-        {&gpu_backward_sm90_bf16_64, &gpu_backward_sm90_bf16_128, &gpu_backward_bf16_256},
-        {&gpu_backward_sm90_f16_64, &gpu_backward_sm90_f16_128, &gpu_backward_f16_256},
-    },
-};
-
-static ra_status prepare_sm90(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
-                              int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {
-    return gpu_prepare(&variants_sm90, shape, tiles, parts, part_count, pass, prepared_out);
-}
+KERNEL_VARIANTS(sm90, parts, sm90_bf16, sm90_f16)
 #endif
 
 /* ---- calls ----------------------------------------------------------------------------------------------------------
@@ -173,18 +135,19 @@ static void backward(const ra_backward_call *call) {
     }
 }
 
-/* Best last. tf32 is first: whoever runs it can run sm80 as well, so it is never chosen but by name. */
+#define KERNEL(name, usable)                                                                                           \
+    {"cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_discard, forward, backward, gpu_rows_begin,             \
+     gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, \
+     gpu_rows_fill}
+
+/* Best last. The first two differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on the
+ * FMA units. Whoever runs them can run sm80 as well, so they are never chosen but by name. */
 static const ra_kernel table[] = {
-    {"cuda_tf32", usable_sm80, scratch_bytes, prepare_tf32, gpu_discard, forward, backward, gpu_rows_begin,
-     gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store,
-     gpu_rows_fill},
-    {"cuda_sm80", usable_sm80, scratch_bytes, prepare_sm80, gpu_discard, forward, backward, gpu_rows_begin,
-     gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store,
-     gpu_rows_fill},
+    KERNEL(tf32, usable_sm80),
+    KERNEL(fma, usable_sm80),
+    KERNEL(sm80, usable_sm80),
 #if RA_HAVE_SM90
-    {"cuda_sm90", usable_sm90, scratch_bytes, prepare_sm90, gpu_discard, forward, backward, gpu_rows_begin,
-     gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store,
-     gpu_rows_fill},
+    KERNEL(sm90, usable_sm90),
 #endif
 };
 

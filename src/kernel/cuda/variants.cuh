@@ -15,18 +15,19 @@ GPU_VARIANTS(f64)
 
 #undef GPU_VARIANTS
 
-/* f32 multiplied as tf32; wider rows have the ones above. */
-extern const gpu_forward_variant gpu_forward_tf32_64, gpu_forward_tf32_128;
-extern const gpu_backward_variant gpu_backward_tf32_64, gpu_backward_tf32_128;
+/* Those that wider rows have not. */
+#define GPU_NARROW_VARIANTS(type)                                                                                      \
+    extern const gpu_forward_variant gpu_forward_##type##_64, gpu_forward_##type##_128;                                \
+    extern const gpu_backward_variant gpu_backward_##type##_64, gpu_backward_##type##_128;
 
-/* Those for Hopper; other types and widths there have the ones above. */
-#define GPU_VARIANTS_SM90(type)                                                                                        \
-    extern const gpu_forward_variant gpu_forward_sm90_##type##_64, gpu_forward_sm90_##type##_128;                      \
-    extern const gpu_backward_variant gpu_backward_sm90_##type##_64, gpu_backward_sm90_##type##_128;
+/* f32 on the tensor cores: as tf32, and in two parts of it. */
+GPU_NARROW_VARIANTS(tf32)
+GPU_NARROW_VARIANTS(parts)
 
-GPU_VARIANTS_SM90(bf16)
-GPU_VARIANTS_SM90(f16)
+/* For Hopper. */
+GPU_NARROW_VARIANTS(sm90_bf16)
+GPU_NARROW_VARIANTS(sm90_f16)
 
-#undef GPU_VARIANTS_SM90
+#undef GPU_NARROW_VARIANTS
 
 #endif

@@ -1,5 +1,6 @@
-/* Backward for 16-bit elements on mma.sync: a block of keys stays, with its dK and dV in registers, while the blocks of
- * queries that see it pass by, the last one first.
+/* Backward on mma.sync: a block of keys stays, with its dK and dV in registers, while the blocks of queries that see it
+ * pass by, the last one first. How elements are multiplied is the products' affair: half_products.cuh for 16-bit
+ * elements, tf32/tf32_products.cuh for f32.
  *
  *   S = Q K^T   P = e^{S - lse}   dP = dO V^T   dS = P (dP - delta)
  *   dV += P^T dO   dK += dS^T Q   dQ += dS K
@@ -18,72 +19,10 @@
 #ifndef RA_KERNEL_CUDA_SM80_BACKWARD_MMA_CUH
 #define RA_KERNEL_CUDA_SM80_BACKWARD_MMA_CUH
 
-#include "kernel/cuda/sm80/mma.cuh"
-#include "kernel/cuda/walk_tiles.cuh"
-
-/* Where an item stands. One thread plans, two steps ahead; what it planned is there for all after a barrier. It is in
- * shared memory, since registers are short. */
-struct planned_step {
-    int block;  /* of queries; -1: there is no such step */
-    int source; /* index */
-};
-
-struct item_plan {
-    item_place item;
-    query_cursor cursor;   /* of the last step planned */
-    planned_step steps[4]; /* step j is at j % 4 */
-    query_source<float> sources[3];
-};
-
-/* The warps lie over [ROWS, KEYS] of S with S_WARPS along the rows, over [KEYS, DIM] of dK and dV with KV_WARPS along
- * the keys, over [ROWS, DIM] of dQ with Q_WARPS along the rows. */
-template <class T_, int DIM_, int ROWS_, int KEYS_, int S_WARPS_, int KV_WARPS_, int Q_WARPS_, int STAGES_>
-struct backward_mma_shape {
-    using T = T_;
-    static constexpr int DIM = DIM_, ROWS = ROWS_, KEYS = KEYS_, STAGES = STAGES_, WARPS = 8, THREADS = 256;
-    static constexpr int S_WARPS = S_WARPS_, KV_WARPS = KV_WARPS_, Q_WARPS = Q_WARPS_;
-    static constexpr int S_MT = ROWS / S_WARPS / 16, S_NT = KEYS / (WARPS / S_WARPS) / 8;
-    static constexpr int KV_MT = KEYS / KV_WARPS / 16, KV_NT = DIM / (WARPS / KV_WARPS) / 8;
-    static constexpr int Q_MT = ROWS / Q_WARPS / 16, Q_NT = DIM / (WARPS / Q_WARPS) / 8;
-    /* Bytes of shared memory: K, V, then for each stage Q and dO, then P, dS, then for each stage lse and delta. */
-    static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = ROWS * KEYS * 2;
-    static constexpr int Q_AT = 2 * KEY_TILE, P_AT = Q_AT + STAGES * 2 * QUERY_TILE, LSE_AT = P_AT + 2 * PAIR_TILE;
-    static constexpr int PLAN_AT = LSE_AT + STAGES * 2 * ROWS * 4;
-    static constexpr int BYTES = PLAN_AT + (int)sizeof(item_plan);
-};
+#include "kernel/cuda/sm80/backward_layout.cuh"
+#include "kernel/cuda/sm80/backward_rows.cuh"
 
 static constexpr float BACKWARD_LOG2_E = 1.44269504088896341f;
-
-template <class S> struct backward_memory {
-    unsigned char *base;
-    __device__ __forceinline__ unsigned char *k() const {
-        return base;
-    }
-    __device__ __forceinline__ unsigned char *v() const {
-        return base + S::KEY_TILE;
-    }
-    __device__ __forceinline__ unsigned char *q(int stage) const {
-        return base + S::Q_AT + stage * 2 * S::QUERY_TILE;
-    }
-    __device__ __forceinline__ unsigned char *dout(int stage) const {
-        return q(stage) + S::QUERY_TILE;
-    }
-    __device__ __forceinline__ unsigned char *p() const {
-        return base + S::P_AT;
-    }
-    __device__ __forceinline__ unsigned char *ds() const {
-        return base + S::P_AT + S::PAIR_TILE;
-    }
-    __device__ __forceinline__ float *lse(int stage) const {
-        return (float *)(base + S::LSE_AT) + stage * 2 * S::ROWS;
-    }
-    __device__ __forceinline__ float *delta(int stage) const {
-        return lse(stage) + S::ROWS;
-    }
-    __device__ __forceinline__ item_plan &plan() const {
-        return *(item_plan *)(base + S::PLAN_AT);
-    }
-};
 
 /* ---- copies ---------------------------------------------------------------------------------------------------------
  */
@@ -126,12 +65,7 @@ __device__ __forceinline__ void copy_keys(const gpu_backward &args, const backwa
 
 template <class S> using pair_block = float[S::S_MT][S::S_NT][4];
 
-template <class S> struct pair_place {
-    int row0, key0; /* of this warp in the block */
-    int row, key;   /* of this thread's first element, in the warp's part */
-};
-
-template <class S> __device__ __forceinline__ pair_place<S> pairs_of_thread(void) {
+template <class S> __device__ __forceinline__ pair_place pairs_of_thread(void) {
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     return {warp % S::S_WARPS * S::S_MT * 16, warp / S::S_WARPS * S::S_NT * 8, lane / 4, lane % 4 * 2};
 }
@@ -162,7 +96,7 @@ template <class S>
 __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_block<S> &dp,
                                                      const float (&lse)[2 * S::S_MT], const float (&delta)[2 * S::S_MT],
                                                      float scale, const query_source<float> &from, int a0, int b0,
-                                                     const pair_place<S> &at) {
+                                                     const pair_place &at) {
     float by = scale * BACKWARD_LOG2_E;
     bool wild = false;
 #pragma unroll
@@ -185,108 +119,41 @@ __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_bloc
     return wild;
 }
 
-/* tile [ROWS, KEYS] of 16-bit elements = x. */
-template <class S>
-__device__ __forceinline__ void store_pairs(unsigned char *tile, const pair_block<S> &x, const pair_place<S> &at) {
-    using T = typename S::T;
-#pragma unroll
-    for (int r = 0; r < 2 * S::S_MT; r++)
-#pragma unroll
-        for (int n = 0; n < S::S_NT; n++) {
-            int row = at.row0 + r / 2 * 16 + r % 2 * 8 + at.row, chunk = at.key0 / 8 + n;
-            *(uint32_t *)(tile + chunk_bytes_at<S::KEYS, T>(row, chunk) + at.key * 2) =
-                element<T>::pack(x[r / 2][n][r % 2 * 2], x[r / 2][n][r % 2 * 2 + 1]);
-        }
-}
-
 /* ---- products -------------------------------------------------------------------------------------------------------
  */
 
-template <class T, int PITCH>
-__device__ __forceinline__ float element_at(const unsigned char *tile, int row, int column) {
-    return element<T>::widen(*(const T *)(tile + chunk_bytes_at<PITCH, T>(row, column / 8) + column % 8 * 2));
-}
-
-/* acc += A . B as add_product does it, but a 0 in A makes nothing of what it meets in B, whatever that is.
- * A [m, k] has its rows along k where ALONG_ROWS is false; B [k, n] has k along its rows. Seldom needed, and so kept
- * out of the way of the registers: a function of its own, on a copy in local memory. */
-template <class T, int DEPTH, int A_PITCH, bool ALONG_ROWS, int B_PITCH, int MT, int NT>
+/* acc += A . B as the products do it, but a 0 in A makes nothing of what it meets in B, whatever that is. A is a tile of
+ * pairs [ROWS, KEYS] and B [k, DIM] has k along its rows: keys where ALONG_ROWS, queries where not. Seldom needed, and
+ * so kept out of the way of the registers: a function of its own, on a copy in local memory. */
+template <class S, bool ALONG_ROWS, int MT, int NT>
 __device__ __noinline__ void add_to_copy_skipping_zeros(float *acc, const unsigned char *a, int m0,
                                                         const unsigned char *b, int n0) {
+    using T = typename S::T;
+    using products = typename S::products;
+    constexpr int EACH = 16 / (int)sizeof(T);
     int lane = (int)threadIdx.x % 32;
 #pragma unroll 1
     for (int i = 0; i < MT * NT * 4; i++) {
         int m = m0 + i / (NT * 4) * 16 + i / 2 % 2 * 8 + lane / 4, n = n0 + i / 4 % NT * 8 + lane % 4 * 2 + i % 2;
         float sum = acc[i];
-        for (int k = 0; k < DEPTH; k++) {
-            float x = ALONG_ROWS ? element_at<T, A_PITCH>(a, m, k) : element_at<T, A_PITCH>(a, k, m);
-            if (x != 0) sum += x * element_at<T, B_PITCH>(b, k, n);
+        for (int k = 0; k < (ALONG_ROWS ? S::KEYS : S::ROWS); k++) {
+            float x = products::template pair_at<S::KEYS>(a, ALONG_ROWS ? m : k, ALONG_ROWS ? k : m);
+            const T *chunk = (const T *)(b + chunk_bytes_at<S::DIM, T>(k, n / EACH));
+            if (x != 0) sum += x * products::seen(chunk[n % EACH]);
         }
         acc[i] = sum;
     }
 }
 
-template <class T, int DEPTH, int A_PITCH, bool ALONG_ROWS, int B_PITCH, int MT, int NT>
+template <class S, bool ALONG_ROWS, int MT, int NT>
 __device__ __forceinline__ void add_product_skipping_zeros(float (&acc)[MT][NT][4], const unsigned char *a, int m0,
                                                            const unsigned char *b, int n0) {
     float copy[MT * NT * 4];
 #pragma unroll
     for (int i = 0; i < MT * NT * 4; i++) copy[i] = acc[i / (NT * 4)][i / 4 % NT][i % 4];
-    add_to_copy_skipping_zeros<T, DEPTH, A_PITCH, ALONG_ROWS, B_PITCH, MT, NT>(copy, a, m0, b, n0);
+    add_to_copy_skipping_zeros<S, ALONG_ROWS, MT, NT>(copy, a, m0, b, n0);
 #pragma unroll
     for (int i = 0; i < MT * NT * 4; i++) acc[i / (NT * 4)][i / 4 % NT][i % 4] = copy[i];
-}
-
-/* x = this thread's elements of rows [first, first + 16 MT) and columns [n0, n0 + 8 NT); 0 beyond limit and width. Past
- * the first-level cache: other multiprocessors write them. */
-template <int MT, int NT>
-__device__ __forceinline__ void read_rows(float (&x)[MT][NT][4], const row_source &to, int first, int limit, int n0,
-                                          int width) {
-    int lane = (int)threadIdx.x % 32;
-#pragma unroll
-    for (int r = 0; r < 2 * MT; r++) {
-        int i = first + r / 2 * 16 + r % 2 * 8 + lane / 4;
-        const float *row = (const float *)to.base;
-        if (i < limit) row = (const float *)(to.base + row_offset<float>(to, i));
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            int d = n0 + n * 8 + lane % 4 * 2;
-            float2 y = make_float2(0, 0);
-            if (i < limit && to.aligned && d + 1 < width)
-                y = __ldcg((const float2 *)(row + d));
-            else if (i < limit) {
-                if (d < width) y.x = __ldcg(row + d * to.dim);
-                if (d + 1 < width) y.y = __ldcg(row + (d + 1) * to.dim);
-            }
-            x[r / 2][n][r % 2 * 2] = y.x;
-            x[r / 2][n][r % 2 * 2 + 1] = y.y;
-        }
-    }
-}
-
-/* rows = old + by * x. */
-template <int MT, int NT>
-__device__ __forceinline__ void write_rows(const float (&old)[MT][NT][4], const float (&x)[MT][NT][4], float by,
-                                           const row_source &to, int first, int limit, int n0, int width) {
-    int lane = (int)threadIdx.x % 32;
-#pragma unroll
-    for (int r = 0; r < 2 * MT; r++) {
-        int i = first + r / 2 * 16 + r % 2 * 8 + lane / 4;
-        if (i >= limit) continue;
-        float *row = (float *)(to.base + row_offset<float>(to, i));
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            int d = n0 + n * 8 + lane % 4 * 2, e = r % 2 * 2;
-            float2 y = make_float2(fmaf(by, x[r / 2][n][e], old[r / 2][n][e]),
-                                   fmaf(by, x[r / 2][n][e + 1], old[r / 2][n][e + 1]));
-            if (to.aligned && d + 1 < width)
-                __stcg((float2 *)(row + d), y);
-            else {
-                if (d < width) __stcg(row + d * to.dim, y.x);
-                if (d + 1 < width) __stcg(row + (d + 1) * to.dim, y.y);
-            }
-        }
-    }
 }
 
 template <class S> struct key_gradients { float dk[S::KV_MT][S::KV_NT][4], dv[S::KV_MT][S::KV_NT][4]; };
@@ -294,19 +161,16 @@ template <class S> struct key_gradients { float dk[S::KV_MT][S::KV_NT][4], dv[S:
 template <class S>
 __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const backward_memory<S> &memory, int stage,
                                                   bool wild) {
-    using T = typename S::T;
+    using products = typename S::products;
     int warp = (int)threadIdx.x / 32;
     int key0 = warp % S::KV_WARPS * S::KV_MT * 16, d0 = warp / S::KV_WARPS * S::KV_NT * 8;
     if (wild) {
-        add_product_skipping_zeros<T, S::ROWS, S::KEYS, false, S::DIM>(sum.dv, memory.p(), key0, memory.dout(stage),
-                                                                       d0);
-        add_product_skipping_zeros<T, S::ROWS, S::KEYS, false, S::DIM>(sum.dk, memory.ds(), key0, memory.q(stage), d0);
+        add_product_skipping_zeros<S, false>(sum.dv, memory.p(), key0, memory.dout(stage), d0);
+        add_product_skipping_zeros<S, false>(sum.dk, memory.ds(), key0, memory.q(stage), d0);
         return;
     }
-    fragment_a<S::KEYS, false> p(shared_address(memory.p()), key0), ds(shared_address(memory.ds()), key0);
-    fragment_b<S::DIM, false> dout(shared_address(memory.dout(stage)), d0), q(shared_address(memory.q(stage)), d0);
-    add_product<T, S::ROWS / 16>(sum.dv, p, dout);
-    add_product<T, S::ROWS / 16>(sum.dk, ds, q);
+    products::template add_to_keys<S>(sum.dv, memory.p(), key0, memory.dout(stage), d0);
+    products::template add_to_keys<S>(sum.dk, memory.ds(), key0, memory.q(stage), d0);
 }
 
 /* dq's old rows are asked for first, and are here when the product is. A few columns at a time, for want of registers.
@@ -314,7 +178,6 @@ __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const b
 template <class S>
 __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const backward_memory<S> &memory,
                                                    const query_source<float> &to, int block, float scale, bool wild) {
-    using T = typename S::T;
     constexpr int NT = S::Q_NT < 4 ? S::Q_NT : 4;
     int warp = (int)threadIdx.x / 32, row0 = warp % S::Q_WARPS * S::Q_MT * 16;
 #pragma unroll
@@ -322,13 +185,10 @@ __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const b
         int d0 = (warp / S::Q_WARPS * S::Q_NT + part * NT) * 8;
         float old[S::Q_MT][NT][4], dq[S::Q_MT][NT][4] = {};
         read_rows(old, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
-        if (wild) {
-            add_product_skipping_zeros<T, S::KEYS, S::KEYS, true, S::DIM>(dq, memory.ds(), row0, memory.k(), d0);
-        } else {
-            fragment_a<S::KEYS, true> ds(shared_address(memory.ds()), row0);
-            fragment_b<S::DIM, false> k(shared_address(memory.k()), d0);
-            add_product<T, S::KEYS / 16>(dq, ds, k);
-        }
+        if (wild)
+            add_product_skipping_zeros<S, true>(dq, memory.ds(), row0, memory.k(), d0);
+        else
+            S::products::template add_to_queries<S>(dq, memory.ds(), row0, memory.k(), d0);
         write_rows(old, dq, scale, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
     }
 }
@@ -340,16 +200,13 @@ __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const b
 template <class S>
 __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, const query_source<float> &from, int a0,
                                            int b0, int stage, float scale) {
-    using T = typename S::T;
-    pair_place<S> at = pairs_of_thread<S>();
+    using products = typename S::products;
+    pair_place at = pairs_of_thread<S>();
     pair_block<S> s = {}, dp = {};
-    fragment_a<S::DIM, true> q(shared_address(memory.q(stage)), at.row0),
-        dout(shared_address(memory.dout(stage)), at.row0);
-    fragment_b<S::DIM, true> k(shared_address(memory.k()), at.key0), v(shared_address(memory.v()), at.key0);
-    add_product<T, S::DIM / 16>(s, q, k);
-    add_product<T, S::DIM / 16>(dp, dout, v);
+    bool wild = products::template add_pairs<S>(s, memory.q(stage), memory.k(), at);
+    wild |= products::template add_pairs<S>(dp, memory.dout(stage), memory.v(), at);
     float lse[2 * S::S_MT], delta[2 * S::S_MT];
-    bool odd = false;
+    bool odd = wild;
 #pragma unroll
     for (int r = 0; r < 2 * S::S_MT; r++) {
         int row = at.row0 + r / 2 * 16 + r % 2 * 8 + at.row;
@@ -360,13 +217,13 @@ __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, con
         for (int n = 0; n < S::S_NT; n++) odd |= isinf(s[r / 2][n][r % 2 * 2]) || isinf(s[r / 2][n][r % 2 * 2 + 1]);
     }
     bool full = b0 + S::KEYS <= from.keys && block_is_full(from.lo, from.hi, a0, a0 + S::ROWS, b0, b0 + S::KEYS);
-    bool wild = false;
     if (full && !__any_sync(~0u, odd))
         differentiate<S>(s, dp, lse, delta, scale);
     else
-        wild = differentiate_masked<S>(s, dp, lse, delta, scale, from, a0, b0, at);
-    store_pairs<S>(memory.p(), s, at);
-    store_pairs<S>(memory.ds(), dp, at);
+        wild |= differentiate_masked<S>(s, dp, lse, delta, scale, from, a0, b0, at);
+    wild |= products::SPREADS && some_is_wild(dp);
+    products::template store_pairs<S>(memory.p(), s, at);
+    products::template store_pairs<S>(memory.ds(), dp, at);
     return wild;
 }
 
@@ -430,6 +287,7 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_mma(const __grid_const
     if (plan.steps[0].block < 0) return;
     copy_keys<S>(args, memory, plan.item);
     copy_queries<S>(p, memory, plan.sources[0], plan.steps[0].block, 0);
+    S::products::template prepare_keys<S>(memory.k(), memory.v());
 
     key_gradients<S> sum = {};
     int j = 0;

@@ -1,4 +1,5 @@
-/* Forward for 16-bit elements: FlashAttention-2 (Dao, 2023) on mma.sync, with the state read first and written last.
+/* Forward on mma.sync: FlashAttention-2 (Dao, 2023), with the state read first and written last. How elements are
+ * multiplied is the products' affair: half_products.cuh for 16-bit elements, tf32/tf32_products.cuh for f32.
  *
  *   Q [ROWS, DIM] stays in shared memory; a warp owns 16 MT of its rows, their scores and their outputs in registers.
  *   For every block of keys that some row of the unit sees, over all tiles of its group:
@@ -12,7 +13,7 @@
 #ifndef RA_KERNEL_CUDA_SM80_FORWARD_MMA_CUH
 #define RA_KERNEL_CUDA_SM80_FORWARD_MMA_CUH
 
-#include "kernel/cuda/sm80/mma.cuh"
+#include "kernel/cuda/sm80/half_products.cuh"
 #include "kernel/cuda/walk_tiles.cuh"
 
 /* Where a unit stands. One thread plans, two steps ahead; what it planned is there for all after a barrier. It is in
@@ -30,11 +31,13 @@ struct unit_plan {
     key_source sources[3];
 };
 
-template <class T_, int DIM_, int KEYS_, int WARPS_, int MT_, int CTAS_> struct forward_mma_shape {
+template <class T_, int DIM_, int KEYS_, int WARPS_, int MT_, int CTAS_, class PRODUCTS = half_products<T_>>
+struct forward_mma_shape {
     using T = T_;
+    using products = PRODUCTS;
     static constexpr int DIM = DIM_, KEYS = KEYS_, WARPS = WARPS_, MT = MT_, CTAS = CTAS_;
-    static constexpr int THREADS = WARPS * 32, ROWS = WARPS * 16 * MT;
-    static constexpr int K_AT = ROWS * DIM * 2, V_AT = K_AT + KEYS * DIM * 2, PLAN_AT = V_AT + KEYS * DIM * 2;
+    static constexpr int THREADS = WARPS * 32, ROWS = WARPS * 16 * MT, KEY_TILE = KEYS * DIM * (int)sizeof(T);
+    static constexpr int K_AT = ROWS * DIM * (int)sizeof(T), V_AT = K_AT + KEY_TILE, PLAN_AT = V_AT + KEY_TILE;
     static constexpr int BYTES = PLAN_AT + (int)sizeof(unit_plan);
 };
 
@@ -160,48 +163,46 @@ __device__ __forceinline__ void mask_scores(const unit_place &unit, const key_so
     }
 }
 
-/* V holds an infinity or a NaN. Rows with p != 0 for that key take it over as it is; then it becomes 0 in V, since 0
+/* V holds an infinity or a NaN. Rows with p != 0 for that key take it over as it is; then it becomes tame in V, since 0
  * times it would be NaN for the others. */
 template <class S>
-__device__ __forceinline__ void take_wild_values(const float (&p)[S::MT][S::KEYS / 8][4], typename S::T *v,
+__device__ __forceinline__ void take_wild_values(const float (&p)[S::MT][S::KEYS / 8][4], unsigned char *v,
                                                  forward_rows<S> &rows) {
     using T = typename S::T;
+    using products = typename S::products;
+    constexpr int EACH = 16 / (int)sizeof(T);
     int quad = (int)threadIdx.x % 4;
-    uint64_t seen[2 * S::MT][S::KEYS / 64] = {}; /* a bit for each key */
 #pragma unroll
     for (int r = 0; r < 2 * S::MT; r++) {
+        uint32_t seen[S::KEYS / 32] = {}; /* a bit for each key */
 #pragma unroll
         for (int n = 0; n < S::KEYS / 8; n++)
 #pragma unroll
             for (int e = 0; e < 2; e++)
-                seen[r][n / 8] |= (uint64_t)(p[r / 2][n][r % 2 * 2 + e] != 0) << (n % 8 * 8 + quad * 2 + e);
+                seen[n / 4] |= (uint32_t)(p[r / 2][n][r % 2 * 2 + e] != 0) << (n % 4 * 8 + quad * 2 + e);
 #pragma unroll
-        for (int w = 0; w < S::KEYS / 64; w++) {
-            seen[r][w] |= __shfl_xor_sync(~0u, seen[r][w], 1);
-            seen[r][w] |= __shfl_xor_sync(~0u, seen[r][w], 2);
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < 2 * S::MT; r++)
-#pragma unroll
-        for (int w = 0; w < S::KEYS / 64; w++)
+        for (int w = 0; w < S::KEYS / 32; w++) {
+            seen[w] |= __shfl_xor_sync(~0u, seen[w], 1);
+            seen[w] |= __shfl_xor_sync(~0u, seen[w], 2);
 #pragma unroll 1
-            for (int bit = 0; bit < 64; bit++) {
-                if (!(seen[r][w] >> bit & 1)) continue;
+            for (int bit = 0; bit < 32; bit++) {
+                if (!(seen[w] >> bit & 1)) continue;
 #pragma unroll
                 for (int n = 0; n < S::DIM / 8; n++)
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
-                        int at = chunk_bytes_at<S::DIM, T>(w * 64 + bit, n) / 2 + quad * 2 + e;
-                        float x = element<T>::widen(v[at]);
+                        int d = n * 8 + quad * 2 + e;
+                        const T *chunk = (const T *)(v + chunk_bytes_at<S::DIM, T>(w * 32 + bit, d / EACH));
+                        float x = products::seen(chunk[d % EACH]);
                         if (!isfinite(x)) rows.o[r / 2][n][r % 2 * 2 + e] += x;
                     }
             }
+        }
+    }
     __syncthreads();
     visit_copied<T, S::DIM, S::KEYS, S::THREADS>(v, [](uint4 &chunk) {
         T *x = (T *)&chunk;
-        for (int e = 0; e < 8; e++)
-            if (!isfinite(element<T>::widen(x[e]))) x[e] = (T)0.0f;
+        for (int e = 0; e < EACH; e++) x[e] = products::tame(x[e]);
     });
     __syncthreads();
 }
@@ -251,60 +252,8 @@ __device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], f
     }
 }
 
-/* o += P V, P from the registers that had the scores. */
-template <class S>
-__device__ __forceinline__ void add_values(const float (&p)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows, uint32_t v) {
-    using E = element<typename S::T>;
-    constexpr int EACH = S::DIM / 16, DEPTH = S::KEYS / 16;
-    fragment_b<S::DIM, false> values(v, 0);
-    uint32_t y[2][4];
-    values.load(y[0], 0, 0);
-#pragma unroll
-    for (int k = 0; k < DEPTH; k++) {
-        uint32_t x[S::MT][4];
-#pragma unroll
-        for (int m = 0; m < S::MT; m++) {
-            x[m][0] = E::pack(p[m][2 * k][0], p[m][2 * k][1]);
-            x[m][1] = E::pack(p[m][2 * k][2], p[m][2 * k][3]);
-            x[m][2] = E::pack(p[m][2 * k + 1][0], p[m][2 * k + 1][1]);
-            x[m][3] = E::pack(p[m][2 * k + 1][2], p[m][2 * k + 1][3]);
-        }
-#pragma unroll
-        for (int n = 0; n < EACH; n++) {
-            if (n + 1 < EACH)
-                values.load(y[(n + 1) % 2], n + 1, k);
-            else if (k + 1 < DEPTH)
-                values.load(y[0], 0, k + 1);
-#pragma unroll
-            for (int m = 0; m < S::MT; m++) {
-                E::mma(rows.o[m][2 * n], x[m], y[n % 2][0], y[n % 2][1]);
-                E::mma(rows.o[m][2 * n + 1], x[m], y[n % 2][2], y[n % 2][3]);
-            }
-        }
-    }
-}
-
 /* ---- main loop ------------------------------------------------------------------------------------------------------
  */
-
-/* The maximum of the scores is found before they are scaled, which needs a scale above 0: the sign goes into Q, and a
- * scale of 0 makes Q 0. Chunks that this thread copied. */
-template <class S> __device__ __forceinline__ void sign_queries(void *q, double scale) {
-    uint32_t keep = scale == 0 ? 0 : ~0u, flip = scale < 0 ? 0x80008000u : 0;
-    if (scale > 0) return;
-    visit_copied<typename S::T, S::DIM, S::ROWS, S::THREADS>(q, [=](uint4 &x) {
-        x = make_uint4((x.x & keep) ^ flip, (x.y & keep) ^ flip, (x.z & keep) ^ flip, (x.w & keep) ^ flip);
-    });
-}
-
-template <class S> __device__ __forceinline__ bool copied_is_wild(void *v) {
-    bool wild = false;
-    visit_copied<typename S::T, S::DIM, S::KEYS, S::THREADS>(v, [&](const uint4 &x) {
-        using T = typename S::T;
-        wild |= pair_is_wild<T>(x.x) || pair_is_wild<T>(x.y) || pair_is_wild<T>(x.z) || pair_is_wild<T>(x.w);
-    });
-    return wild;
-}
 
 /* Step j, which uses the source of step j - 1 or the one after it. */
 template <class S>
@@ -349,6 +298,7 @@ __device__ __forceinline__ void copy_block(void *to, const row_source &from, con
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_constant__ gpu_forward args) {
     using T = typename S::T;
+    using products = typename S::products;
     extern __shared__ __align__(1024) unsigned char shared[];
     unsigned char *q = shared, *k = shared + S::K_AT, *v = shared + S::V_AT;
     unit_plan &plan = *(unit_plan *)(shared + S::PLAN_AT);
@@ -366,11 +316,9 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
     forward_rows<S> rows;
     read_state<S>(args, unit, rows);
     copies_wait();
-    sign_queries<S>(q, p.scale);
+    products::template prepare_queries<S>(q, p.scale);
 
     float scale = p.scale == 0 ? 1.0f : fabsf((float)p.scale);
-    fragment_a<S::DIM, true> queries(shared_address(q), (int)threadIdx.x / 32 * 16 * S::MT);
-    fragment_b<S::DIM, true> keys(shared_address(k), 0);
 #pragma unroll 1
     for (int j = 0;; j++) {
         copies_wait();
@@ -381,21 +329,20 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
         if (threadIdx.x == 0) plan_keys<S>(args, plan, j + 2);
 
         float s[S::MT][S::KEYS / 8][4] = {};
-        add_product<T, S::DIM / 16>(s, queries, keys);
+        products::template add_scores<S>(s, q, k);
 
         bool wild = false;
         copies_wait();
-        if (step.masked) {
-            wild = __syncthreads_or(copied_is_wild<S>(v));
-            mask_scores<S>(unit, source, step.b0, s);
-        } else {
+        if (step.masked || products::SPREADS)
+            wild = __syncthreads_or(products::template copied_is_wild<S>(v));
+        else
             __syncthreads();
-        }
+        if (step.masked) mask_scores<S>(unit, source, step.b0, s);
         planned_keys next = plan.steps[(j + 1) % 4];
         if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
         fold_scores<S>(s, rows, scale);
-        if (wild) take_wild_values<S>(s, (T *)v, rows);
-        add_values<S>(s, rows, shared_address(v));
+        if (wild) take_wild_values<S>(s, v, rows);
+        products::template add_values<S>(rows.o, s, v);
         if (next.b0 < 0) break;
     }
     write_state<S>(args, unit, rows);

@@ -10,6 +10,12 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+/* Which part of a block of pairs [queries, keys] is whose. */
+struct pair_place {
+    int row0, key0; /* of this warp in the block */
+    int row, key;   /* of this thread's first element, in the warp's part */
+};
+
 template <bool TRANSPOSED> __device__ __forceinline__ void load_matrices(uint32_t (&x)[4], uint32_t address) {
     if (TRANSPOSED)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -67,6 +73,14 @@ template <class T> __device__ __forceinline__ bool pair_is_wild(uint32_t x) {
     return (x & E) == E || (x & E << 16) == E << 16;
 }
 
+/* Whether one is not finite: 0 times it is no number. */
+template <int MT, int NT> __device__ __forceinline__ bool some_is_wild(const float (&x)[MT][NT][4]) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < MT * NT * 4; i++) sum = fmaf(x[i / (NT * 4)][i / 4 % NT][i % 4], 0, sum);
+    return sum != 0;
+}
+
 /* 2^x, 0 for -inf, within 2 units in the last place. */
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;
@@ -106,6 +120,18 @@ template <int PITCH, bool ALONG_ROWS> struct fragment_b {
     __device__ __forceinline__ void load(uint32_t (&x)[4], int n, int k) const {
         int row = ALONG_ROWS ? n * 16 : k * 16, chunk = ALONG_ROWS ? k * 2 : n * 2;
         load_matrices<!ALONG_ROWS>(x, (base ^ chunk << 4) + row * PITCH * 2);
+    }
+};
+
+/* A [16 MT, 8 NT] from accumulators, k along their columns. */
+template <class T, int MT, int NT> struct fragment_a_held {
+    const float (&held)[MT][NT][4];
+    __device__ __forceinline__ fragment_a_held(const float (&x)[MT][NT][4]) : held(x) {
+    }
+    __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            x[i] = element<T>::pack(held[m][2 * k + i / 2][i % 2 * 2], held[m][2 * k + i / 2][i % 2 * 2 + 1]);
     }
 };
 

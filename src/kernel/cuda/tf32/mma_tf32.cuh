@@ -1,4 +1,10 @@
-/* Tensor-core products of f32 elements as tf32: rounded to 11 bits of mantissa, multiplied exactly, summed in f32.
+/* Tensor-core products of f32 elements as tf32: rounded to 11 bits of mantissa, multiplied exactly, summed in f32. In
+ * one part, the rest of an element's 24 bits is lost. In two it is the sum of two such numbers, to within 2^-24 of it:
+ *
+ *   x = big + small     x y ~ big big + big small + small big     what is left out, small small, is below 2^-23
+ *
+ * Tensor cores cut their sums off where they should round, which adds up in long ones: products in parts sum a few
+ * terms there, and those sums in the FMA units.
  *
  * Tiles are of f32, swizzled as in async_copy.cuh. A chunk of 16 bytes is 4 elements, and m16n8k8 takes k in two halves
  * of 4, so what has k along its rows comes by ldmatrix, as 16-bit elements of twice the pitch would: the fragments of
@@ -23,6 +29,11 @@ __device__ __forceinline__ uint32_t round_to_tf32(uint32_t x) {
     uint32_t y;
     asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(y) : "f"(__uint_as_float(x)));
     return y;
+}
+
+/* Whether it does, or is one, or is no number. */
+__device__ __forceinline__ bool rounds_to_infinity(float x) {
+    return (__float_as_uint(x) & 0x7fffffff) >= 0x7f7ff000;
 }
 
 __device__ __forceinline__ uint32_t load_word(uint32_t address) {
@@ -121,14 +132,16 @@ template <class FRAGMENT> struct rounded : FRAGMENT {
     }
 };
 
-/* A [16 MT, 8 DEPTH] from accumulators, k across the rows of the other operand. */
-template <int MT, int DEPTH> struct fragment_a_held {
-    const float (&held)[MT][DEPTH][4];
+/* A [16 MT, 8 NT] from accumulators, k across the rows of the other operand. */
+template <int MT, int NT> struct fragment_a_held<float, MT, NT> {
+    const float (&held)[MT][NT][4];
+    __device__ __forceinline__ fragment_a_held(const float (&x)[MT][NT][4]) : held(x) {
+    }
     __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
-        x[0] = round_to_tf32(__float_as_uint(held[m][k][0]));
-        x[1] = round_to_tf32(__float_as_uint(held[m][k][2]));
-        x[2] = round_to_tf32(__float_as_uint(held[m][k][1]));
-        x[3] = round_to_tf32(__float_as_uint(held[m][k][3]));
+        x[0] = __float_as_uint(held[m][k][0]);
+        x[1] = __float_as_uint(held[m][k][2]);
+        x[2] = __float_as_uint(held[m][k][1]);
+        x[3] = __float_as_uint(held[m][k][3]);
     }
 };
 
@@ -137,6 +150,134 @@ template <int PITCH, int ROWS, int THREADS> __device__ __forceinline__ void roun
     visit_copied<float, PITCH, ROWS, THREADS>(tile, [](uint4 &x) {
         x = make_uint4(round_to_tf32(x.x), round_to_tf32(x.y), round_to_tf32(x.z), round_to_tf32(x.w));
     });
+}
+
+/* ---- in two parts ---------------------------------------------------------------------------------------------------
+ */
+
+/* What rounds to an infinity, or is one, or is no number, has a NaN for its small part. */
+struct parted {
+    uint32_t big[4], small[4];
+    __device__ __forceinline__ void split(const uint32_t (&x)[4]) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            big[e] = (x[e] + 0x1000) & 0xffffe000;
+            small[e] = __float_as_uint(__uint_as_float(x[e]) - __uint_as_float(big[e]));
+        }
+    }
+};
+
+/* acc [m] += a [m] . b for a column of blocks, the least first. */
+template <int MT, int NT>
+__device__ __forceinline__ void add_parts(float (&acc)[MT][NT][4], int n, const parted (&a)[MT], const parted &b) {
+#pragma unroll
+    for (int turn = 0; turn < 3; turn++) {
+        const uint32_t(&y)[4] = turn == 1 ? b.small : b.big;
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            const uint32_t(&x)[4] = turn == 0 ? a[m].small : a[m].big;
+            element<float>::mma(acc[m][n], x, y[0], y[1]);
+            element<float>::mma(acc[m][n + 1], x, y[2], y[3]);
+        }
+    }
+}
+
+/* add_product of sm80/mma.cuh in parts. */
+template <int DEPTH, int MT, int NT, class A, class B>
+__device__ __forceinline__ void add_product_in_parts(float (&acc)[MT][NT][4], const A &a, const B &b) {
+    static_assert(NT % 2 == 0, "columns come in pairs of 8");
+    uint32_t x[MT][4], y[2][4];
+#pragma unroll
+    for (int m = 0; m < MT; m++) a.load(x[m], m, 0);
+    b.load(y[0], 0, 0);
+#pragma unroll
+    for (int k = 0; k < DEPTH; k++) {
+        parted left[MT], right;
+#pragma unroll
+        for (int m = 0; m < MT; m++) left[m].split(x[m]);
+#pragma unroll
+        for (int n = 0; n < NT / 2; n++) {
+            int at = (k * (NT / 2) + n) % 2;
+            if (n + 1 < NT / 2) {
+                b.load(y[at ^ 1], n + 1, k);
+            } else if (k + 1 < DEPTH) {
+                b.load(y[at ^ 1], 0, k + 1);
+#pragma unroll
+                for (int m = 0; m < MT; m++) a.load(x[m], m, k + 1);
+            }
+            right.split(y[at]);
+            add_parts(acc, 2 * n, left, right);
+        }
+    }
+}
+
+/* acc, columns of blocks from n on, += x. */
+template <int MT, int NT, int COLUMNS>
+__device__ __forceinline__ void add_blocks(float (&acc)[MT][NT][4], int n, const float (&x)[MT][COLUMNS][4]) {
+#pragma unroll
+    for (int i = 0; i < MT * COLUMNS * 4; i++)
+        acc[i / (COLUMNS * 4)][n + i / 4 % COLUMNS][i % 4] += x[i / (COLUMNS * 4)][i / 4 % COLUMNS][i % 4];
+}
+
+/* acc += A . B^T with A from registers, of which AT_ONCE steps of k are parted at a time. Two columns of acc at a time
+ * have sums of their own. */
+template <int DEPTH, int AT_ONCE, int MT, int NT, class A, class B>
+__device__ __forceinline__ void add_held_in_parts(float (&acc)[MT][NT][4], const A &a, const B &b) {
+    static_assert(DEPTH % AT_ONCE == 0 && AT_ONCE % 2 == 0, "steps come in twos");
+    uint32_t y[2][4];
+    b.load(y[0], 0, 0);
+#pragma unroll
+    for (int k0 = 0; k0 < DEPTH; k0 += AT_ONCE) {
+        parted left[AT_ONCE][MT];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE * MT; i++) {
+            uint32_t x[4];
+            a.load(x, i % MT, k0 + i / MT);
+            left[i / MT][i % MT].split(x);
+        }
+#pragma unroll
+        for (int n = 0; n < NT / 2; n++) {
+            float sum[MT][2][4] = {};
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++) {
+                bool last_column = n + 1 == NT / 2, last = last_column && k0 + AT_ONCE == DEPTH;
+                parted right;
+                if (k + 1 < AT_ONCE)
+                    b.load(y[(k + 1) % 2], n, k0 + k + 1);
+                else if (!last)
+                    b.load(y[0], last_column ? 0 : n + 1, last_column ? k0 + AT_ONCE : k0);
+                right.split(y[k % 2]);
+                add_parts(sum, 0, left[k], right);
+            }
+            add_blocks(acc, 2 * n, sum);
+        }
+    }
+}
+
+/* x [16 MT, 8 NT] = A [m0 on, DIM] . B [n0 on, DIM]^T on the FMA units, for what parts cannot multiply. Seldom needed,
+ * and so kept out of the way of the registers: a function of its own, on a copy in local memory. */
+template <int DIM, int MT, int NT>
+__device__ __noinline__ void multiply_copy_unparted(float *x, const unsigned char *a, int m0, const unsigned char *b,
+                                                    int n0) {
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll 1
+    for (int i = 0; i < MT * NT * 4; i++) {
+        int m = m0 + i / (NT * 4) * 16 + i / 2 % 2 * 8 + lane / 4, n = n0 + i / 4 % NT * 8 + lane % 4 * 2 + i % 2;
+        float sum = 0;
+        for (int d = 0; d < DIM; d++)
+            sum = fmaf(*(const float *)(a + chunk_bytes_at<DIM, float>(m, d / 4) + d % 4 * 4),
+                       *(const float *)(b + chunk_bytes_at<DIM, float>(n, d / 4) + d % 4 * 4), sum);
+        x[i] = sum;
+    }
+}
+
+template <int DIM, int MT, int NT>
+__device__ __forceinline__ void multiply_unparted(float (&x)[MT][NT][4], const unsigned char *a, int m0,
+                                                  const unsigned char *b, int n0) {
+    float copy[MT * NT * 4];
+    multiply_copy_unparted<DIM, MT, NT>(copy, a, m0, b, n0);
+#pragma unroll
+    for (int i = 0; i < MT * NT * 4; i++) x[i / (NT * 4)][i / 4 % NT][i % 4] = copy[i];
 }
 
 #endif
