@@ -106,6 +106,19 @@ void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work) {
     c->strides = (int)rng_between(r, 0, 2);
 }
 
+void case_plain(test_case *c, ra_strategy strategy, const ra_backend *backend) {
+    *c = (test_case){.seed = 5, .problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT};
+    c->problem.dtype = RA_F64;
+    c->problem.seq_q = 203;
+    c->problem.heads_q = 2;
+    c->problem.dim = 8;
+    c->problem.causal = 1;
+    c->options.strategy = strategy;
+    c->options.layout = RA_LAYOUT_ZIGZAG;
+    c->options.backward = 1;
+    c->options.backend = backend;
+}
+
 const char *case_text(const test_case *c, char *text, size_t bytes) {
     const ra_problem *p = &c->problem;
     snprintf(text, bytes,

@@ -19,6 +19,10 @@ typedef struct test_case {
 /* work bounds batch * heads * Sq * Sk * (D + Dv), so that a sweep ends. */
 void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work);
 
+/* A small causal problem of doubles, both passes, on that backend: 203 rows shared out in zigzag, 2 heads of 8
+ * elements, seed 5. */
+void case_plain(test_case *c, ra_strategy strategy, const ra_backend *backend);
+
 /* One line: what to type to see it again. */
 const char *case_text(const test_case *c, char *text, size_t bytes);
 

@@ -1,0 +1,19 @@
+/* The checks of kernel_check. They say what is wrong and count it in `failures`. */
+#ifndef TESTS_GPU_KERNEL_CHECKS_H
+#define TESTS_GPU_KERNEL_CHECKS_H
+
+#include "kernel_setup.h"
+
+/* Row operations: the bits of the CPU's. */
+void check_rows(unsigned seed, ra_dtype dtype);
+
+/* Tiles of every type: what their definition gives. */
+void check_random(unsigned first, unsigned seeds);
+
+/* Inputs with infinities and NaN: finite where the ref kernel is, and the other way round. */
+void check_wild(unsigned seed, ra_dtype dtype);
+
+/* The backward pass: the same bits every time. */
+void check_repeats(int repeats);
+
+#endif

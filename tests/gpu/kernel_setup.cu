@@ -1,0 +1,79 @@
+#include "kernel_setup.h"
+
+#include <cstring>
+#include <vector>
+
+void kernel_options_read(kernel_options *options, const char *program, int argc, char **argv) {
+    for (int i = 1; i < argc; i += 2) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (value && strcmp(argv[i], "--kernel") == 0)
+            options->name = value;
+        else if (value && strcmp(argv[i], "--seeds") == 0)
+            options->seeds = (unsigned)atoi(value);
+        else if (value && strcmp(argv[i], "--seed") == 0)
+            options->first = (unsigned)atoi(value);
+        else if (value && strcmp(argv[i], "--repeats") == 0)
+            options->repeats = atoi(value);
+        else {
+            fprintf(stderr, "usage: %s [--kernel NAME] [--seeds N] [--seed FIRST] [--repeats N]\n", program);
+            exit(2);
+        }
+    }
+}
+
+const ra_kernel *kernel;
+
+/* The last, and so best, that can run and has that name; NULL: any. */
+static const ra_kernel *find_kernel(const char *name) {
+    const ra_kernel *found = NULL;
+    for (int i = 0; ra_cuda_kernel_at(i); i++)
+        if (ra_cuda_kernel_at(i)->usable() && (!name || strcmp(name, ra_cuda_kernel_at(i)->name) == 0))
+            found = ra_cuda_kernel_at(i);
+    return found;
+}
+
+int kernel_choose(const char *name) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        printf("no GPU, skipped\n");
+        return 0;
+    }
+    kernel = find_kernel(name);
+    if (!kernel) {
+        printf("%s cannot run on this GPU, skipped\n", name ? name : "the CUDA kernels");
+        return 0;
+    }
+    printf("%s\n", kernel->name);
+    return 1;
+}
+
+ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const ra_kv_part *parts, int64_t count,
+                         ra_pass pass) {
+    ra_prepared *prepared = NULL;
+    if (kernel->prepare(&shape, &list, parts, count, pass, &prepared) != RA_OK) {
+        fprintf(stderr, "prepare: %s\n", ra_last_error());
+        exit(1);
+    }
+    return prepared;
+}
+
+static std::vector<void *> taken;
+
+void *take(size_t bytes) {
+    void *memory;
+    CHECK(cudaMalloc(&memory, bytes + 256));
+    CHECK(cudaMemset(memory, 0xff, bytes + 256));
+    taken.push_back(memory);
+    return memory;
+}
+
+void *take_copy(const void *from, size_t bytes) {
+    void *memory = take(bytes);
+    CHECK(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice));
+    return memory;
+}
+
+void give_all_back(void) {
+    for (void *memory : taken) CHECK(cudaFree(memory));
+    taken.clear();
+}
