@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Compares the errors of ringattn and of PyTorch's flash attention on a GPU, both against fp64 on the same inputs.
+"""Compares the errors of ringattn and of PyTorch's attention on a GPU, both against fp64 on the same inputs.
 
-    bench/peers/torch_accuracy.py build/ringattn [--seq 4096] [--heads 4] [--dim 128] [--ranks 1,4,8]
+    bench/peers/torch_accuracy.py build/ringattn [--seq 4096] [--heads 4] [--dim 128] [--ranks 1,4,8] [--kernel NAME]
+
+PyTorch's is its flash backend, and its efficient one for f32.
 
 For machines with a GPU, torch and numpy. Errors are relative, in norm. ringattn's outputs are rounded to the type of the
 inputs before they are compared, as torch's are.
@@ -16,7 +18,9 @@ import torch
 import torch.nn.functional as functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+BACKENDS = {"bf16": "flash", "f16": "flash", "f32": "efficient"}
+SDP = {"flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
 NAMES = ("o", "dq", "dk", "dv")
 
 
@@ -28,7 +32,7 @@ def attend(q, k, v, grad, causal, backend):
     return (out.detach(), *torch.autograd.grad(out, (q, k, v), grad))
 
 
-def ringattn(command, inputs, dtype, causal, ranks):
+def ringattn(command, inputs, dtype, causal, ranks, kernel):
     with tempfile.TemporaryDirectory() as folder:
         def path(name):
             return os.path.join(folder, name + ".npy")
@@ -40,6 +44,7 @@ def ringattn(command, inputs, dtype, causal, ranks):
             args += ["--" + name, path(name)]
         for name in ("dq", "dk", "dv"):
             args += ["--" + name, path(name)]
+        args += ["--kernel", kernel] if kernel else []
         subprocess.run(args + (["--causal"] if causal else []), check=True)
         return [torch.from_numpy(np.load(path(name))).transpose(1, 2).cuda().to(TYPES[dtype]) for name in NAMES]
 
@@ -55,19 +60,22 @@ def main():
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--ranks", default="1,4,8")
+    parser.add_argument("--types", default="bf16,f16,f32")
+    parser.add_argument("--kernel", help="of ringattn; default: the best")
     args = parser.parse_args()
     torch.manual_seed(1)
-    for dtype in TYPES:
+    for dtype in args.types.split(","):
         for causal in (False, True):
             shape = (1, args.heads, args.seq, args.dim)
             inputs = {name: torch.randn(shape, device="cuda").to(TYPES[dtype]) for name in ("q", "k", "v", "dout")}
             wanted = attend(*(x.double() for x in inputs.values()), causal, SDPBackend.MATH)
-            flash = errors(attend(*inputs.values(), causal, SDPBackend.FLASH_ATTENTION), wanted)
+            peer = BACKENDS[dtype]
+            theirs = errors(attend(*inputs.values(), causal, SDP[peer]), wanted)
             for ranks in map(int, args.ranks.split(",")):
-                ours = errors(ringattn(args.command, inputs, dtype, causal, ranks), wanted)
+                ours = errors(ringattn(args.command, inputs, dtype, causal, ranks, args.kernel), wanted)
                 line = "  ".join(f"{name} {a:.2e} / {b:.2e} = {a / b:.2f}"
-                                 for name, a, b in zip(NAMES, ours, flash))
-                print(f"{dtype:4s} {'causal' if causal else 'full  '} p={ranks}  ringattn / flash:  {line}", flush=True)
+                                 for name, a, b in zip(NAMES, ours, theirs))
+                print(f"{dtype:4s} {'causal' if causal else 'full  '} p={ranks}  ringattn / {peer}:  {line}", flush=True)
 
 
 if __name__ == "__main__":

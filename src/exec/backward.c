@@ -8,16 +8,17 @@
 
 #include <math.h>
 
-static void compute(ra_walk *walk, const ra_compute *compute, const ra_kv_part *parts, const ra_prepared *prepared) {
+static void compute(ra_walk *walk, const ra_compute *compute, const ra_bound_compute *bound) {
     const ra_setup *setup = walk->program->setup;
     ra_backward_call call = {.shape = &setup->shape,
                              .q = walk->q,
                              .dout = walk->dout,
                              .lse = walk->lse,
                              .delta = walk->delta,
-                             .parts = parts,
+                             .parts = ra_walk_parts(walk, bound),
                              .tiles = compute->tiles,
-                             .prepared = prepared,
+                             .prepared = bound->prepared,
+                             .fresh = bound->fresh,
                              .dq = walk->dq,
                              .launch = walk->launch};
     setup->kernel->backward(&call);
@@ -52,16 +53,25 @@ static ra_status prepare(ra_program *program, ra_program *forward, const ra_back
 typedef void (*output_visit)(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads,
                              int64_t width, const ra_launch *launch);
 
-static void for_each_output(const ra_walk *walk, const ra_backward_io *io, output_visit visit) {
+static void for_key_outputs(const ra_walk *walk, const ra_backward_io *io, output_visit visit) {
     const ra_program *program = walk->program;
     const ra_setup *setup = program->setup;
     const ra_shape *shape = &setup->shape;
-    visit(program, io->dq, walk->dq, setup->rows_q, shape->heads_q, shape->dim, &walk->launch);
     visit(program, io->dk, program->own.dk, setup->rows_k, shape->heads_kv, shape->dim, &walk->launch);
     visit(program, io->dv, program->own.dv, setup->rows_k, shape->heads_kv, shape->dim_v, &walk->launch);
 }
 
-/* Everything that is added to starts at zero; slots are zeroed when they are computed into. */
+static void for_query_output(const ra_walk *walk, const ra_backward_io *io, output_visit visit) {
+    const ra_setup *setup = walk->program->setup;
+    visit(walk->program, io->dq, walk->dq, setup->rows_q, setup->shape.heads_q, setup->shape.dim, &walk->launch);
+}
+
+static void for_each_output(const ra_walk *walk, const ra_backward_io *io, output_visit visit) {
+    for_query_output(walk, io, visit);
+    for_key_outputs(walk, io, visit);
+}
+
+/* What is added to starts at zero, unless the kernel starts it; slots are zeroed when they are computed into. */
 static void start_at_zero(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads, int64_t width,
                           const ra_launch *launch) {
     const ra_setup *setup = program->setup;
@@ -100,7 +110,8 @@ ra_status ra_exec_backward(ra_program *program, ra_program *forward, const ra_ba
     ra_walk walk = {.program = program, .launch = ra_program_launch(program, stream), .name = "the backward pass",
                     .compute = compute, .q = io->q, .dout = io->dout, .dq = in_place ? io->dq : kept_dq(program)};
     RA_TRY(prepare(program, forward, io, &walk));
-    for_each_output(&walk, io, start_at_zero);
+    for_query_output(&walk, io, start_at_zero);
+    if (!ra_program_starts_own(program)) for_key_outputs(&walk, io, start_at_zero);
     ra_status status = ra_walk_steps(&walk);
     int written = in_place;
     if (status == RA_OK && program->setup->shape.states > 1) {

@@ -28,18 +28,22 @@ void ra_exec_spoil_forward(ra_program *program, const ra_forward_io *io, void *s
 void ra_exec_spoil_backward(ra_program *program, const ra_backward_io *io, void *stream);
 
 /* What the two passes share: one walk over the steps. compute is called for every compute of a step while its messages
- * are in flight; parts are those its tiles refer to. Each pass uses some of what is below. */
+ * are in flight. Each pass uses some of what is below. */
 typedef struct ra_walk {
     ra_program *program;
     ra_launch launch;
     const char *name; /* of the pass, for errors */
-    void (*compute)(struct ra_walk *walk, const ra_compute *compute, const ra_kv_part *parts,
-                    const ra_prepared *prepared);
+    void (*compute)(struct ra_walk *walk, const ra_compute *compute, const ra_bound_compute *bound);
     ra_view q, dout, dq;
     ra_state state;
     const void *lse, *delta;
 } ra_walk;
 ra_status ra_walk_steps(ra_walk *walk);
+
+/* The parts that a compute's tiles refer to. */
+static inline const ra_kv_part *ra_walk_parts(const ra_walk *walk, const ra_bound_compute *bound) {
+    return bound->parts ? bound->parts : &walk->program->own;
+}
 
 /* Fails, and gives the comm up, when the device has refused something of this pass. */
 ra_status ra_program_check(ra_program *program, ra_place place);

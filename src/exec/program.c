@@ -64,6 +64,24 @@ static ra_status prepare(const ra_program *program, const ra_compute *compute, c
                                   program->schedule->pass, prepared_out);
 }
 
+/* Whether the kernel starts all that the compute's dk and dv hold. The rank's own rows are computed into first in step 0
+ * alone: later there may be something in them. */
+static int starts_all(const ra_program *program, const ra_compute *compute, const ra_prepared *prepared) {
+    const ra_setup *setup = program->setup;
+    const ra_shape *shape = &setup->shape;
+    int64_t rows = setup->rows_k * shape->heads_kv;
+    if (program->schedule->pass != RA_BACKWARD || !prepared || !setup->kernel->starts) return 0;
+    if (compute->grad_slot == RA_OWN && compute != program->schedule->steps[0].computes) return 0;
+    if (compute->grad_slot != RA_OWN) rows = compute->parcel.elements / (shape->batch * (shape->dim + shape->dim_v));
+    return setup->kernel->starts(prepared) == rows;
+}
+
+int ra_program_starts_own(const ra_program *program) {
+    const ra_schedule *schedule = program->schedule;
+    return schedule->step_count > 0 && schedule->steps[0].compute_count > 0 &&
+           schedule->steps[0].computes[0].grad_slot == RA_OWN && program->steps[0].computes[0].fresh;
+}
+
 static ra_message bind_message(const ra_program *program, const ra_transfer *transfer) {
     size_t bytes = ra_cargo_bytes(&program->setup->problem, transfer->cargo);
     unsigned char *slot = ra_program_slot(program, transfer->cargo, transfer->slot);
@@ -73,9 +91,8 @@ static ra_message bind_message(const ra_program *program, const ra_transfer *tra
 
 static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_step *step, ra_bound_step *bound) {
     bound->messages = ra_pool_take(pool, step->transfer_count, sizeof *bound->messages);
-    bound->parts = ra_pool_take(pool, step->compute_count, sizeof *bound->parts);
-    bound->prepared = ra_pool_take(pool, step->compute_count, sizeof *bound->prepared);
-    if (!bound->messages || !bound->parts || !bound->prepared) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    bound->computes = ra_pool_take(pool, step->compute_count, sizeof *bound->computes);
+    if (!bound->messages || !bound->computes) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     bound->message_count = (int)step->transfer_count;
     bound->compute_count = step->compute_count;
     for (int64_t i = 0; i < step->transfer_count; i++) {
@@ -85,8 +102,10 @@ static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_st
         bound->sent_messages++;
     }
     for (int64_t i = 0; i < step->compute_count; i++) {
-        RA_TRY(bind_parts(pool, program, &step->computes[i], &bound->parts[i]));
-        RA_TRY(prepare(program, &step->computes[i], bound->parts[i], &bound->prepared[i]));
+        ra_bound_compute *compute = &bound->computes[i];
+        RA_TRY(bind_parts(pool, program, &step->computes[i], &compute->parts));
+        RA_TRY(prepare(program, &step->computes[i], compute->parts, &compute->prepared));
+        compute->fresh = starts_all(program, &step->computes[i], compute->prepared);
     }
     return RA_OK;
 }
@@ -112,7 +131,8 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
 void ra_program_release(ra_program *program) {
     for (int s = 0; program->steps && s < program->schedule->step_count; s++)
         for (int64_t i = 0; i < program->steps[s].compute_count; i++)
-            if (program->steps[s].prepared[i]) program->setup->kernel->discard(program->steps[s].prepared[i]);
+            if (program->steps[s].computes[i].prepared)
+                program->setup->kernel->discard(program->steps[s].computes[i].prepared);
 }
 
 void ra_program_group_bytes(const ra_program *program, size_t *send_out, size_t *receive_out) {

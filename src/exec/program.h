@@ -8,11 +8,16 @@
 #include "schedule/schedule.h"
 #include "transport/comm.h"
 
+typedef struct ra_bound_compute {
+    ra_kv_part *parts;     /* the pieces of its slot; NULL for the rank's own rows */
+    ra_prepared *prepared; /* the kernel's own form of its tiles; NULL on the CPU */
+    int fresh;             /* backward: the kernel starts all of dk and dv, which need not be zero before */
+} ra_bound_compute;
+
 typedef struct ra_bound_step {
     ra_message *messages;
     int message_count;
-    ra_kv_part **parts; /* [compute_count]: the pieces of each compute's slot; NULL for the rank's own rows */
-    ra_prepared **prepared; /* [compute_count]: the kernel's own form of its tiles; NULL on the CPU */
+    ra_bound_compute *computes;
     int64_t compute_count;
     int64_t sent_bytes, sent_messages;
 } ra_bound_step;
@@ -36,6 +41,9 @@ void ra_program_release(ra_program *program);
 
 /* Raises *send_out and *receive_out to the most bytes that a step sends and receives. */
 void ra_program_group_bytes(const ra_program *program, size_t *send_out, size_t *receive_out);
+
+/* Whether the first compute of a backward program starts this rank's own dk and dv. */
+int ra_program_starts_own(const ra_program *program);
 
 /* The memory of a slot. */
 void *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot);

@@ -66,13 +66,13 @@ static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step
     walk->launch.pulse_user = program->comm;
     for (int64_t i = 0; i < step->compute_count; i++) {
         const ra_compute *compute = &step->computes[i];
-        if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN)
+        if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->computes[i].fresh)
             program->setup->device->zero(
                 program->setup->device, ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot),
                 (size_t)compute->parcel.elements * ra_cargo_bytes(&program->setup->problem, RA_CARGO_GRAD),
                 walk->launch.stream);
         if (compute->tiles.tile_count == 0) continue;
-        walk->compute(walk, compute, bound->parts[i] ? bound->parts[i] : &program->own, bound->prepared[i]);
+        walk->compute(walk, compute, &bound->computes[i]);
         if (in_flight) ra_comm_progress(program->comm);
     }
 }

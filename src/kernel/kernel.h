@@ -85,6 +85,7 @@ typedef struct ra_backward_call {
     ra_view dq; /* accumulation type, added to; may be the output itself */
     ra_launch launch;
     const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
+    int fresh;                   /* dk and dv hold nothing yet: the rows that the kernel starts need not be zero */
 } ra_backward_call;
 
 typedef struct ra_kernel {
@@ -103,10 +104,14 @@ typedef struct ra_kernel {
                          ra_pass pass, ra_prepared **prepared_out);
     void (*discard)(ra_prepared *prepared); /* NULL is allowed */
 
+    /* How many rows of the parts' dk and dv, over their heads, a fresh backward call writes before it adds to them. NULL:
+     * none. */
+    int64_t (*starts)(const ra_prepared *prepared);
+
     void (*forward)(const ra_forward_call *call);
     void (*backward)(const ra_backward_call *call);
 
-    /* state = nothing seen: o = 0, m = -inf, l = 0. */
+    /* state = nothing seen: m = -inf, l = 0, o = 0; a table whose kernels read no o where m = -inf may leave o alone. */
     void (*begin)(const ra_shape *shape, ra_state state, const ra_launch *launch);
 
     /* o_out [batch, rows_q, heads_q, dim_v] of out_dtype = weight * sum over states of o / l, 0 where nothing was seen;

@@ -33,6 +33,8 @@ int main(int argc, char **argv) {
     check_random(first, seeds);
     for (unsigned seed = first; seed < first + seeds; seed++)
         for (ra_dtype dtype : types) check_wild(seed, dtype);
+    for (unsigned seed = first; seed < first + (seeds + 4) / 5; seed++)
+        for (ra_dtype dtype : types) check_fresh(seed, dtype);
     check_repeats(options.repeats);
     report();
     printf("%d failures\n", failures);

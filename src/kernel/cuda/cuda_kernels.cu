@@ -110,6 +110,11 @@ static void forward(const ra_forward_call *call) {
     }
 }
 
+/* The rows of one launch are written by one item each, so the first launch can write where the others add. */
+static int64_t starts(const ra_prepared *prepared) {
+    return prepared->started;
+}
+
 static void backward(const ra_backward_call *call) {
     const ra_prepared *prepared = call->prepared;
     const ra_shape *shape = call->shape;
@@ -125,6 +130,7 @@ static void backward(const ra_backward_call *call) {
     args.q = call->q;
     args.dout = call->dout;
     args.dq = call->dq;
+    args.fresh = call->fresh;
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;
         args.items = prepared->items + launch.first;
@@ -132,11 +138,12 @@ static void backward(const ra_backward_call *call) {
         args.delta = state_array(call->delta, shape, launch.state);
         prepared->backward->launch(&args, launch.count, stream);
         args.ticket++;
+        args.fresh = 0;
     }
 }
 
 #define KERNEL(name, usable)                                                                                           \
-    {"cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_discard, forward, backward, gpu_rows_begin,             \
+    {"cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_discard, starts, forward, backward, gpu_rows_begin,     \
      gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, \
      gpu_rows_fill}
 

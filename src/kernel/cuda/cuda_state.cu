@@ -10,23 +10,21 @@ static int64_t state_rows(const ra_shape *shape) {
 /* ---- begin ----------------------------------------------------------------------------------------------------------
  */
 
-template <class ACC> static __global__ void begin_rows(ra_shape shape, ra_state state, int64_t each) {
-    for (int64_t i = first_row(); i < each * shape.states; i += row_step()) {
-        row_number n = row_number_of(i % each, shape.heads_q, shape.rows_q);
-        ACC *o = row_of<ACC>(state.o, n.b, n.row, n.h) + i / each * state.o_state;
-        for (int64_t d = lane(); d < shape.dim_v; d += 32) o[d * state.o.dim] = 0;
-        if (lane() == 0) {
-            ((ACC *)state.m)[i] = -(ACC)INFINITY;
-            ((ACC *)state.l)[i] = 0;
-        }
+/* o is taken for 0 where m is -inf. */
+template <class ACC> static __global__ void begin_rows(ACC *m, ACC *l, int64_t rows) {
+    int64_t step = (int64_t)gridDim.x * ROW_THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x; i < rows; i += step) {
+        m[i] = -(ACC)INFINITY;
+        l[i] = 0;
     }
 }
 
 void gpu_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *launch) {
-    int64_t each = state_rows(shape), rows = each * shape->states;
+    int64_t rows = state_rows(shape) * shape->states;
     if (rows == 0) return;
     WITH_ACC(shape, ACC,
-             begin_rows<ACC><<<row_blocks(rows), ROW_THREADS, 0, (cudaStream_t)launch->stream>>>(*shape, state, each))
+             begin_rows<ACC><<<row_blocks((rows + 31) / 32), ROW_THREADS, 0, (cudaStream_t)launch->stream>>>(
+                 (ACC *)state.m, (ACC *)state.l, rows))
 }
 
 /* ---- finish ---------------------------------------------------------------------------------------------------------
@@ -54,20 +52,41 @@ static __device__ __forceinline__ double log_add(double a, double b) {
     return isinf(most) ? most : most + log1p(exp(least - most));
 }
 
-/* o_out may be the state's own o: an element is written by the lane that read it. */
+/* Of one softmax. A warp does 32 rows: each lane finds how one of them ends, for all lanes to normalise by. o_out may be
+ * the state's own o: an element is written by the lane that read it. */
+template <class ACC, class OUT, int N>
+static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t each) {
+    for (int64_t i = first_row() * 32; i < each; i += row_step() * 32) {
+        int64_t mine = i + lane() < each ? i + lane() : each - 1;
+        int rows = (int)(each - i < 32 ? each - i : 32);
+        row_number n = row_number_of(mine, shape.heads_q, shape.rows_q);
+        softmax_end end = end_of<ACC>(state, mine);
+        uint64_t from = (uint64_t)row_of<ACC>(state.o, n.b, n.row, n.h), to = (uint64_t)row_of<OUT>(o_out, n.b, n.row, n.h);
+        unsigned none = __ballot_sync(~0u, end.none);
+        if (lse_out && lane() < rows) lse_out[mine] = (ACC)end.lse;
+#pragma unroll 4
+        for (int r = 0; r < rows; r++) {
+            const ACC *o = (const ACC *)__shfl_sync(~0u, from, r);
+            OUT *out = (OUT *)__shfl_sync(~0u, to, r);
+            double by = __shfl_sync(~0u, end.by, r) * shape.weight;
+            for (int64_t d = lane() * N; d < shape.dim_v; d += 32 * N) {
+                together<ACC, N> x = *(const together<ACC, N> *)(o + d * state.o.dim);
+                together<OUT, N> y;
+#pragma unroll
+                for (int e = 0; e < N; e++) narrow(&y.e[e], none >> r & 1 ? 0 : widen(x.e[e]) * by);
+                *(together<OUT, N> *)(out + d * o_out.dim) = y;
+            }
+        }
+    }
+}
+
+/* Of several, whose mean it is. */
 template <class ACC, class OUT>
-static __global__ void finish_rows(ra_shape shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t each) {
+static __global__ void finish_several(ra_shape shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t each) {
     for (int64_t i = first_row(); i < each; i += row_step()) {
         row_number n = row_number_of(i, shape.heads_q, shape.rows_q);
         const ACC *o = row_of<ACC>(state.o, n.b, n.row, n.h);
         OUT *to = row_of<OUT>(o_out, n.b, n.row, n.h);
-        if (shape.states == 1) {
-            softmax_end end = end_of<ACC>(state, i);
-            for (int64_t d = lane(); d < shape.dim_v; d += 32)
-                narrow(&to[d * o_out.dim], end.none ? 0 : widen(o[d * state.o.dim]) * end.by * shape.weight);
-            if (lse_out && lane() == 0) lse_out[i] = (ACC)end.lse;
-            continue;
-        }
         for (int64_t d = lane(); d < shape.dim_v; d += 32) {
             double sum = 0;
             for (int64_t s = 0; s < shape.states; s++) {
@@ -84,35 +103,53 @@ static __global__ void finish_rows(ra_shape shape, ra_state state, ra_view o_out
     }
 }
 
+template <class ACC, class OUT>
+static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t rows, cudaStream_t stream) {
+    constexpr int N = TOGETHER<ACC>;
+    if (shape->states > 1) {
+        finish_several<ACC, OUT><<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, state, o_out, lse_out, rows);
+        return;
+    }
+    bool whole = is_whole(state.o, sizeof(ACC), shape->dim_v, N) && is_whole(o_out, sizeof(OUT), shape->dim_v, N);
+    auto kernel = whole ? finish_one<ACC, OUT, N> : finish_one<ACC, OUT, 1>;
+    kernel<<<row_blocks((rows + 31) / 32), ROW_THREADS, 0, stream>>>(*shape, state, o_out, lse_out, rows);
+}
+
 void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch) {
     int64_t rows = state_rows(shape);
     cudaStream_t stream = (cudaStream_t)launch->stream;
     if (rows == 0) return;
-    if (shape->dtype == RA_F64) {
-        WITH_TYPE(shape->out_dtype, OUT,
-                  finish_rows<double, OUT>
-                  <<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, state, o_out, (double *)lse_out, rows))
-    } else {
-        WITH_TYPE(shape->out_dtype, OUT,
-                  finish_rows<float, OUT>
-                  <<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, state, o_out, (float *)lse_out, rows))
-    }
+    WITH_ACC(shape, ACC,
+             WITH_TYPE(shape->out_dtype, OUT, finish<ACC, OUT>(shape, state, o_out, (ACC *)lse_out, rows, stream)))
 }
 
 /* ---- delta ----------------------------------------------------------------------------------------------------------
  */
 
-template <class IN, class OUT, class ACC>
+template <class IN, class OUT, class ACC, int N>
 static __global__ void delta_rows(ra_shape shape, ra_view dout, ra_view o, ACC *delta_out, int64_t each) {
     for (int64_t i = first_row(); i < each; i += row_step()) {
         row_number n = row_number_of(i, shape.heads_q, shape.rows_q);
         const IN *x = row_of<IN>(dout, n.b, n.row, n.h);
         const OUT *y = row_of<OUT>(o, n.b, n.row, n.h);
         double sum = 0;
-        for (int64_t d = lane(); d < shape.dim_v; d += 32) sum += widen(x[d * dout.dim]) * widen(y[d * o.dim]);
+        for (int64_t d = lane() * N; d < shape.dim_v; d += 32 * N) {
+            together<IN, N> a = *(const together<IN, N> *)(x + d * dout.dim);
+            together<OUT, N> b = *(const together<OUT, N> *)(y + d * o.dim);
+#pragma unroll
+            for (int e = 0; e < N; e++) sum += widen(a.e[e]) * widen(b.e[e]);
+        }
         sum = warp_sum(sum);
         if (lane() == 0) delta_out[i] = (ACC)(sum / shape.weight);
     }
+}
+
+template <class IN, class OUT, class ACC>
+static void delta(const ra_shape *shape, ra_view dout, ra_view o, ACC *delta_out, int64_t rows, cudaStream_t stream) {
+    constexpr int N = TOGETHER<ACC>;
+    bool whole = is_whole(dout, sizeof(IN), shape->dim_v, N) && is_whole(o, sizeof(OUT), shape->dim_v, N);
+    auto kernel = whole ? delta_rows<IN, OUT, ACC, N> : delta_rows<IN, OUT, ACC, 1>;
+    kernel<<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, dout, o, delta_out, rows);
 }
 
 /* Outputs have the inputs' type or the accumulation type. */
@@ -120,16 +157,11 @@ void gpu_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_
     int64_t rows = state_rows(shape);
     cudaStream_t stream = (cudaStream_t)launch->stream;
     if (rows == 0) return;
-    if (shape->dtype == RA_F64) {
-        WITH_TYPE(shape->out_dtype, OUT,
-                  delta_rows<double, OUT, double>
-                  <<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, dout, o, (double *)delta_out, rows))
-    } else {
+    if (shape->dtype == RA_F64)
+        WITH_TYPE(shape->out_dtype, OUT, delta<double, OUT>(shape, dout, o, (double *)delta_out, rows, stream))
+    else
         WITH_TYPE(shape->dtype, IN,
-                  WITH_TYPE(shape->out_dtype, OUT,
-                            delta_rows<IN, OUT, float>
-                            <<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, dout, o, (float *)delta_out, rows)))
-    }
+                  WITH_TYPE(shape->out_dtype, OUT, delta<IN, OUT>(shape, dout, o, (float *)delta_out, rows, stream)))
 }
 
 template <class IN, class ACC>
@@ -168,14 +200,20 @@ void gpu_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *
 /* ---- outputs --------------------------------------------------------------------------------------------------------
  */
 
-template <class ACC, class OUT>
+template <class ACC, class OUT, int N>
 static __global__ void store_rows(ra_view to, ra_view from, int64_t batch, int64_t rows, int64_t heads, int64_t width,
                                   double weight) {
     for (int64_t i = first_row(); i < batch * rows * heads; i += row_step()) {
         row_number n = row_number_of(i, heads, rows);
         OUT *y = row_of<OUT>(to, n.b, n.row, n.h);
         const ACC *x = row_of<ACC>(from, n.b, n.row, n.h);
-        for (int64_t d = lane(); d < width; d += 32) narrow(&y[d * to.dim], widen(x[d * from.dim]) * weight);
+        for (int64_t d = lane() * N; d < width; d += 32 * N) {
+            together<ACC, N> a = *(const together<ACC, N> *)(x + d * from.dim);
+            together<OUT, N> b;
+#pragma unroll
+            for (int e = 0; e < N; e++) narrow(&b.e[e], widen(a.e[e]) * weight);
+            *(together<OUT, N> *)(y + d * to.dim) = b;
+        }
     }
 }
 
@@ -184,31 +222,34 @@ void gpu_rows_store(const ra_shape *shape, ra_view to, ra_view from, int64_t row
     unsigned blocks = row_blocks(shape->batch * rows * heads);
     cudaStream_t stream = (cudaStream_t)launch->stream;
     if (blocks == 0) return;
-    if (shape->dtype == RA_F64) {
-        WITH_TYPE(shape->out_dtype, OUT,
-                  store_rows<double, OUT>
-                  <<<blocks, ROW_THREADS, 0, stream>>>(to, from, shape->batch, rows, heads, width, shape->weight))
-    } else {
-        WITH_TYPE(shape->out_dtype, OUT,
-                  store_rows<float, OUT>
-                  <<<blocks, ROW_THREADS, 0, stream>>>(to, from, shape->batch, rows, heads, width, shape->weight))
-    }
+    WITH_ACC(shape, ACC, WITH_TYPE(shape->out_dtype, OUT, {
+                 constexpr int N = TOGETHER<ACC>;
+                 bool whole = is_whole(to, sizeof(OUT), width, N) && is_whole(from, sizeof(ACC), width, N);
+                 auto kernel = whole ? store_rows<ACC, OUT, N> : store_rows<ACC, OUT, 1>;
+                 kernel<<<blocks, ROW_THREADS, 0, stream>>>(to, from, shape->batch, rows, heads, width, shape->weight);
+             }))
 }
 
-template <class OUT>
+template <class OUT, int N>
 static __global__ void fill_rows(ra_view to, int64_t batch, int64_t rows, int64_t heads, int64_t width, double value) {
+    together<OUT, N> x;
+#pragma unroll
+    for (int e = 0; e < N; e++) narrow(&x.e[e], value);
     for (int64_t i = first_row(); i < batch * rows * heads; i += row_step()) {
         row_number n = row_number_of(i, heads, rows);
         OUT *y = row_of<OUT>(to, n.b, n.row, n.h);
-        for (int64_t d = lane(); d < width; d += 32) narrow(&y[d * to.dim], value);
+        for (int64_t d = lane() * N; d < width; d += 32 * N) *(together<OUT, N> *)(y + d * to.dim) = x;
     }
 }
 
 void gpu_rows_fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
                    const ra_launch *launch) {
     unsigned blocks = row_blocks(shape->batch * rows * heads);
+    cudaStream_t stream = (cudaStream_t)launch->stream;
     if (blocks == 0) return;
-    WITH_TYPE(shape->out_dtype, OUT,
-              fill_rows<OUT>
-              <<<blocks, ROW_THREADS, 0, (cudaStream_t)launch->stream>>>(to, shape->batch, rows, heads, width, value))
+    WITH_TYPE(shape->out_dtype, OUT, {
+        constexpr int N = TOGETHER<OUT>;
+        auto kernel = is_whole(to, sizeof(OUT), width, N) ? fill_rows<OUT, N> : fill_rows<OUT, 1>;
+        kernel<<<blocks, ROW_THREADS, 0, stream>>>(to, shape->batch, rows, heads, width, value);
+    })
 }

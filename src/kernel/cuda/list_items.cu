@@ -79,6 +79,9 @@ static void make_sets(item_builder &b, const ra_tile_pass *pass) {
         set.tiles.push_back(order[i]);
         set.work += ra_tile_pairs(&t) / blocks_of(t.k_rows.count, b.keys);
     }
+    /* The last queries first, as in a tile: those that all items of the set have most alike. Items that come to the same
+     * queries at the same distance from each other need not wait for one another. */
+    for (key_set &set : b.sets) std::reverse(set.tiles.begin(), set.tiles.end());
 }
 
 /* ---- levels ---------------------------------------------------------------------------------------------------------
@@ -251,6 +254,17 @@ static void add_launch(item_builder &b, size_t from, size_t to, int64_t state) {
     b.lists->launches.push_back({(int64_t)first, count, per_entry, state});
 }
 
+/* Rows of dk, over the heads, that a set's items write to. Between heads that lie further apart than those that share a
+ * key/value head there may be some that no tile reads. */
+static int64_t rows_written(const item_builder &b, const key_set &set) {
+    const ra_tile &t = tile_of(b, set.tiles[0]);
+    int64_t rows = 0;
+    if (t.heads.count > 1 && t.heads.stride > share_of(b)) return 0;
+    for (int64_t b0 = 0; b0 < t.k_rows.count; b0 += b.keys)
+        if (sees_block(b, set, b0 / b.keys)) rows += std::min((int64_t)b.keys, t.k_rows.count - b0);
+    return rows * (set.g1 - set.g0 + 1);
+}
+
 void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int rows, int keys,
                     gpu_lists *lists) {
     item_builder b = {shape, tiles, parts, rows, keys, lists, std::vector<int>((size_t)tiles->tile_count), {}};
@@ -264,6 +278,7 @@ void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_k
         make_turns(b, pass);
         for (size_t from = 0, to; from < b.sets.size(); from = to) {
             for (to = from; to < b.sets.size() && b.sets[to].level == b.sets[from].level;) to++;
+            for (size_t i = from; i < to && lists->launches.empty(); i++) lists->started += rows_written(b, b.sets[i]);
             add_launch(b, from, to, pass->state);
         }
     }

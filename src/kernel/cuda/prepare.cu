@@ -81,6 +81,7 @@ static ra_status place(gpu_lists &lists, const ra_kv_part *parts, int64_t part_c
     to->zero_bytes = ticket_bytes + (size_t)lists.chains * sizeof(int);
     block_layout at = lay_out(lists, count, to->zero_bytes);
     to->launches = lists.launches;
+    to->started = lists.started;
     if (lists.launches.empty()) return RA_OK;
     cudaError_t error = cudaMalloc(&to->memory, at.bytes);
     if (error) return device_failed(error, "device memory for a plan's tiles");

@@ -1,4 +1,5 @@
-/* Row operations run one warp per row. Elements pass through doubles, so that what is written has been rounded once. */
+/* Row operations run one warp per row. Elements pass through doubles, so that what is written has been rounded once; N of
+ * them go together where they lie side by side (is_whole). */
 #ifndef RA_KERNEL_CUDA_ROW_WARPS_CUH
 #define RA_KERNEL_CUDA_ROW_WARPS_CUH
 
@@ -69,12 +70,30 @@ struct row_number {
     int64_t b, h, row;
 };
 
+/* As i / by; divisions of 64 bits take many times longer, and are seldom needed. */
+static __device__ __forceinline__ int64_t quotient(int64_t i, int64_t by) {
+    return (i | by) >> 32 ? i / by : (int64_t)((uint32_t)i / (uint32_t)by);
+}
+
 static __device__ __forceinline__ row_number row_number_of(int64_t i, int64_t heads, int64_t rows) {
+    int64_t band = quotient(i, rows);
     row_number n;
-    n.row = i % rows;
-    n.h = i / rows % heads;
-    n.b = i / rows / heads;
+    n.row = i - band * rows;
+    n.b = quotient(band, heads);
+    n.h = band - n.b * heads;
     return n;
+}
+
+/* N elements that are loaded or stored at once. */
+template <class T, int N> struct __align__(N * sizeof(T)) together { T e[N]; };
+
+/* How many of a type go together: 16 bytes of them. */
+template <class T> constexpr int TOGETHER = 16 / (int)sizeof(T);
+
+/* Whether rows of `width` elements of that many bytes can be read and written n at a time. */
+static inline bool is_whole(const ra_view &view, int64_t bytes, int64_t width, int n) {
+    int64_t strides = view.batch | view.row | view.head | width;
+    return view.dim == 1 && strides % n == 0 && (uint64_t)view.data % (uint64_t)(n * bytes) == 0;
 }
 
 /* Calls f<...>() with the C++ type of a dtype as TYPE. */

@@ -54,7 +54,7 @@ static void attend(const head *h, double *const in[INPUTS], double *out[OUTPUTS]
     h->kernel->forward(&forward);
     h->kernel->finish(&shape, state, result[O], lse, &launch);
     h->kernel->delta(&shape, view[DOUT], result[O], delta, &launch);
-    ra_backward_call backward = {&shape, view[Q], view[DOUT], lse, delta, &part, tiles, result[DQ], launch, NULL};
+    ra_backward_call backward = {&shape, view[Q], view[DOUT], lse, delta, &part, tiles, result[DQ], launch, NULL, 0};
     h->kernel->backward(&backward);
     for (int i = 0; i < OUTPUTS; i++) out[i] = test_as_doubles(h->dtype, result[i].data, h->n * h->dim);
     for (int i = 0; i < INPUTS + OUTPUTS; i++) free(view[i].data);

@@ -161,14 +161,14 @@ __device__ __forceinline__ void add_to_rows(bool wild, chunk<typename S::REAL> (
         add_rows_by_columns<grid, S::KEYS, S::KEYS, S::DIM, false>(acc, pairs, b);
 }
 
-/* Rows of a view += scale * x, in device memory. */
+/* Rows of a view += scale * x, in device memory; fresh: = scale * x. */
 template <class S, int M, int N>
 __device__ __forceinline__ void add_to_view(const chunk<typename S::REAL> (&x)[M][N], const row_source &to, int b0,
-                                            int keys, int width, typename S::REAL scale) {
+                                            int keys, int width, typename S::REAL scale, int fresh) {
     using REAL = typename S::REAL;
     using grid = typename S::key_grid;
     chunk<REAL> old[M][N];
-    read_chunks<grid, S::WIDE>(old, to, b0, keys, width);
+    read_chunks<grid, S::WIDE>(old, to, b0, fresh ? 0 : keys, width);
     add_scaled(old, x, scale);
     write_chunks<grid, S::WIDE>(old, to, b0, keys, width);
 }
@@ -303,8 +303,9 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) backward_fma(const __grid
     const gpu_tile &tile = p.tiles[args.by_key[walk->item.first]];
     const ra_kv_part &part = part_of(p, tile.part);
     int b0 = walk->item.block * S::KEYS;
-    add_to_view<S>(dv, item_rows<REAL>(args, walk->item, part, part.dv), b0, tile.k_count, p.dim_v, (REAL)1);
-    add_to_view<S>(dk, item_rows<REAL>(args, walk->item, part, part.dk), b0, tile.k_count, p.dim, (REAL)p.scale);
+    add_to_view<S>(dv, item_rows<REAL>(args, walk->item, part, part.dv), b0, tile.k_count, p.dim_v, (REAL)1, args.fresh);
+    add_to_view<S>(dk, item_rows<REAL>(args, walk->item, part, part.dk), b0, tile.k_count, p.dim, (REAL)p.scale,
+                   args.fresh);
 }
 
 template <class S> cudaError_t backward_fma_allow(void) {

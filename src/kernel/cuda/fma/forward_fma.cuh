@@ -85,6 +85,13 @@ __device__ __forceinline__ void read_fma_state(const gpu_forward &args, const un
         rows.l[i] = valid && g.x == 0 ? ((const REAL *)args.l)[at.first + a * at.each] : 0;
     }
     read_chunks<typename S::grid, 1>(rows.o, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
+#pragma unroll
+    for (int i = 0; i < S::M; i++)
+#pragma unroll
+        for (int j = 0; j < S::D; j++)
+#pragma unroll
+            for (int e = 0; e < chunk<REAL>::WIDE; e++)
+                if (rows.m[i] == -(REAL)INFINITY) rows.o[i][j].e[e] = 0; /* whatever was there */
 }
 
 /* Where only NaN scores were seen the maximum is still -inf, and has to say that something was. */

@@ -227,7 +227,7 @@ __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, con
     return wild;
 }
 
-/* dk and dv of the item's keys are nobody else's in this launch. */
+/* dk and dv of the item's keys are nobody else's in this launch. Of fresh ones no row is read. */
 template <class S>
 __device__ __forceinline__ void write_key_gradients(const gpu_backward &args, const item_place &item,
                                                     const key_gradients<S> &sum, float scale) {
@@ -238,10 +238,10 @@ __device__ __forceinline__ void write_key_gradients(const gpu_backward &args, co
     int key0 = warp % S::KV_WARPS * S::KV_MT * 16, d0 = warp / S::KV_WARPS * S::KV_NT * 8;
     float old[S::KV_MT][S::KV_NT][4];
     row_source dv = source_of<float>(part.dv, item.b, g, t.k_first, t.k_stride, t.k_index);
-    read_rows(old, dv, item.block * S::KEYS + key0, t.k_count, d0, args.problem.dim_v);
+    read_rows(old, dv, item.block * S::KEYS + key0, args.fresh ? 0 : t.k_count, d0, args.problem.dim_v);
     write_rows(old, sum.dv, 1, dv, item.block * S::KEYS + key0, t.k_count, d0, args.problem.dim_v);
     row_source dk = source_of<float>(part.dk, item.b, g, t.k_first, t.k_stride, t.k_index);
-    read_rows(old, dk, item.block * S::KEYS + key0, t.k_count, d0, args.problem.dim);
+    read_rows(old, dk, item.block * S::KEYS + key0, args.fresh ? 0 : t.k_count, d0, args.problem.dim);
     write_rows(old, sum.dk, scale, dk, item.block * S::KEYS + key0, t.k_count, d0, args.problem.dim);
 }
 

@@ -171,22 +171,28 @@ __device__ __forceinline__ void take_wild_values(const float (&p)[S::MT][S::KEYS
     using T = typename S::T;
     using products = typename S::products;
     constexpr int EACH = 16 / (int)sizeof(T);
-    int quad = (int)threadIdx.x % 4;
+    int quad = (int)(threadIdx.x & 3); /* seen to be below 4: chunks are then known, and their addresses few */
+    uint32_t seen[2 * S::MT][S::KEYS / 32] = {}; /* a bit for each key */
 #pragma unroll
     for (int r = 0; r < 2 * S::MT; r++) {
-        uint32_t seen[S::KEYS / 32] = {}; /* a bit for each key */
 #pragma unroll
         for (int n = 0; n < S::KEYS / 8; n++)
 #pragma unroll
             for (int e = 0; e < 2; e++)
-                seen[n / 4] |= (uint32_t)(p[r / 2][n][r % 2 * 2 + e] != 0) << (n % 4 * 8 + quad * 2 + e);
+                seen[r][n / 4] |= (uint32_t)(p[r / 2][n][r % 2 * 2 + e] != 0) << (n % 4 * 8 + quad * 2 + e);
 #pragma unroll
         for (int w = 0; w < S::KEYS / 32; w++) {
-            seen[w] |= __shfl_xor_sync(~0u, seen[w], 1);
-            seen[w] |= __shfl_xor_sync(~0u, seen[w], 2);
+            seen[r][w] |= __shfl_xor_sync(~0u, seen[r][w], 1);
+            seen[r][w] |= __shfl_xor_sync(~0u, seen[r][w], 2);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 2 * S::MT; r++)
+#pragma unroll
+        for (int w = 0; w < S::KEYS / 32; w++)
 #pragma unroll 1
             for (int bit = 0; bit < 32; bit++) {
-                if (!(seen[w] >> bit & 1)) continue;
+                if (!(seen[r][w] >> bit & 1)) continue;
 #pragma unroll
                 for (int n = 0; n < S::DIM / 8; n++)
 #pragma unroll
@@ -197,8 +203,6 @@ __device__ __forceinline__ void take_wild_values(const float (&p)[S::MT][S::KEYS
                         if (!isfinite(x)) rows.o[r / 2][n][r % 2 * 2 + e] += x;
                     }
             }
-        }
-    }
     __syncthreads();
     visit_copied<T, S::DIM, S::KEYS, S::THREADS>(v, [](uint4 &chunk) {
         T *x = (T *)&chunk;

@@ -94,25 +94,38 @@ __device__ __forceinline__ void put_dq(const backward_room<S> &room, const float
     }
 }
 
-/* Rows [first, first + 16) of `to` += by * x, of which a thread has what it has of an accumulator. */
+/* Rows [first, first + 16) of `to` += by * x, or, fresh, = that; a thread has what it has of an accumulator. All of a row
+ * is asked for before any of it is written: one after the other, each would wait for the one before. */
 template <class S>
 __device__ __forceinline__ void add_to_rows(const row_source &to, int first, int limit, int width,
-                                            const float (&x)[S::DIM / 8][4], float by, int lane) {
+                                            const float (&x)[S::DIM / 8][4], float by, bool fresh, int lane) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int row = first + r * 8 + lane / 4;
         if (row >= limit) continue;
         float *at = (float *)(to.base + row_offset<float>(to, row));
+        float2 old[S::DIM / 8];
 #pragma unroll
         for (int n = 0; n < S::DIM / 8; n++) {
             int d = n * 8 + lane % 4 * 2;
-            float y0 = by * x[n][r * 2], y1 = by * x[n][r * 2 + 1];
-            if (to.aligned && d + 1 < width) {
-                float2 old = __ldcg((const float2 *)(at + d));
-                __stcg((float2 *)(at + d), make_float2(old.x + y0, old.y + y1));
+            if (fresh) {
+                old[n] = make_float2(0, 0);
+            } else if (to.aligned && d + 1 < width) {
+                old[n] = __ldcg((const float2 *)(at + d));
             } else {
-                if (d < width) __stcg(at + d * to.dim, __ldcg(at + d * to.dim) + y0);
-                if (d + 1 < width) __stcg(at + (d + 1) * to.dim, __ldcg(at + (d + 1) * to.dim) + y1);
+                old[n].x = d < width ? __ldcg(at + d * to.dim) : 0;
+                old[n].y = d + 1 < width ? __ldcg(at + (d + 1) * to.dim) : 0;
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++) {
+            int d = n * 8 + lane % 4 * 2;
+            float2 sum = make_float2(old[n].x + by * x[n][r * 2], old[n].y + by * x[n][r * 2 + 1]);
+            if (to.aligned && d + 1 < width) {
+                __stcg((float2 *)(at + d), sum);
+            } else {
+                if (d < width) __stcg(at + d * to.dim, sum.x);
+                if (d + 1 < width) __stcg(at + (d + 1) * to.dim, sum.y);
             }
         }
     }
@@ -137,14 +150,15 @@ __device__ __forceinline__ int key_count(const gpu_backward &args, const item_pl
 /* dV and dK of a wild step; its P and dS become 0. */
 template <class S>
 __device__ __forceinline__ void add_wild_pairs(const gpu_backward &args, const backward_room<S> &room, int stage,
-                                               pair_fragments<S> &p, pair_fragments<S> &ds, const product_place &at) {
+                                               pair_fragments<S> &p, pair_fragments<S> &ds, const product_place &at,
+                                               bool fresh) {
     const item_place &item = room.plan().item;
     int count = key_count(args, item);
     int first = item.block * S::KEYS + at.key0 + at.warp * 16;
     add_skipping_zeros<S>(key_rows<&ra_kv_part::dv>(args, item), first, count, args.problem.dim_v, p, room.dout(stage),
-                          1);
+                          1, fresh);
     add_skipping_zeros<S>(key_rows<&ra_kv_part::dk>(args, item), first, count, args.problem.dim, ds, room.q(stage),
-                          (float)args.problem.scale);
+                          (float)args.problem.scale, fresh);
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++)
 #pragma unroll
@@ -203,6 +217,7 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
                                               const product_place &at) {
     const backward_plan &plan = room.plan();
     float scale = (float)args.problem.scale;
+    bool fresh = args.fresh; /* nothing has been written to dk and dv */
     key_sums<S> sum = {};
     pair_columns<S> s, dp;
     gate_wait(room.full(0), 0);
@@ -218,7 +233,10 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
         store_pairs<S>(ds_tile, ds, at.key0 + at.warp * 16);
         shared_writes_to_products();
         bool group_wild = barrier_any(GROUP_BARRIER + at.group, 128, wild);
-        if (group_wild) add_wild_pairs<S>(args, room, stage, p, ds, at);
+        if (group_wild) {
+            add_wild_pairs<S>(args, room, stage, p, ds, at, fresh);
+            fresh = false;
+        }
         products_begin();
         add_pairs<S>(sum.dv, p, room.dout(stage), room.zeros(), group_wild);
         add_pairs<S>(sum.dk, ds, room.q(stage), room.zeros(), group_wild);
@@ -251,9 +269,11 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
     keep_registers(sum.dv);
     int count = key_count(args, plan.item);
     int first = plan.item.block * S::KEYS + at.key0 + at.warp * 16;
-    add_to_rows<S>(key_rows<&ra_kv_part::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1, at.lane);
+    add_to_rows<S>(key_rows<&ra_kv_part::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1, fresh,
+                   at.lane);
     __syncwarp(); /* registers are short: one after the other */
-    add_to_rows<S>(key_rows<&ra_kv_part::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale, at.lane);
+    add_to_rows<S>(key_rows<&ra_kv_part::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale, fresh,
+                   at.lane);
 }
 
 template <class S>

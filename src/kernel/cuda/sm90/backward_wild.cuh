@@ -7,11 +7,12 @@
 
 #include "kernel/cuda/sm90/backward_pairs.cuh"
 
-/* rows [first, first + 16) of `to` += by * A . B: A [16 keys, ROWS] is in the warp's fragments, B [ROWS, DIM] in
+/* rows [first, first + 16) of `to` += by * A . B, or, fresh, = that: A [16 keys, ROWS] is in the warp's fragments, B [ROWS, DIM] in
  * panels. The elements are those that the thread has of an accumulator. */
 template <class S>
 __device__ __forceinline__ void add_skipping_zeros(const row_source &to, int first, int limit, int width,
-                                                   const pair_fragments<S> &a, const unsigned char *b, float by) {
+                                                   const pair_fragments<S> &a, const unsigned char *b, float by,
+                                                   bool fresh) {
     using T = typename S::T;
     int lane = (int)threadIdx.x % 32;
     uint32_t copy[S::ROWS / 16 * 4];
@@ -33,7 +34,7 @@ __device__ __forceinline__ void add_skipping_zeros(const row_source &to, int fir
         }
         if (row < limit && column < width) {
             float *at = (float *)(to.base + row_offset<float>(to, row)) + column * to.dim;
-            __stcg(at, fmaf(by, sum, __ldcg(at)));
+            __stcg(at, fmaf(by, sum, fresh ? 0 : __ldcg(at)));
         }
     }
 }

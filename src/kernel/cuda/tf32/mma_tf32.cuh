@@ -182,14 +182,20 @@ __device__ __forceinline__ void add_parts(float (&acc)[MT][NT][4], int n, const 
     }
 }
 
-/* add_product of sm80/mma.cuh in parts. */
-template <int DEPTH, int MT, int NT, class A, class B>
-__device__ __forceinline__ void add_product_in_parts(float (&acc)[MT][NT][4], const A &a, const B &b) {
-    static_assert(NT % 2 == 0, "columns come in pairs of 8");
-    uint32_t x[MT][4], y[2][4];
+/* acc, columns of blocks from n on, += x. */
+template <int MT, int NT, int COLUMNS>
+__device__ __forceinline__ void add_blocks(float (&acc)[MT][NT][4], int n, const float (&x)[MT][COLUMNS][4]) {
 #pragma unroll
-    for (int m = 0; m < MT; m++) a.load(x[m], m, 0);
-    b.load(y[0], 0, 0);
+    for (int i = 0; i < MT * COLUMNS * 4; i++)
+        acc[i / (COLUMNS * 4)][n + i / 4 % COLUMNS][i % 4] += x[i / (COLUMNS * 4)][i / 4 % COLUMNS][i % 4];
+}
+
+/* acc += A . B^T for steps [from, from + DEPTH) of k; x and y have the operands of the first of them, and of the one
+ * after the last if there is one. */
+template <int DEPTH, int MT, int NT, class A, class B>
+__device__ __forceinline__ void add_steps_in_parts(float (&acc)[MT][NT][4], const A &a, const B &b, int from, bool last,
+                                                   uint32_t (&x)[MT][4], uint32_t (&y)[2][4]) {
+    static_assert(NT % 2 == 0 && DEPTH * NT / 2 % 2 == 0, "columns come in pairs of 8, and y has its place again");
 #pragma unroll
     for (int k = 0; k < DEPTH; k++) {
         parted left[MT], right;
@@ -199,11 +205,11 @@ __device__ __forceinline__ void add_product_in_parts(float (&acc)[MT][NT][4], co
         for (int n = 0; n < NT / 2; n++) {
             int at = (k * (NT / 2) + n) % 2;
             if (n + 1 < NT / 2) {
-                b.load(y[at ^ 1], n + 1, k);
-            } else if (k + 1 < DEPTH) {
-                b.load(y[at ^ 1], 0, k + 1);
+                b.load(y[at ^ 1], n + 1, from + k);
+            } else if (k + 1 < DEPTH || !last) {
+                b.load(y[at ^ 1], 0, from + k + 1);
 #pragma unroll
-                for (int m = 0; m < MT; m++) a.load(x[m], m, k + 1);
+                for (int m = 0; m < MT; m++) a.load(x[m], m, from + k + 1);
             }
             right.split(y[at]);
             add_parts(acc, 2 * n, left, right);
@@ -211,12 +217,21 @@ __device__ __forceinline__ void add_product_in_parts(float (&acc)[MT][NT][4], co
     }
 }
 
-/* acc, columns of blocks from n on, += x. */
-template <int MT, int NT, int COLUMNS>
-__device__ __forceinline__ void add_blocks(float (&acc)[MT][NT][4], int n, const float (&x)[MT][COLUMNS][4]) {
+/* add_product of sm80/mma.cuh in parts: a few steps of k have a sum of their own. */
+template <int DEPTH, int MT, int NT, class A, class B>
+__device__ __forceinline__ void add_product_in_parts(float (&acc)[MT][NT][4], const A &a, const B &b) {
+    constexpr int EACH = 4;
+    static_assert(DEPTH % EACH == 0, "sums of as many steps");
+    uint32_t x[MT][4], y[2][4];
 #pragma unroll
-    for (int i = 0; i < MT * COLUMNS * 4; i++)
-        acc[i / (COLUMNS * 4)][n + i / 4 % COLUMNS][i % 4] += x[i / (COLUMNS * 4)][i / 4 % COLUMNS][i % 4];
+    for (int m = 0; m < MT; m++) a.load(x[m], m, 0);
+    b.load(y[0], 0, 0);
+#pragma unroll
+    for (int from = 0; from < DEPTH; from += EACH) {
+        float sum[MT][NT][4] = {};
+        add_steps_in_parts<EACH>(sum, a, b, from, from + EACH == DEPTH, x, y);
+        add_blocks(acc, 0, sum);
+    }
 }
 
 /* acc += A . B^T with A from registers, of which AT_ONCE steps of k are parted at a time. Two columns of acc at a time

@@ -124,13 +124,7 @@ template <int PARTS> struct tf32_products {
                                                        const unsigned char *queries, int d0) {
         fragment_a_across<S::KEYS> a(shared_address(pairs), key0);
         taken<fragment_b_across<S::DIM>> b(shared_address(queries), d0);
-        if constexpr (PARTS == 1) {
-            add_product<float, S::ROWS / 8>(sum, a, b);
-        } else {
-            float step[MT][NT][4] = {};
-            add_product_in_parts<S::ROWS / 8>(step, a, b);
-            add_blocks(sum, 0, step);
-        }
+        add<S::ROWS / 8>(sum, a, b);
     }
 
     template <class S, int MT, int NT>

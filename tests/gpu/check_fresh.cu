@@ -1,0 +1,91 @@
+/* dK and dV that a backward call starts: whatever was there, the bits are those of zeros that were added to. */
+#include "check_device.h"
+#include "check_errors.h"
+#include "kernel_checks.h"
+
+#include <cmath>
+
+enum { ROWS = 300, HEADS = 4, SHARE = 2 };
+
+struct fresh_case {
+    ra_shape shape;
+    ra_tile tile;
+    ra_tile_group group;
+    ra_tile_pass pass;
+    ra_tile_list list;
+    std::vector<double> q, k, v, dout, lse, delta;
+};
+
+static ra_view rows_on_device(ra_dtype dtype, const std::vector<double> &x, int64_t heads, int64_t dim) {
+    std::vector<unsigned char> narrow(x.size() * ra_dtype_bytes(dtype));
+    ra_convert(dtype, narrow.data(), RA_F64, x.data(), (int64_t)x.size());
+    return {take_copy(narrow.data(), narrow.size()), 0, heads * dim, dim, 1};
+}
+
+static std::vector<double> random_numbers(rng *r, int64_t count) {
+    std::vector<double> x((size_t)count);
+    for (double &one : x) one = rng_normal(r);
+    return x;
+}
+
+/* wild: an infinity in one query, which the step that has it must not spread. */
+static void make_fresh(fresh_case *c, ra_dtype dtype, int64_t dim, int wild, unsigned seed) {
+    rng r = {seed};
+    ra_dtype acc = dtype == RA_F64 ? RA_F64 : RA_F32;
+    c->shape = {1, HEADS, HEADS / SHARE, dim, dim, ROWS, 1, 1 / std::sqrt((double)dim), 1, dtype, acc};
+    c->tile = {};
+    c->tile.q_rows = c->tile.k_rows = {0, 1, ROWS};
+    c->tile.heads = {0, 1, HEADS};
+    c->tile.lo = -ROWS;
+    c->group = {0, 1};
+    c->pass = {0, 1, 0};
+    c->list = {&c->tile, &c->group, &c->pass, 1, 1, 1};
+    c->q = random_numbers(&r, ROWS * HEADS * dim);
+    c->dout = random_numbers(&r, ROWS * HEADS * dim);
+    c->k = random_numbers(&r, ROWS * HEADS / SHARE * dim);
+    c->v = random_numbers(&r, ROWS * HEADS / SHARE * dim);
+    c->lse.assign(ROWS * HEADS, 6);
+    c->delta = random_numbers(&r, ROWS * HEADS);
+    if (wild) c->q[(size_t)(ROWS / 2 * HEADS * dim)] = INFINITY;
+}
+
+/* The bytes of dk and dv. */
+static std::vector<unsigned char> run(const fresh_case &c, int fresh, unsigned seed) {
+    const ra_shape &s = c.shape;
+    int64_t heads = s.heads_kv, each = ROWS * heads * s.dim;
+    ra_dtype acc = s.out_dtype;
+    size_t bytes = (size_t)each * ra_dtype_bytes(acc);
+    std::vector<double> zeros((size_t)(ROWS * HEADS * s.dim));
+    ra_view q = rows_on_device(s.dtype, c.q, HEADS, s.dim), dout = rows_on_device(s.dtype, c.dout, HEADS, s.dim);
+    ra_view dq = rows_on_device(acc, zeros, HEADS, s.dim);
+    ra_kv_part part = {rows_on_device(s.dtype, c.k, heads, s.dim), rows_on_device(s.dtype, c.v, heads, s.dim),
+                       {take(bytes), 0, heads * s.dim, s.dim, 1}, {take(bytes), 0, heads * s.dim, s.dim, 1},
+                       {0, 1, heads}};
+    if (!fresh) {
+        CHECK(cudaMemset(part.dk.data, 0, bytes));
+        CHECK(cudaMemset(part.dv.data, 0, bytes));
+    }
+    ra_launch launch = {};
+    launch.threads = 1;
+    void *lse = acc_on_device(acc, c.lse.data(), ROWS * HEADS), *delta = acc_on_device(acc, c.delta.data(), ROWS * HEADS);
+    ra_prepared *prepared = prepared_of(s, c.list, NULL, 1, RA_BACKWARD);
+    expect(kernel->starts(prepared) == ROWS * heads, "the number of rows that a call starts", seed, s.dtype);
+    ra_backward_call call = {&s, q, dout, lse, delta, &part, c.list, dq, launch, prepared, fresh};
+    kernel->backward(&call);
+    CHECK(cudaDeviceSynchronize());
+    std::vector<unsigned char> both = bytes_from(part.dk.data, bytes), dv = bytes_from(part.dv.data, bytes);
+    both.insert(both.end(), dv.begin(), dv.end());
+    kernel->discard(prepared);
+    give_all_back();
+    return both;
+}
+
+void check_fresh(unsigned seed, ra_dtype dtype) {
+    static const int64_t dims[] = {40, 64, 128, 200};
+    for (int wild = 0; wild < 2; wild++) {
+        fresh_case c;
+        make_fresh(&c, dtype, dims[seed % 4], wild, seed);
+        const char *what = wild ? "dk or dv of a fresh call with an infinity" : "dk or dv of a fresh call";
+        expect(run(c, 1, seed) == run(c, 0, seed), what, seed, dtype);
+    }
+}
