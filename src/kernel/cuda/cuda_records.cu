@@ -2,34 +2,53 @@
 #include "kernel/cuda/cuda_rows.h"
 #include "kernel/cuda/row_warps.cuh"
 
-/* Warps take the heads of a row side by side, as they usually lie in the views: their memory is then read in order. */
+enum { PACKED_TOGETHER = 4 };
+
+/* Where a record is: of the views, and how many records lie before it. */
 struct record_place {
-    int64_t b, row, head; /* of the views */
-    int64_t at;           /* records before it */
+    int64_t b, row, head, at;
 };
 
+/* Record number i in the order in which they lie, or in that of a view's rows with their heads side by side: what is
+ * written should be in order. */
+template <bool BY_ROWS>
 static __device__ __forceinline__ record_place record_at(int64_t i, int64_t batch, const ra_span &rows,
                                                          const ra_span &heads) {
-    int64_t band = quotient(i, heads.count), head = i - band * heads.count;
+    int64_t fast = BY_ROWS ? heads.count : batch, band = quotient(i, fast), first = i - band * fast;
+    int64_t slow = quotient(band, rows.count), row = band - slow * rows.count;
     record_place p;
-    p.b = quotient(band, rows.count);
-    int64_t row = band - p.b * rows.count;
+    int64_t head = BY_ROWS ? first : slow;
+    p.b = BY_ROWS ? slow : first;
     p.row = rows.first + row * rows.stride;
     p.head = heads.first + head * heads.stride;
     p.at = (head * rows.count + row) * batch + p.b;
     return p;
 }
 
-/* UNIT: what is copied at a time. Strides and widths are in units. */
+/* UNIT: what is copied at a time. Strides and widths are in units. A warp does several records together: while one is on
+ * its way from memory, so are the others. */
 template <class UNIT>
 static __global__ void pack_records(UNIT *to, ra_view k, ra_view v, ra_span rows, ra_span heads, int64_t batch,
                                     int64_t width, int64_t width_v) {
-    for (int64_t i = first_row(); i < batch * rows.count * heads.count; i += row_step()) {
-        record_place p = record_at(i, batch, rows, heads);
-        const UNIT *x = row_of<UNIT>(k, p.b, p.row, p.head), *y = row_of<UNIT>(v, p.b, p.row, p.head);
-        UNIT *record = to + p.at * (width + width_v);
-        for (int64_t d = lane(); d < width + width_v; d += 32)
-            record[d] = d < width ? x[d * k.dim] : y[(d - width) * v.dim];
+    int64_t count = batch * rows.count * heads.count, step = row_step(), each = width + width_v;
+    for (int64_t i = first_row(); i < count; i += PACKED_TOGETHER * step) {
+        const UNIT *x[PACKED_TOGETHER], *y[PACKED_TOGETHER];
+#pragma unroll
+        for (int n = 0; n < PACKED_TOGETHER; n++) {
+            int64_t record = i + n * step < count ? i + n * step : i;
+            record_place p = record_at<false>(record, batch, rows, heads);
+            x[n] = row_of<UNIT>(k, p.b, p.row, p.head);
+            y[n] = row_of<UNIT>(v, p.b, p.row, p.head);
+        }
+        for (int64_t d = lane(); d < each; d += 32) {
+            UNIT z[PACKED_TOGETHER];
+#pragma unroll
+            for (int n = 0; n < PACKED_TOGETHER; n++)
+                z[n] = d < width ? x[n][d * k.dim] : y[n][(d - width) * v.dim];
+#pragma unroll
+            for (int n = 0; n < PACKED_TOGETHER; n++)
+                if (i + n * step < count) to[(i + n * step) * each + d] = z[n];
+        }
     }
 }
 
@@ -41,7 +60,8 @@ static ra_view in_units(ra_view view, int64_t each) {
 void gpu_rows_pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
                    const ra_launch *launch) {
     int64_t bytes = (int64_t)ra_dtype_bytes(shape->dtype), each = 16 / bytes, dim = shape->dim, dim_v = shape->dim_v;
-    unsigned blocks = row_blocks(shape->batch * rows.count * heads.count);
+    int64_t records = shape->batch * rows.count * heads.count;
+    unsigned blocks = row_blocks((records + PACKED_TOGETHER - 1) / PACKED_TOGETHER);
     cudaStream_t stream = (cudaStream_t)launch->stream;
     if (blocks == 0) return;
     if (is_whole(k, bytes, dim, (int)each) && is_whole(v, bytes, dim_v, (int)each) && ((uint64_t)to & 15) == 0)
@@ -57,7 +77,7 @@ template <class ACC, int N>
 static __global__ void add_records(ra_view dk, ra_view dv, const ACC *from, ra_span rows, ra_span heads, int64_t batch,
                                    int64_t width, int64_t width_v) {
     for (int64_t i = first_row(); i < batch * rows.count * heads.count; i += row_step()) {
-        record_place p = record_at(i, batch, rows, heads);
+        record_place p = record_at<true>(i, batch, rows, heads);
         ACC *x = row_of<ACC>(dk, p.b, p.row, p.head), *y = row_of<ACC>(dv, p.b, p.row, p.head);
         const ACC *record = from + p.at * (width + width_v);
 #pragma unroll 2

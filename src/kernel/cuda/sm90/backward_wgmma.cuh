@@ -99,33 +99,40 @@ __device__ __forceinline__ void put_dq(const backward_room<S> &room, const float
 template <class S>
 __device__ __forceinline__ void add_to_rows(const row_source &to, int first, int limit, int width,
                                             const float (&x)[S::DIM / 8][4], float by, bool fresh, int lane) {
+    bool pairs = to.aligned && width % 2 == 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        int row = first + r * 8 + lane / 4;
+        int row = first + r * 8 + lane / 4, d0 = lane % 4 * 2;
         if (row >= limit) continue;
         float *at = (float *)(to.base + row_offset<float>(to, row));
-        float2 old[S::DIM / 8];
+        float2 old[S::DIM / 8] = {};
+        if (pairs && !fresh) {
 #pragma unroll
-        for (int n = 0; n < S::DIM / 8; n++) {
-            int d = n * 8 + lane % 4 * 2;
-            if (fresh) {
-                old[n] = make_float2(0, 0);
-            } else if (to.aligned && d + 1 < width) {
-                old[n] = __ldcg((const float2 *)(at + d));
-            } else {
-                old[n].x = d < width ? __ldcg(at + d * to.dim) : 0;
-                old[n].y = d + 1 < width ? __ldcg(at + (d + 1) * to.dim) : 0;
+            for (int n = 0; n < S::DIM / 8; n++)
+                if (n * 8 + d0 < width) old[n] = __ldcg((const float2 *)(at + n * 8 + d0));
+        } else if (!fresh) {
+#pragma unroll
+            for (int n = 0; n < S::DIM / 8; n++) {
+                int d = n * 8 + d0;
+                if (d < width) old[n].x = __ldcg(at + d * to.dim);
+                if (d + 1 < width) old[n].y = __ldcg(at + (d + 1) * to.dim);
             }
         }
 #pragma unroll
         for (int n = 0; n < S::DIM / 8; n++) {
-            int d = n * 8 + lane % 4 * 2;
-            float2 sum = make_float2(old[n].x + by * x[n][r * 2], old[n].y + by * x[n][r * 2 + 1]);
-            if (to.aligned && d + 1 < width) {
-                __stcg((float2 *)(at + d), sum);
-            } else {
-                if (d < width) __stcg(at + d * to.dim, sum.x);
-                if (d + 1 < width) __stcg(at + (d + 1) * to.dim, sum.y);
+            old[n].x += by * x[n][r * 2];
+            old[n].y += by * x[n][r * 2 + 1];
+        }
+        if (pairs) {
+#pragma unroll
+            for (int n = 0; n < S::DIM / 8; n++)
+                if (n * 8 + d0 < width) __stcg((float2 *)(at + n * 8 + d0), old[n]);
+        } else {
+#pragma unroll
+            for (int n = 0; n < S::DIM / 8; n++) {
+                int d = n * 8 + d0;
+                if (d < width) __stcg(at + d * to.dim, old[n].x);
+                if (d + 1 < width) __stcg(at + (d + 1) * to.dim, old[n].y);
             }
         }
     }
@@ -176,18 +183,17 @@ struct pairs_kind {
     bool wild; /* this thread met something wild */
 };
 
-/* S is under way. s becomes P while dP is multiplied; then that has come too. The first step of an item has the code
- * for masks alone, which is right for all. */
-template <class S, bool FIRST>
+/* S is under way. s becomes P while dP is multiplied; then that has come too. */
+template <class S>
 __device__ __forceinline__ pairs_kind make_p_and_dp(const backward_room<S> &room, int stage, pair_columns<S> &s,
                                                     pair_columns<S> &dp, const product_place &at, float scale) {
     const backward_step &step = room.plan().steps[stage];
     pairs_place pairs = pairs_of<S>(room, at);
-    pairs_kind kind = {true, false};
+    pairs_kind kind = {false, false};
     products_wait<0>();
     keep_registers(s);
     multiply_pairs<S>(dp, room.v(), at.key0, room.dout(stage));
-    if (!FIRST) kind.masked = __any_sync(~0u, !step.full || pairs_are_odd<S>(s, room.lse(stage), pairs));
+    kind.masked = __any_sync(~0u, !step.full || pairs_are_odd<S>(s, room.lse(stage), pairs));
     if (kind.masked)
         kind.wild = make_p_masked<S>(s, room.lse(stage), scale, step, pairs);
     else
@@ -223,10 +229,10 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
     gate_wait(room.full(0), 0);
     if (plan.steps[0].a0 < 0) return;
     multiply_pairs<S>(s, room.k(), at.key0, room.q(0));
-    pairs_kind kind = make_p_and_dp<S, true>(room, 0, s, dp, at, scale);
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
+        pairs_kind kind = make_p_and_dp<S>(room, stage, s, dp, at, scale);
         unsigned char *ds_tile = room.ds(stage);
         pair_fragments<S> p, ds;
         bool wild = make_pairs<S>(room, stage, s, dp, p, ds, at, kind);
@@ -261,7 +267,6 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
         shared_writes_to_products();
         gate_arrive(room.dq_full());
         if (!more) break;
-        kind = make_p_and_dp<S, false>(room, stage ^ 1, s, dp, at, scale);
     }
     products_wait<0>();
     keep_registers(s);
