@@ -58,8 +58,10 @@ static std::vector<unsigned char> run(const fresh_case &c, int fresh, unsigned s
     std::vector<double> zeros((size_t)(ROWS * HEADS * s.dim));
     ra_view q = rows_on_device(s.dtype, c.q, HEADS, s.dim), dout = rows_on_device(s.dtype, c.dout, HEADS, s.dim);
     ra_view dq = rows_on_device(acc, zeros, HEADS, s.dim);
-    ra_kv_part part = {rows_on_device(s.dtype, c.k, heads, s.dim), rows_on_device(s.dtype, c.v, heads, s.dim),
-                       {take(bytes), 0, heads * s.dim, s.dim, 1}, {take(bytes), 0, heads * s.dim, s.dim, 1},
+    ra_kv_part part = {rows_on_device(s.dtype, c.k, heads, s.dim),
+                       rows_on_device(s.dtype, c.v, heads, s.dim),
+                       {take(bytes), 0, heads * s.dim, s.dim, 1},
+                       {take(bytes), 0, heads * s.dim, s.dim, 1},
                        {0, 1, heads}};
     if (!fresh) {
         CHECK(cudaMemset(part.dk.data, 0, bytes));
@@ -67,7 +69,8 @@ static std::vector<unsigned char> run(const fresh_case &c, int fresh, unsigned s
     }
     ra_launch launch = {};
     launch.threads = 1;
-    void *lse = acc_on_device(acc, c.lse.data(), ROWS * HEADS), *delta = acc_on_device(acc, c.delta.data(), ROWS * HEADS);
+    void *lse = acc_on_device(acc, c.lse.data(), ROWS * HEADS),
+         *delta = acc_on_device(acc, c.delta.data(), ROWS * HEADS);
     ra_prepared *prepared = prepared_of(s, c.list, NULL, 1, RA_BACKWARD);
     expect(kernel->starts(prepared) == ROWS * heads, "the number of rows that a call starts", seed, s.dtype);
     ra_backward_call call = {&s, q, dout, lse, delta, &part, c.list, dq, launch, prepared, fresh};

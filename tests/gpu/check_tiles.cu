@@ -27,8 +27,9 @@ static int64_t written_gaps(const tile_case &c, const std::vector<unsigned char>
     }
     int64_t found = 0;
     for (size_t i = 0; i < ours.size(); i++)
-        found += !ours[i] && !std::all_of(raw.begin() + (ptrdiff_t)(i * each), raw.begin() + (ptrdiff_t)((i + 1) * each),
-                                          [](unsigned char x) { return x == 0xff; });
+        found +=
+            !ours[i] && !std::all_of(raw.begin() + (ptrdiff_t)(i * each), raw.begin() + (ptrdiff_t)((i + 1) * each),
+                                     [](unsigned char x) { return x == 0xff; });
     return found;
 }
 

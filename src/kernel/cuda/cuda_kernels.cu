@@ -38,12 +38,15 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
  */
 
 /* A row of a table: an element type's variants by width; of `narrow` up to 128 elements, of `wide` above. */
-#define VARIANTS(pass, narrow, wide) {&gpu_##pass##_##narrow##_64, &gpu_##pass##_##narrow##_128, &gpu_##pass##_##wide##_256}
+#define VARIANTS(pass, narrow, wide)                                                                                   \
+    { &gpu_##pass##_##narrow##_64, &gpu_##pass##_##narrow##_128, &gpu_##pass##_##wide##_256 }
 
 /* A table, with the narrow variants of f32, bf16 and f16. */
 #define VARIANTS_OF(pass, f32_narrow, bf16_narrow, f16_narrow)                                                         \
-    {VARIANTS(pass, f32_narrow, f32), VARIANTS(pass, f64, f64), VARIANTS(pass, bf16_narrow, bf16),                     \
-     VARIANTS(pass, f16_narrow, f16)}
+    {                                                                                                                  \
+        VARIANTS(pass, f32_narrow, f32), VARIANTS(pass, f64, f64), VARIANTS(pass, bf16_narrow, bf16),                  \
+            VARIANTS(pass, f16_narrow, f16)                                                                            \
+    }
 
 /* Declares variants_<name> and prepare_<name>. */
 #define KERNEL_VARIANTS(name, f32_narrow, bf16_narrow, f16_narrow)                                                     \
@@ -143,12 +146,14 @@ static void backward(const ra_backward_call *call) {
 }
 
 #define KERNEL(name, usable)                                                                                           \
-    {"cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_discard, starts, forward, backward, gpu_rows_begin,     \
-     gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, \
-     gpu_rows_fill}
+    {                                                                                                                  \
+        "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_discard, starts, forward, backward, gpu_rows_begin,  \
+            gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add,          \
+            gpu_rows_store, gpu_rows_fill                                                                              \
+    }
 
-/* Best last. The first two differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on the
- * FMA units. Whoever runs them can run sm80 as well, so they are never chosen but by name. */
+/* Best last. The first two differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on
+ * the FMA units. Whoever runs them can run sm80 as well, so they are never chosen but by name. */
 static const ra_kernel table[] = {
     KERNEL(tf32, usable_sm80),
     KERNEL(fma, usable_sm80),

@@ -25,8 +25,8 @@ static __device__ __forceinline__ record_place record_at(int64_t i, int64_t batc
     return p;
 }
 
-/* UNIT: what is copied at a time. Strides and widths are in units. A warp does several records together: while one is on
- * its way from memory, so are the others. */
+/* UNIT: what is copied at a time. Strides and widths are in units. A warp does several records together: while one is
+ * on its way from memory, so are the others. */
 template <class UNIT>
 static __global__ void pack_records(UNIT *to, ra_view k, ra_view v, ra_span rows, ra_span heads, int64_t batch,
                                     int64_t width, int64_t width_v) {
@@ -43,8 +43,7 @@ static __global__ void pack_records(UNIT *to, ra_view k, ra_view v, ra_span rows
         for (int64_t d = lane(); d < each; d += 32) {
             UNIT z[PACKED_TOGETHER];
 #pragma unroll
-            for (int n = 0; n < PACKED_TOGETHER; n++)
-                z[n] = d < width ? x[n][d * k.dim] : y[n][(d - width) * v.dim];
+            for (int n = 0; n < PACKED_TOGETHER; n++) z[n] = d < width ? x[n][d * k.dim] : y[n][(d - width) * v.dim];
 #pragma unroll
             for (int n = 0; n < PACKED_TOGETHER; n++)
                 if (i + n * step < count) to[(i + n * step) * each + d] = z[n];
@@ -65,12 +64,11 @@ void gpu_rows_pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_spa
     cudaStream_t stream = (cudaStream_t)launch->stream;
     if (blocks == 0) return;
     if (is_whole(k, bytes, dim, (int)each) && is_whole(v, bytes, dim_v, (int)each) && ((uint64_t)to & 15) == 0)
-        pack_records<uint4><<<blocks, ROW_THREADS, 0, stream>>>((uint4 *)to, in_units(k, each), in_units(v, each), rows,
-                                                                heads, shape->batch, dim / each, dim_v / each);
+        launch_rows(pack_records<uint4>, blocks, stream, (uint4 *)to, in_units(k, each), in_units(v, each), rows, heads,
+                    shape->batch, dim / each, dim_v / each);
     else
         WITH_TYPE(shape->dtype, T,
-                  pack_records<T>
-                  <<<blocks, ROW_THREADS, 0, stream>>>((T *)to, k, v, rows, heads, shape->batch, dim, dim_v))
+                  launch_rows(pack_records<T>, blocks, stream, (T *)to, k, v, rows, heads, shape->batch, dim, dim_v))
 }
 
 template <class ACC, int N>
@@ -101,8 +99,8 @@ void gpu_rows_add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void
         constexpr int N = TOGETHER<ACC>;
         bool whole = is_whole(dk, bytes, shape->dim, N) && is_whole(dv, bytes, shape->dim_v, N);
         auto add = whole && ((uint64_t)from & 15) == 0 ? add_records<ACC, N> : add_records<ACC, 1>;
-        add<<<blocks, ROW_THREADS, 0, stream>>>(dk, dv, (const ACC *)from, rows, heads, shape->batch, shape->dim,
-                                                shape->dim_v);
+        launch_rows(add, blocks, stream, dk, dv, (const ACC *)from, rows, heads, shape->batch, shape->dim,
+                    shape->dim_v);
     })
 }
 
@@ -114,7 +112,5 @@ template <class ACC> static __global__ void add_elements(ACC *to, const ACC *fro
 void gpu_rows_add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_launch *launch) {
     unsigned blocks = row_blocks((count + 31) / 32);
     if (blocks == 0) return;
-    WITH_ACC(shape, ACC,
-             add_elements<ACC>
-             <<<blocks, ROW_THREADS, 0, (cudaStream_t)launch->stream>>>((ACC *)to, (const ACC *)from, count))
+    WITH_ACC(shape, ACC, launch_rows(add_elements<ACC>, blocks, launch->stream, (ACC *)to, (const ACC *)from, count))
 }

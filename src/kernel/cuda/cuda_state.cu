@@ -23,8 +23,8 @@ void gpu_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *laun
     int64_t rows = state_rows(shape) * shape->states;
     if (rows == 0) return;
     WITH_ACC(shape, ACC,
-             begin_rows<ACC><<<row_blocks((rows + 31) / 32), ROW_THREADS, 0, (cudaStream_t)launch->stream>>>(
-                 (ACC *)state.m, (ACC *)state.l, rows))
+             launch_rows(begin_rows<ACC>, row_blocks((rows + 31) / 32), launch->stream, (ACC *)state.m, (ACC *)state.l,
+                         rows))
 }
 
 /* ---- finish ---------------------------------------------------------------------------------------------------------
@@ -52,8 +52,8 @@ static __device__ __forceinline__ double log_add(double a, double b) {
     return isinf(most) ? most : most + log1p(exp(least - most));
 }
 
-/* Of one softmax. A warp does 32 rows: each lane finds how one of them ends, for all lanes to normalise by. o_out may be
- * the state's own o: an element is written by the lane that read it. */
+/* Of one softmax. A warp does 32 rows: each lane finds how one of them ends, for all lanes to normalise by. o_out may
+ * be the state's own o: an element is written by the lane that read it. */
 template <class ACC, class OUT, int N>
 static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t each) {
     for (int64_t i = first_row() * 32; i < each; i += row_step() * 32) {
@@ -61,7 +61,8 @@ static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out,
         int rows = (int)(each - i < 32 ? each - i : 32);
         row_number n = row_number_of(mine, shape.heads_q, shape.rows_q);
         softmax_end end = end_of<ACC>(state, mine);
-        uint64_t from = (uint64_t)row_of<ACC>(state.o, n.b, n.row, n.h), to = (uint64_t)row_of<OUT>(o_out, n.b, n.row, n.h);
+        uint64_t from = (uint64_t)row_of<ACC>(state.o, n.b, n.row, n.h),
+                 to = (uint64_t)row_of<OUT>(o_out, n.b, n.row, n.h);
         unsigned none = __ballot_sync(~0u, end.none);
         if (lse_out && lane() < rows) lse_out[mine] = (ACC)end.lse;
 #pragma unroll 4
@@ -104,15 +105,16 @@ static __global__ void finish_several(ra_shape shape, ra_state state, ra_view o_
 }
 
 template <class ACC, class OUT>
-static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t rows, cudaStream_t stream) {
+static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t rows,
+                   cudaStream_t stream) {
     constexpr int N = TOGETHER<ACC>;
     if (shape->states > 1) {
-        finish_several<ACC, OUT><<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, state, o_out, lse_out, rows);
+        launch_rows(finish_several<ACC, OUT>, row_blocks(rows), stream, *shape, state, o_out, lse_out, rows);
         return;
     }
     bool whole = is_whole(state.o, sizeof(ACC), shape->dim_v, N) && is_whole(o_out, sizeof(OUT), shape->dim_v, N);
     auto kernel = whole ? finish_one<ACC, OUT, N> : finish_one<ACC, OUT, 1>;
-    kernel<<<row_blocks((rows + 31) / 32), ROW_THREADS, 0, stream>>>(*shape, state, o_out, lse_out, rows);
+    launch_rows(kernel, row_blocks((rows + 31) / 32), stream, *shape, state, o_out, lse_out, rows);
 }
 
 void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch) {
@@ -149,7 +151,7 @@ static void delta(const ra_shape *shape, ra_view dout, ra_view o, ACC *delta_out
     constexpr int N = TOGETHER<ACC>;
     bool whole = is_whole(dout, sizeof(IN), shape->dim_v, N) && is_whole(o, sizeof(OUT), shape->dim_v, N);
     auto kernel = whole ? delta_rows<IN, OUT, ACC, N> : delta_rows<IN, OUT, ACC, 1>;
-    kernel<<<row_blocks(rows), ROW_THREADS, 0, stream>>>(*shape, dout, o, delta_out, rows);
+    launch_rows(kernel, row_blocks(rows), stream, *shape, dout, o, delta_out, rows);
 }
 
 /* Outputs have the inputs' type or the accumulation type. */
@@ -189,12 +191,12 @@ void gpu_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *
     cudaStream_t stream = (cudaStream_t)launch->stream;
     if (rows == 0) return;
     if (shape->dtype == RA_F64)
-        resume_rows<double, double><<<row_blocks(rows), ROW_THREADS, 0, stream>>>(
-            *shape, state, dout, (double *)lse_out, (double *)delta_out, each);
+        launch_rows(resume_rows<double, double>, row_blocks(rows), stream, *shape, state, dout, (double *)lse_out,
+                    (double *)delta_out, each);
     else
         WITH_TYPE(shape->dtype, IN,
-                  resume_rows<IN, float><<<row_blocks(rows), ROW_THREADS, 0, stream>>>(
-                      *shape, state, dout, (float *)lse_out, (float *)delta_out, each))
+                  launch_rows(resume_rows<IN, float>, row_blocks(rows), stream, *shape, state, dout, (float *)lse_out,
+                              (float *)delta_out, each))
 }
 
 /* ---- outputs --------------------------------------------------------------------------------------------------------
@@ -226,7 +228,7 @@ void gpu_rows_store(const ra_shape *shape, ra_view to, ra_view from, int64_t row
                  constexpr int N = TOGETHER<ACC>;
                  bool whole = is_whole(to, sizeof(OUT), width, N) && is_whole(from, sizeof(ACC), width, N);
                  auto kernel = whole ? store_rows<ACC, OUT, N> : store_rows<ACC, OUT, 1>;
-                 kernel<<<blocks, ROW_THREADS, 0, stream>>>(to, from, shape->batch, rows, heads, width, shape->weight);
+                 launch_rows(kernel, blocks, stream, to, from, shape->batch, rows, heads, width, shape->weight);
              }))
 }
 
@@ -250,6 +252,6 @@ void gpu_rows_fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t head
     WITH_TYPE(shape->out_dtype, OUT, {
         constexpr int N = TOGETHER<OUT>;
         auto kernel = is_whole(to, sizeof(OUT), width, N) ? fill_rows<OUT, N> : fill_rows<OUT, 1>;
-        kernel<<<blocks, ROW_THREADS, 0, stream>>>(to, shape->batch, rows, heads, width, value);
+        launch_rows(kernel, blocks, stream, to, shape->batch, rows, heads, width, value);
     })
 }

@@ -79,8 +79,8 @@ static void make_sets(item_builder &b, const ra_tile_pass *pass) {
         set.tiles.push_back(order[i]);
         set.work += ra_tile_pairs(&t) / blocks_of(t.k_rows.count, b.keys);
     }
-    /* The last queries first, as in a tile: those that all items of the set have most alike. Items that come to the same
-     * queries at the same distance from each other need not wait for one another. */
+    /* The last queries first, as in a tile: those that all items of the set have most alike. Items that come to the
+     * same queries at the same distance from each other need not wait for one another. */
     for (key_set &set : b.sets) std::reverse(set.tiles.begin(), set.tiles.end());
 }
 

@@ -1,5 +1,5 @@
-/* Row operations run one warp per row. Elements pass through doubles, so that what is written has been rounded once; N of
- * them go together where they lie side by side (is_whole). */
+/* Row operations run one warp per row. Elements pass through doubles, so that what is written has been rounded once; N
+ * of them go together where they lie side by side (is_whole). */
 #ifndef RA_KERNEL_CUDA_ROW_WARPS_CUH
 #define RA_KERNEL_CUDA_ROW_WARPS_CUH
 
@@ -14,6 +14,25 @@ enum { ROW_THREADS = 256, ROW_WARPS = ROW_THREADS / 32, MOST_BLOCKS = 1 << 20 };
 static inline unsigned row_blocks(int64_t rows) {
     int64_t blocks = (rows + ROW_WARPS - 1) / ROW_WARPS;
     return (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
+}
+
+/* kernel<<<blocks, ROW_THREADS>>>(args...) on the stream, before blocks of other streams that wait for a place: it is
+ * short, and what waits for it is long. Without that it would come when a product has no more blocks to start, in a few
+ * places, and the next product would leave the others empty meanwhile. */
+template <class... PARAMETERS, class... ARGUMENTS>
+static void launch_rows(void (*kernel)(PARAMETERS...), unsigned blocks, void *stream, ARGUMENTS... arguments) {
+    int least = 0, greatest = 0;
+    cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    cudaLaunchAttribute urgent = {};
+    urgent.id = cudaLaunchAttributePriority;
+    urgent.val.priority = greatest;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(ROW_THREADS);
+    config.stream = (cudaStream_t)stream;
+    config.attrs = &urgent;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, kernel, (PARAMETERS)arguments...);
 }
 
 /* The rows that this warp does: first, first + step, ... */
@@ -85,7 +104,9 @@ static __device__ __forceinline__ row_number row_number_of(int64_t i, int64_t he
 }
 
 /* N elements that are loaded or stored at once. */
-template <class T, int N> struct __align__(N * sizeof(T)) together { T e[N]; };
+template <class T, int N> struct __align__(N * sizeof(T)) together {
+    T e[N];
+};
 
 /* How many of a type go together: 16 bytes of them. */
 template <class T> constexpr int TOGETHER = 16 / (int)sizeof(T);

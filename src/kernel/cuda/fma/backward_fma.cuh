@@ -13,8 +13,8 @@
 #include "kernel/cuda/fma/products.cuh"
 #include "kernel/cuda/walk_tiles.cuh"
 
-/* Where the item stands: in shared memory, as the registers are needed elsewhere. Of two, one is the block of queries at
- * hand and the other, the next one's or the last one's. */
+/* Where the item stands: in shared memory, as the registers are needed elsewhere. Of two, one is the block of queries
+ * at hand and the other, the next one's or the last one's. */
 template <class REAL> struct fma_walk {
     query_source<REAL> sources[2];
     query_cursor at[2];
@@ -27,7 +27,7 @@ template <class REAL> struct fma_walk {
 template <class REAL_, int DIM_, int ROWS_, int KEYS_, int X, int THREADS_> struct backward_fma_shape {
     using REAL = REAL_;
     static constexpr int DIM = DIM_, ROWS = ROWS_, KEYS = KEYS_, THREADS = THREADS_, WIDE = chunk<REAL>::WIDE;
-    using grid = thread_grid<X, THREADS>; /* S and dP; dQ */
+    using grid = thread_grid<X, THREADS>;                                      /* S and dP; dQ */
     static constexpr int M = ROWS / grid::Y, N = KEYS / X, D = DIM / X / WIDE; /* of a thread */
     /* dK and dV: the keys in chunks. */
     static constexpr int KEY_CHUNKS = KEYS / WIDE;
@@ -84,13 +84,12 @@ __device__ __forceinline__ void read_rows(typename S::REAL (&x)[S::M], const typ
     }
 }
 
-/* pairs = P. Rows that saw nothing, by their lse, take no part. Returns 0, or NaN where some score is not finite: then Q
- * or K hold something that times 0 would spread. */
+/* pairs = P. Rows that saw nothing, by their lse, take no part. Returns 0, or NaN where some score is not finite: then
+ * Q or K hold something that times 0 would spread. */
 template <class S>
-__device__ __forceinline__ typename S::REAL store_p_fma(typename S::REAL *pairs, const typename S::REAL (&s)[S::M][S::N],
-                                            const typename S::REAL (&lse)[S::M],
-                                            const query_source<typename S::REAL> &from, int a0, int b0,
-                                            typename S::REAL scale) {
+__device__ __forceinline__ typename S::REAL
+store_p_fma(typename S::REAL *pairs, const typename S::REAL (&s)[S::M][S::N], const typename S::REAL (&lse)[S::M],
+            const query_source<typename S::REAL> &from, int a0, int b0, typename S::REAL scale) {
     using REAL = typename S::REAL;
     typename S::grid g;
     REAL wild = 0;
@@ -112,9 +111,8 @@ __device__ __forceinline__ typename S::REAL store_p_fma(typename S::REAL *pairs,
 /* dp becomes ds, without the scale, with the P that this thread stored. Returns 0, or NaN where some dP is not finite:
  * then dO or V hold something of that kind. */
 template <class S>
-__device__ __forceinline__ typename S::REAL differentiate_fma(typename S::REAL (&dp)[S::M][S::N],
-                                                              const typename S::REAL (&delta)[S::M],
-                                                              typename S::REAL *pairs) {
+__device__ __forceinline__ typename S::REAL
+differentiate_fma(typename S::REAL (&dp)[S::M][S::N], const typename S::REAL (&delta)[S::M], typename S::REAL *pairs) {
     using REAL = typename S::REAL;
     typename S::grid g;
     REAL wild = 0;
@@ -303,7 +301,8 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) backward_fma(const __grid
     const gpu_tile &tile = p.tiles[args.by_key[walk->item.first]];
     const ra_kv_part &part = part_of(p, tile.part);
     int b0 = walk->item.block * S::KEYS;
-    add_to_view<S>(dv, item_rows<REAL>(args, walk->item, part, part.dv), b0, tile.k_count, p.dim_v, (REAL)1, args.fresh);
+    add_to_view<S>(dv, item_rows<REAL>(args, walk->item, part, part.dv), b0, tile.k_count, p.dim_v, (REAL)1,
+                   args.fresh);
     add_to_view<S>(dk, item_rows<REAL>(args, walk->item, part, part.dk), b0, tile.k_count, p.dim, (REAL)p.scale,
                    args.fresh);
 }

@@ -22,10 +22,10 @@ template <class REAL_, int DIM_, int ROWS_, int KEYS_, int K_DIM_, int X, int TH
     static constexpr int DIM = DIM_, ROWS = ROWS_, KEYS = KEYS_, THREADS = THREADS_, K_DIM = K_DIM_;
     using grid = thread_grid<X, THREADS>;
     static constexpr int M = ROWS / grid::Y, N = KEYS / X, D = DIM / X / chunk<REAL>::WIDE; /* of a thread */
-    static constexpr int PIECES = DIM / K_DIM;     /* of K, and as many of V */
-    static constexpr int V_KEYS = KEYS / PIECES;   /* keys of a piece of V */
-    static constexpr int V_COLUMNS = N / PIECES;   /* of a thread's columns of S, those that meet a piece of V */
-    static constexpr int PLACE = KEYS * K_DIM;     /* elements */
+    static constexpr int PIECES = DIM / K_DIM;                                              /* of K, and as many of V */
+    static constexpr int V_KEYS = KEYS / PIECES;                                            /* keys of a piece of V */
+    static constexpr int V_COLUMNS = N / PIECES; /* of a thread's columns of S, those that meet a piece of V */
+    static constexpr int PLACE = KEYS * K_DIM;   /* elements */
     static constexpr int PLACES_AT = ROWS * DIM, P_AT = PLACES_AT + 2 * PLACE;
     static constexpr int SOURCES_AT = (P_AT + ROWS * V_KEYS) * (int)sizeof(REAL);
     static constexpr int BYTES = SOURCES_AT + 2 * (int)sizeof(key_source);

@@ -22,8 +22,6 @@
 #include "kernel/cuda/sm80/backward_layout.cuh"
 #include "kernel/cuda/sm80/backward_rows.cuh"
 
-static constexpr float BACKWARD_LOG2_E = 1.44269504088896341f;
-
 /* ---- copies ---------------------------------------------------------------------------------------------------------
  */
 
@@ -74,10 +72,10 @@ template <class S> __device__ __forceinline__ pair_place pairs_of_thread(void) {
 template <class S>
 __device__ __forceinline__ void differentiate(pair_block<S> &s, pair_block<S> &dp, const float (&lse)[2 * S::S_MT],
                                               const float (&delta)[2 * S::S_MT], float scale) {
-    float by = scale * BACKWARD_LOG2_E;
+    float by = scale * LOG2_E;
 #pragma unroll
     for (int r = 0; r < 2 * S::S_MT; r++) {
-        float base = lse[r] * BACKWARD_LOG2_E;
+        float base = lse[r] * LOG2_E;
 #pragma unroll
         for (int n = 0; n < S::S_NT; n++)
 #pragma unroll
@@ -97,11 +95,11 @@ __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_bloc
                                                      const float (&lse)[2 * S::S_MT], const float (&delta)[2 * S::S_MT],
                                                      float scale, const query_source<float> &from, int a0, int b0,
                                                      const pair_place &at) {
-    float by = scale * BACKWARD_LOG2_E;
+    float by = scale * LOG2_E;
     bool wild = false;
 #pragma unroll
     for (int r = 0; r < 2 * S::S_MT; r++) {
-        float base = lse[r] * BACKWARD_LOG2_E;
+        float base = lse[r] * LOG2_E;
         int a = a0 + at.row0 + r / 2 * 16 + r % 2 * 8 + at.row, start = b0 + at.key0 + at.key;
         int first = a + from.lo - start, end = isinf(lse[r]) ? first : min(a + from.hi + 1, from.keys) - start;
 #pragma unroll
@@ -122,9 +120,9 @@ __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_bloc
 /* ---- products -------------------------------------------------------------------------------------------------------
  */
 
-/* acc += A . B as the products do it, but a 0 in A makes nothing of what it meets in B, whatever that is. A is a tile of
- * pairs [ROWS, KEYS] and B [k, DIM] has k along its rows: keys where ALONG_ROWS, queries where not. Seldom needed, and
- * so kept out of the way of the registers: a function of its own, on a copy in local memory. */
+/* acc += A . B as the products do it, but a 0 in A makes nothing of what it meets in B, whatever that is. A is a tile
+ * of pairs [ROWS, KEYS] and B [k, DIM] has k along its rows: keys where ALONG_ROWS, queries where not. Seldom needed,
+ * and so kept out of the way of the registers: a function of its own, on a copy in local memory. */
 template <class S, bool ALONG_ROWS, int MT, int NT>
 __device__ __noinline__ void add_to_copy_skipping_zeros(float *acc, const unsigned char *a, int m0,
                                                         const unsigned char *b, int n0) {

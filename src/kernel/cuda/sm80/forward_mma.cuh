@@ -14,7 +14,7 @@
 #define RA_KERNEL_CUDA_SM80_FORWARD_MMA_CUH
 
 #include "kernel/cuda/sm80/half_products.cuh"
-#include "kernel/cuda/walk_tiles.cuh"
+#include "kernel/cuda/state_rows.cuh"
 
 /* Where a unit stands. One thread plans, two steps ahead; what it planned is there for all after a barrier. It is in
  * shared memory, since registers are short. */
@@ -41,104 +41,38 @@ struct forward_mma_shape {
     static constexpr int BYTES = PLAN_AT + (int)sizeof(unit_plan);
 };
 
-static constexpr float LOG2_E = 1.44269504088896341f;
-static constexpr float RESCALE_ABOVE = 8; /* powers of 2 */
-
 /* What a thread has of its warp's rows: row r is 16 (r / 2) + 8 (r % 2) + lane / 4 of the warp's. */
 template <class S> struct forward_rows {
     float m[2 * S::MT], l[2 * S::MT]; /* l: this thread's share */
     float o[S::MT][S::DIM / 8][4];
 };
 
-__device__ __forceinline__ float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
-}
-
 /* ---- state ----------------------------------------------------------------------------------------------------------
  */
 
-/* Where row r of this thread is: its index a among the tile's queries, its place in m and l, its o. */
-struct row_place {
-    int a;
-    int64_t at;
-    float *o;
-};
-
-template <class S>
-__device__ __forceinline__ row_place place_of(const gpu_forward &args, const unit_place &unit, int r) {
-    const gpu_tile &t = args.problem.tiles[unit.tile];
+/* Of the thread's row r among the unit's rows. */
+template <class S> __device__ __forceinline__ int row_in_unit(int r) {
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    row_place p;
-    p.a = unit.a0 + (warp * S::MT + r / 2) * 16 + r % 2 * 8 + lane / 4;
-    int64_t row = t.q_first + p.a * t.q_stride;
-    p.at = ((int64_t)unit.b * args.problem.heads_q + unit.h) * args.problem.rows_q + row;
-    p.o = (float *)args.o.data + unit.b * args.o.batch + row * args.o.row + unit.h * args.o.head;
-    return p;
+    return (warp * S::MT + r / 2) * 16 + r % 2 * 8 + lane / 4;
 }
 
-/* A row that has seen nothing has o = 0, which need not be read. */
 template <class S>
 __device__ __forceinline__ void read_state(const gpu_forward &args, const unit_place &unit, forward_rows<S> &rows) {
-    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
-    int64_t each = args.o.dim;
 #pragma unroll
-    for (int r = 0; r < 2 * S::MT; r++) {
-        row_place p = place_of<S>(args, unit, r);
-        bool valid = p.a < unit.a1;
-        rows.m[r] = valid ? ((const float *)args.m)[p.at] : -INFINITY;
-        rows.l[r] = valid && quad == 0 ? ((const float *)args.l)[p.at] : 0;
-        bool seen = valid && rows.m[r] != -INFINITY;
-        bool pairs = each == 1 && ((uint64_t)p.o & 7) == 0;
-#pragma unroll
-        for (int n = 0; n < S::DIM / 8; n++) {
-            int d = n * 8 + quad * 2;
-            float2 x = make_float2(0, 0);
-            if (seen && pairs && d + 1 < dim_v)
-                x = *(const float2 *)(p.o + d);
-            else if (seen) {
-                if (d < dim_v) x.x = p.o[d * each];
-                if (d + 1 < dim_v) x.y = p.o[(d + 1) * each];
-            }
+    for (int r = 0; r < 2 * S::MT; r++)
+        read_state_row<S::DIM / 8>(args, unit, row_in_unit<S>(r), rows.m[r], rows.l[r], [&](int n, float2 x) {
             rows.o[r / 2][n][r % 2 * 2] = x.x;
             rows.o[r / 2][n][r % 2 * 2 + 1] = x.y;
-        }
-    }
+        });
 }
 
-/* Where only NaN scores were seen the maximum is still -inf, and has to say that something was. */
 template <class S>
 __device__ __forceinline__ void write_state(const gpu_forward &args, const unit_place &unit, forward_rows<S> &rows) {
-    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
-    int64_t each = args.o.dim;
 #pragma unroll
-    for (int r = 0; r < 2 * S::MT; r++) {
-        row_place p = place_of<S>(args, unit, r);
-        float l = quad_sum(rows.l[r]), m = rows.m[r];
-        if (p.a >= unit.a1) continue;
-        if (m == -INFINITY && l != l) m = l;
-        if (quad == 0) {
-            ((float *)args.m)[p.at] = m;
-            ((float *)args.l)[p.at] = l;
-        }
-        bool pairs = each == 1 && ((uint64_t)p.o & 7) == 0;
-#pragma unroll
-        for (int n = 0; n < S::DIM / 8; n++) {
-            int d = n * 8 + quad * 2;
-            float2 x = make_float2(rows.o[r / 2][n][r % 2 * 2], rows.o[r / 2][n][r % 2 * 2 + 1]);
-            if (pairs && d + 1 < dim_v)
-                *(float2 *)(p.o + d) = x;
-            else {
-                if (d < dim_v) p.o[d * each] = x.x;
-                if (d + 1 < dim_v) p.o[(d + 1) * each] = x.y;
-            }
-        }
-    }
+    for (int r = 0; r < 2 * S::MT; r++)
+        write_state_row<S::DIM / 8>(args, unit, row_in_unit<S>(r), rows.m[r], rows.l[r], [&](int n) {
+            return make_float2(rows.o[r / 2][n][r % 2 * 2], rows.o[r / 2][n][r % 2 * 2 + 1]);
+        });
 }
 
 /* ---- mask -----------------------------------------------------------------------------------------------------------
@@ -148,10 +82,10 @@ __device__ __forceinline__ void write_state(const gpu_forward &args, const unit_
 template <class S>
 __device__ __forceinline__ void mask_scores(const unit_place &unit, const key_source &keys, int b0,
                                             float (&s)[S::MT][S::KEYS / 8][4]) {
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, quad = lane % 4;
+    int quad = (int)threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < 2 * S::MT; r++) {
-        int a = unit.a0 + (warp * S::MT + r / 2) * 16 + r % 2 * 8 + lane / 4;
+        int a = unit.a0 + row_in_unit<S>(r);
         int from = a + keys.lo - b0, to = min(a + keys.hi + 1, keys.count) - b0;
 #pragma unroll
         for (int n = 0; n < S::KEYS / 8; n++)

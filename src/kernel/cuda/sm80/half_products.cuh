@@ -24,7 +24,7 @@ template <class T> struct half_products {
         return isfinite(seen(x)) ? x : (T)0.0f;
     }
 
-    /* ---- forward ---------------------------------------------------------------------------------------------------- */
+    /* ---- forward ---- */
 
     /* The maximum of the scores is found before they are scaled, which needs a scale above 0: the sign goes into Q, and
      * a scale of 0 makes Q 0. Chunks that this thread copied. */
@@ -60,7 +60,7 @@ template <class T> struct half_products {
                                      fragment_b<S::DIM, false>(shared_address(v), 0));
     }
 
-    /* ---- backward --------------------------------------------------------------------------------------------------- */
+    /* ---- backward ---- */
 
     /* K and V are on their way to shared memory. */
     template <class S> static __device__ __forceinline__ void prepare_keys(unsigned char *k, unsigned char *v) {

@@ -81,6 +81,8 @@ template <int MT, int NT> __device__ __forceinline__ bool some_is_wild(const flo
     return sum != 0;
 }
 
+static constexpr float LOG2_E = 1.44269504088896341f;
+
 /* 2^x, 0 for -inf, within 2 units in the last place. */
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;

@@ -42,7 +42,7 @@ struct backward_plan {
 };
 
 /* LOADER_REGISTERS + 2 * PRODUCT_REGISTERS <= 504, what 384 threads get at launch. */
-template <class T_, int DIM_, int LOADER_REGISTERS_ = 24, int PRODUCT_REGISTERS_ = 240> struct backward_wgmma_shape {
+template <class T_, int DIM_, int LOADER_REGISTERS_ = 40, int PRODUCT_REGISTERS_ = 232> struct backward_wgmma_shape {
     using T = T_;
     static constexpr int DIM = DIM_, KEYS = 128, ROWS = 8192 / DIM, THREADS = 384;
     static constexpr int LOADER_REGISTERS = LOADER_REGISTERS_, PRODUCT_REGISTERS = PRODUCT_REGISTERS_;

@@ -139,12 +139,12 @@ __device__ __forceinline__ void load_item(const gpu_backward &args, const backwa
             backward_step none = {-1, 0, 0, 0, 0};
             plan.steps[stage] =
                 block < 0 ? none : step_of(source, block * S::ROWS, S::ROWS, plan.item.block * S::KEYS, S::KEYS);
-            if (block >= 0) plan_next_load<S>(args, loader, plan.item);
         }
         copies_wait();
         shared_writes_to_products();
         gate_arrive(room.full(stage));
         if (block < 0) break;
+        if (thread == 0) plan_next_load<S>(args, loader, plan.item); /* while the products are at this step */
     }
 }
 

@@ -11,8 +11,6 @@
 template <class S> using pair_columns = float[S::ROWS / 8][4];
 template <class S> using pair_fragments = uint32_t[S::ROWS / 16][4];
 
-static constexpr float PAIRS_LOG2_E = 1.44269504088896341f;
-
 /* Where this thread's elements are: keys b and b + 8, queries a + 8 n and a + 8 n + 1. */
 struct pairs_place {
     int a, b; /* a: in the block; b: of the tile */
@@ -40,12 +38,12 @@ __device__ __forceinline__ bool pairs_are_odd(const pair_columns<S> &s, const fl
 /* s becomes p where every pair is visible. */
 template <class S>
 __device__ __forceinline__ void make_p(pair_columns<S> &s, const float *lse, float scale, const pairs_place &at) {
-    float by = scale * PAIRS_LOG2_E;
+    float by = scale * LOG2_E;
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
         float2 l = two_of(lse, n, at.a);
 #pragma unroll
-        for (int e = 0; e < 4; e++) s[n][e] = exp2_fast(fmaf(s[n][e], by, (e % 2 ? l.y : l.x) * -PAIRS_LOG2_E));
+        for (int e = 0; e < 4; e++) s[n][e] = exp2_fast(fmaf(s[n][e], by, (e % 2 ? l.y : l.x) * -LOG2_E));
     }
 }
 
@@ -67,7 +65,7 @@ __device__ __forceinline__ void make_ds(const pair_columns<S> &p, pair_columns<S
 template <class S>
 __device__ __forceinline__ bool make_p_masked(pair_columns<S> &s, const float *lse, float scale,
                                               const backward_step &step, const pairs_place &at) {
-    float by = scale * PAIRS_LOG2_E;
+    float by = scale * LOG2_E;
     bool wild = false;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -80,7 +78,7 @@ __device__ __forceinline__ bool make_p_masked(pair_columns<S> &s, const float *l
             for (int e = 0; e < 2; e++) {
                 float &x = s[n][r * 2 + e], base = e ? l.y : l.x;
                 bool seen = n * 8 + e >= first && n * 8 + e < end && !isinf(base);
-                float p = seen ? exp2_fast(fmaf(x, by, base * -PAIRS_LOG2_E)) : 0;
+                float p = seen ? exp2_fast(fmaf(x, by, base * -LOG2_E)) : 0;
                 wild |= p == 0 && !isfinite(x);
                 x = p;
             }

@@ -1,6 +1,6 @@
 /* Backward on Hopper, bf16, rows of up to 64 elements. */
-#include "kernel/cuda/sm90/backward_sm90_variants.cuh"
 #include "kernel/cuda/sm90/backward_wgmma.cuh"
+#include "kernel/cuda/variants.cuh"
 
 using shape = backward_wgmma_shape<__nv_bfloat16, 64>;
 

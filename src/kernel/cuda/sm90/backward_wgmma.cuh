@@ -94,8 +94,8 @@ __device__ __forceinline__ void put_dq(const backward_room<S> &room, const float
     }
 }
 
-/* Rows [first, first + 16) of `to` += by * x, or, fresh, = that; a thread has what it has of an accumulator. All of a row
- * is asked for before any of it is written: one after the other, each would wait for the one before. */
+/* Rows [first, first + 16) of `to` += by * x, or, fresh, = that; a thread has what it has of an accumulator. All of a
+ * row is asked for before any of it is written: one after the other, each would wait for the one before. */
 template <class S>
 __device__ __forceinline__ void add_to_rows(const row_source &to, int first, int limit, int width,
                                             const float (&x)[S::DIM / 8][4], float by, bool fresh, int lane) {
@@ -229,10 +229,10 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
     gate_wait(room.full(0), 0);
     if (plan.steps[0].a0 < 0) return;
     multiply_pairs<S>(s, room.k(), at.key0, room.q(0));
+    pairs_kind kind = make_p_and_dp<S>(room, 0, s, dp, at, scale);
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
-        pairs_kind kind = make_p_and_dp<S>(room, stage, s, dp, at, scale);
         unsigned char *ds_tile = room.ds(stage);
         pair_fragments<S> p, ds;
         bool wild = make_pairs<S>(room, stage, s, dp, p, ds, at, kind);
@@ -267,6 +267,7 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
         shared_writes_to_products();
         gate_arrive(room.dq_full());
         if (!more) break;
+        kind = make_p_and_dp<S>(room, stage ^ 1, s, dp, at, scale);
     }
     products_wait<0>();
     keep_registers(s);

@@ -7,8 +7,8 @@
 
 #include "kernel/cuda/sm90/backward_pairs.cuh"
 
-/* rows [first, first + 16) of `to` += by * A . B, or, fresh, = that: A [16 keys, ROWS] is in the warp's fragments, B [ROWS, DIM] in
- * panels. The elements are those that the thread has of an accumulator. */
+/* rows [first, first + 16) of `to` += by * A . B, or, fresh, = that: A [16 keys, ROWS] is in the warp's fragments, B
+ * [ROWS, DIM] in panels. The elements are those that the thread has of an accumulator. */
 template <class S>
 __device__ __forceinline__ void add_skipping_zeros(const row_source &to, int first, int limit, int width,
                                                    const pair_fragments<S> &a, const unsigned char *b, float by,

@@ -7,9 +7,7 @@
 #define RA_KERNEL_CUDA_SM90_FORWARD_ROWS_CUH
 
 #include "kernel/cuda/sm90/forward_feed.cuh"
-
-static constexpr float LOG2_E = 1.44269504088896341f;
-static constexpr float RESCALE_ABOVE = 8; /* powers of 2 */
+#include "kernel/cuda/state_rows.cuh"
 
 struct row_sums {
     float m[2], l[2]; /* l: this thread's share */
@@ -17,16 +15,6 @@ struct row_sums {
 
 template <class S> using output_block = float[S::DIM / 8][4];
 template <class S> using score_block = float[S::KEYS / 8][4];
-
-__device__ __forceinline__ float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
-}
 
 /* Of the thread's row 0 among the unit's rows. */
 __device__ __forceinline__ int row_in_unit(void) {
@@ -37,81 +25,24 @@ __device__ __forceinline__ int row_in_unit(void) {
 /* ---- state ----------------------------------------------------------------------------------------------------------
  */
 
-/* Where row r of this thread is: its index a among the tile's queries, its place in m and l, its o. */
-struct row_place {
-    int a;
-    int64_t at;
-    float *o;
-};
-
-__device__ __forceinline__ row_place place_of(const gpu_forward &args, const unit_place &unit, int r) {
-    const gpu_tile &t = args.problem.tiles[unit.tile];
-    row_place p;
-    p.a = unit.a0 + row_in_unit() + r * 8;
-    int64_t row = t.q_first + p.a * t.q_stride;
-    p.at = ((int64_t)unit.b * args.problem.heads_q + unit.h) * args.problem.rows_q + row;
-    p.o = (float *)args.o.data + unit.b * args.o.batch + row * args.o.row + unit.h * args.o.head;
-    return p;
-}
-
-/* A row that has seen nothing has o = 0, which need not be read. */
 template <class S>
 __device__ __forceinline__ void read_state(const gpu_forward &args, const unit_place &unit, row_sums &rows,
                                            output_block<S> &o) {
-    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
-    int64_t each = args.o.dim;
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        row_place p = place_of(args, unit, r);
-        bool valid = p.a < unit.a1;
-        rows.m[r] = valid ? ((const float *)args.m)[p.at] : -INFINITY;
-        rows.l[r] = valid && quad == 0 ? ((const float *)args.l)[p.at] : 0;
-        bool seen = valid && rows.m[r] != -INFINITY;
-        bool pairs = each == 1 && ((uint64_t)p.o & 7) == 0;
-#pragma unroll
-        for (int n = 0; n < S::DIM / 8; n++) {
-            int d = n * 8 + quad * 2;
-            float2 x = make_float2(0, 0);
-            if (seen && pairs && d + 1 < dim_v)
-                x = *(const float2 *)(p.o + d);
-            else if (seen) {
-                if (d < dim_v) x.x = p.o[d * each];
-                if (d + 1 < dim_v) x.y = p.o[(d + 1) * each];
-            }
+    for (int r = 0; r < 2; r++)
+        read_state_row<S::DIM / 8>(args, unit, row_in_unit() + r * 8, rows.m[r], rows.l[r], [&](int n, float2 x) {
             o[n][r * 2] = x.x;
             o[n][r * 2 + 1] = x.y;
-        }
-    }
+        });
 }
 
-/* Where only NaN scores were seen the maximum is still -inf, and has to say that something was. */
 template <class S>
 __device__ __forceinline__ void write_state(const gpu_forward &args, const unit_place &unit, const row_sums &rows,
                                             const output_block<S> &o) {
-    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
-    int64_t each = args.o.dim;
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        row_place p = place_of(args, unit, r);
-        float l = quad_sum(rows.l[r]), m = rows.m[r];
-        if (p.a >= unit.a1) continue;
-        if (m == -INFINITY && l != l) m = l;
-        if (quad == 0) {
-            ((float *)args.m)[p.at] = m;
-            ((float *)args.l)[p.at] = l;
-        }
-        bool pairs = each == 1 && ((uint64_t)p.o & 7) == 0;
-#pragma unroll
-        for (int n = 0; n < S::DIM / 8; n++) {
-            int d = n * 8 + quad * 2;
-            if (pairs && d + 1 < dim_v)
-                *(float2 *)(p.o + d) = make_float2(o[n][r * 2], o[n][r * 2 + 1]);
-            else {
-                if (d < dim_v) p.o[d * each] = o[n][r * 2];
-                if (d + 1 < dim_v) p.o[(d + 1) * each] = o[n][r * 2 + 1];
-            }
-        }
-    }
+    for (int r = 0; r < 2; r++)
+        write_state_row<S::DIM / 8>(args, unit, row_in_unit() + r * 8, rows.m[r], rows.l[r],
+                                    [&](int n) { return make_float2(o[n][r * 2], o[n][r * 2 + 1]); });
 }
 
 /* ---- mask -----------------------------------------------------------------------------------------------------------

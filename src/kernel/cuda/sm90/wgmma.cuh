@@ -129,14 +129,14 @@ template <class T, int N> struct wgmma;
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define RA_WGMMA_NAMES_128                                                                                             \
     RA_WGMMA_NAMES_64 ", "                                                                                             \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+                      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "               \
+                      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 /* a, b: the operands as the text names them; across: a flag for each that is in shared memory. */
 #define RA_WGMMA_TEXT(TYPE, N, a, b, first, across)                                                                    \
     "{\n.reg .pred p;\nsetp.eq.b32 p, " first ", 0;\n"                                                                 \
-    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" RA_WGMMA_NAMES_##N "}, "                    \
-    a ", " b ", p, 1, 1, " across ";\n}\n"
+    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" RA_WGMMA_NAMES_##N                          \
+        "}, " a ", " b ", p, 1, 1, " across ";\n}\n"
 
 /* i0 to i6: the numbers of the operands behind those of d. */
 #define RA_WGMMA(T, TYPE, N, i0, i1, i2, i3, i4, i5, i6)                                                               \
@@ -152,8 +152,7 @@ template <class T, int N> struct wgmma;
                                                          bool first) {                                                 \
             asm volatile(RA_WGMMA_TEXT(TYPE, N, "{%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}", "%" #i4, "%" #i5, "%" #i6) \
                          : RA_WGMMA_D_##N                                                                              \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)first),                        \
-                           "n"((int)B_ACROSS));                                                                        \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)first), "n"((int)B_ACROSS));   \
         }                                                                                                              \
     }
 

@@ -5,4 +5,4 @@
 using stages = backward_stages<tf32_products<2>>;
 
 const gpu_backward_variant gpu_backward_parts_128 = {stages::one::ROWS, stages::one::KEYS, stages::allow,
-                                                    stages::launch};
+                                                     stages::launch};

@@ -6,4 +6,4 @@
 using shape = backward_mma_shape<float, 64, 64, 64, 2, 2, 2, 2, tf32_products<2>>;
 
 const gpu_backward_variant gpu_backward_parts_64 = {shape::ROWS, shape::KEYS, backward_mma_allow<shape>,
-                                                   backward_mma_launch<shape>};
+                                                    backward_mma_launch<shape>};

@@ -1,5 +1,5 @@
-/* Products of f32 elements on mma.sync, for the kernels of sm80/ (half_products.cuh says what they are): in one part, as
- * tf32, or in two, with the precision of f32.
+/* Products of f32 elements on mma.sync, for the kernels of sm80/ (half_products.cuh says what they are): in one part,
+ * as tf32, or in two, with the precision of f32.
  *
  * In one part elements are rounded once where that is possible: Q forward, K and V backward in shared memory; P and dS
  * when they are made; the rest as it is read. In two parts they are split as they are read.
@@ -17,8 +17,7 @@ template <int PARTS> struct tf32_products {
     static constexpr bool SPREADS = PARTS == 2;
 
     /* A fragment of a tile that is not rounded yet, as it is multiplied. */
-    template <class FRAGMENT>
-    using taken = typename std::conditional<PARTS == 1, rounded<FRAGMENT>, FRAGMENT>::type;
+    template <class FRAGMENT> using taken = typename std::conditional<PARTS == 1, rounded<FRAGMENT>, FRAGMENT>::type;
 
     static __device__ __forceinline__ float seen(float x) {
         return PARTS == 1 ? element<float>::widen(x) : x;
@@ -38,7 +37,7 @@ template <int PARTS> struct tf32_products {
             add_product_in_parts<DEPTH>(acc, a, b);
     }
 
-    /* ---- forward ---------------------------------------------------------------------------------------------------- */
+    /* ---- forward ---- */
 
     /* The sign of the scale goes into Q, and a scale of 0 makes Q 0, or NaN where it is not finite. */
     template <class S> static __device__ __forceinline__ void prepare_queries(void *q, double scale) {
@@ -80,7 +79,7 @@ template <int PARTS> struct tf32_products {
             add_held_in_parts<S::KEYS / 8, (S::DIM > 64 ? 2 : 4)>(o, held(p), values); /* registers are short */
     }
 
-    /* ---- backward --------------------------------------------------------------------------------------------------- */
+    /* ---- backward ---- */
 
     template <class S> static __device__ __forceinline__ void prepare_keys(unsigned char *k, unsigned char *v) {
         if (PARTS == 2) return;

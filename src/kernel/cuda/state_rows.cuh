@@ -1,0 +1,98 @@
+/* A row of the forward state between device memory and a quad of lanes: lane q of four has elements 8 n + 2 q and the
+ * one after, for every n, as the tensor cores' accumulators have them. */
+#ifndef RA_KERNEL_CUDA_STATE_ROWS_CUH
+#define RA_KERNEL_CUDA_STATE_ROWS_CUH
+
+#include "kernel/cuda/walk_tiles.cuh"
+
+/* The maximum that P is relative to moves only when it is exceeded by this many powers of 2. */
+static constexpr float RESCALE_ABOVE = 8;
+
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/* Where row number `row` of a unit is: its index a among the tile's queries, its place in m and l, its o. */
+struct row_place {
+    int a;
+    int64_t at;
+    float *o;
+};
+
+__device__ __forceinline__ row_place place_in_state(const gpu_forward &args, const unit_place &unit, int row) {
+    const gpu_tile &t = args.problem.tiles[unit.tile];
+    row_place p;
+    p.a = unit.a0 + row;
+    int64_t q = t.q_first + p.a * t.q_stride;
+    p.at = ((int64_t)unit.b * args.problem.heads_q + unit.h) * args.problem.rows_q + q;
+    p.o = (float *)args.o.data + unit.b * args.o.batch + q * args.o.row + unit.h * args.o.head;
+    return p;
+}
+
+__device__ __forceinline__ bool comes_in_pairs(const gpu_forward &args, const row_place &p) {
+    return args.o.dim == 1 && args.problem.dim_v % 2 == 0 && ((uint64_t)p.o & 7) == 0;
+}
+
+/* m, this lane's share of l, and put(n, two elements of o) for n below TILES. A row that has seen nothing has o = 0,
+ * whatever is in memory. */
+template <int TILES, class PUT>
+__device__ __forceinline__ void read_state_row(const gpu_forward &args, const unit_place &unit, int row, float &m,
+                                               float &l, PUT put) {
+    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
+    row_place p = place_in_state(args, unit, row);
+    bool valid = p.a < unit.a1;
+    m = valid ? ((const float *)args.m)[p.at] : -INFINITY;
+    l = valid && quad == 0 ? ((const float *)args.l)[p.at] : 0;
+    int width = m != -INFINITY ? dim_v : 0;
+    bool pairs = comes_in_pairs(args, p);
+#pragma unroll
+    for (int n = 0; n < TILES; n++) { /* put outside of branches: products may be under way */
+        int d = n * 8 + quad * 2;
+        float2 x = make_float2(0, 0);
+        if (pairs && d < width) {
+            x = *(const float2 *)(p.o + d);
+        } else {
+            if (d < width) x.x = p.o[d * args.o.dim];
+            if (d + 1 < width) x.y = p.o[(d + 1) * args.o.dim];
+        }
+        put(n, x);
+    }
+}
+
+/* The other way: l, the lane's share, and get(n). Where only NaN scores were seen the maximum is still -inf, and has to
+ * say that something was. */
+template <int TILES, class GET>
+__device__ __forceinline__ void write_state_row(const gpu_forward &args, const unit_place &unit, int row, float m,
+                                                float l, GET get) {
+    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
+    row_place p = place_in_state(args, unit, row);
+    l = quad_sum(l);
+    if (p.a >= unit.a1) return;
+    if (m == -INFINITY && l != l) m = l;
+    if (quad == 0) {
+        ((float *)args.m)[p.at] = m;
+        ((float *)args.l)[p.at] = l;
+    }
+    if (comes_in_pairs(args, p)) {
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            int d = n * 8 + quad * 2;
+            if (d < dim_v) *(float2 *)(p.o + d) = get(n);
+        }
+    } else {
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            int d = n * 8 + quad * 2;
+            if (d < dim_v) p.o[d * args.o.dim] = get(n).x;
+            if (d + 1 < dim_v) p.o[(d + 1) * args.o.dim] = get(n).y;
+        }
+    }
+}
+
+#endif
