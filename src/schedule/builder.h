@@ -18,10 +18,14 @@ typedef struct ra_builder {
 /* The rank `steps` further along the ring, or back for negative ones. */
 int ra_rank_along(const ra_builder *b, int rank, int steps);
 
-/* Parcels, in scratch; a step keeps a copy of its own. of: those rows for each head set; needed: the rows of owner that q_rank sees; whole: all its rows. */
+/* Parcels, in scratch; a step keeps a copy of its own. of: those rows for each head set; needed: the rows of owner that
+ * q_rank sees; whole: all its rows. */
 ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *sets, ra_parcel *parcel_out);
 ra_status ra_parcel_needed(ra_builder *b, int q_rank, int owner, ra_parcel *parcel_out);
 ra_status ra_parcel_whole(ra_builder *b, int owner, ra_parcel *parcel_out);
+
+/* Whether both are the same pieces, in the same order. */
+int ra_parcel_is(const ra_parcel *parcel, const ra_parcel *other);
 
 /* Steps. All but add_compute do nothing for an empty parcel or run, so that hops that would carry nothing vanish. */
 ra_status ra_add_pack(ra_builder *b, int step, int slot, const ra_parcel *parcel);

@@ -198,6 +198,63 @@ static void test_figures(void **state) {
     assert_int_equal(sent_by_all(&cut, RA_STRATEGY_RING, RA_BACKWARD), 2 * 7 * 128 * ROW_BYTES);
 }
 
+/* The parcel that a rank has packed last when step s sends. */
+static const ra_parcel *packed_before(const ra_schedule *schedule, int s) {
+    for (; s >= 0; s--)
+        if (schedule->steps[s].pack_count > 0) return &schedule->steps[s].packs[0].parcel;
+    return NULL;
+}
+
+/* The parcel of that owner that a rank computes with in a step. */
+static const ra_parcel *computed_with(const ra_schedule *schedule, int s, int owner) {
+    const ra_step *step = &schedule->steps[s];
+    for (int64_t i = 0; i < step->compute_count; i++)
+        if (step->computes[i].parcel.owner == owner) return &step->computes[i].parcel;
+    return NULL;
+}
+
+/* Pairwise packs anew only where a peer needs other rows; what the slot holds is always what the peer computes with. */
+static int64_t check_packs(const ra_cut_problem *cut) {
+    ra_pool pool = {0};
+    ra_schedule all[MOST_RANKS];
+    int64_t packs = 0;
+    make_all(&pool, cut, RA_STRATEGY_PAIRWISE, RA_BACKWARD, all);
+    for (int r = 0; r < cut->ranks; r++)
+        for (int s = 0; s < all[r].step_count; s++) {
+            const ra_step *step = &all[r].steps[s];
+            packs += step->pack_count;
+            for (int64_t i = 0; i < step->transfer_count; i++) {
+                const ra_transfer *t = &step->transfers[i];
+                if (!t->is_send || t->cargo != RA_CARGO_KV) continue;
+                const ra_parcel *held = packed_before(&all[r], s), *used = computed_with(&all[t->peer], s + 1, r);
+                assert_non_null(held);
+                assert_non_null(used);
+                assert_int_equal(held->piece_count, used->piece_count);
+                for (int64_t n = 0; n < held->piece_count; n++)
+                    assert_memory_equal(&held->pieces[n], &used->pieces[n], sizeof held->pieces[n]);
+            }
+        }
+    ra_pool_free(&pool);
+    return packs;
+}
+
+static void test_packs(void **state) {
+    (void)state;
+    ra_problem dense = problem_of(4096, 0, -1), causal = problem_of(4096, 1, -1), window = problem_of(4096, 1, 1500);
+    /* Dense: all peers need all rows. */
+    assert_int_equal(check_packs(&(ra_cut_problem){&dense, RA_LAYOUT_CONTIGUOUS, 8}), 8);
+    /* Causal, zigzag: ranks behind need the first half, ranks before all of it; 0 and 3 have peers of one kind. */
+    assert_int_equal(check_packs(&(ra_cut_problem){&causal, RA_LAYOUT_ZIGZAG, 4}), 1 + 2 + 2 + 1);
+    assert_true(check_packs(&(ra_cut_problem){&window, RA_LAYOUT_STRIPED, 8}) > 0);
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        static test_case c;
+        ra_problem p;
+        case_make(&c, seed, RA_F64, 3e5);
+        assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
+        check_packs(&(ra_cut_problem){&p, (ra_layout)(1 + seed % 3), 1 + (int)(seed % MOST_RANKS)});
+    }
+}
+
 /* A checker that finds nothing proves nothing: each kind of damage is found. */
 static void test_checker_finds_faults(void **state) {
     (void)state;
@@ -232,6 +289,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_schedules),
         cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_packs),
         cmocka_unit_test(test_checker_finds_faults),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
