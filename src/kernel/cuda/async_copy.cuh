@@ -21,6 +21,14 @@ __device__ __forceinline__ void copy_16(uint32_t to, const void *from, int bytes
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+/* 16 bytes, or 16 zeros. */
+__device__ __forceinline__ void copy_16_or_zeros(uint32_t to, const void *from, bool there) {
+    asm volatile("{\n.reg .pred none;\nsetp.eq.s32 none, %2, 0;\n"
+                 "cp.async.cg.shared.global [%0], [%1], 16, none;\n}\n" ::"r"(to),
+                 "l"(from), "r"((int)there)
+                 : "memory");
+}
+
 __device__ __forceinline__ void copy_4(uint32_t to, const void *from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from) : "memory");
 }

@@ -59,55 +59,37 @@ __device__ __forceinline__ void add_rows(const backward_room<S> &room, const row
     bulk_commit();
 }
 
-/* Whose turn it is at a block of dq, as one lane knows it. */
-struct adder_turn {
-    int *chain;
-    int turn, seen;
-};
-
-template <class S>
-__device__ __forceinline__ adder_turn read_turn(const query_source<float> &to, int query_block, int key_block) {
-    int *chain = to.chain + query_block;
-    return {chain, turn_of<S::ROWS, S::KEYS>(to, query_block, key_block), chain_read(chain)};
-}
-
 /* The next step's count is read while the sums of this one go to memory. If its turn has come by then, the fence in
  * chain_pass is the one that chain_wait would make. */
 template <class S>
 __device__ __forceinline__ void add_item(const gpu_backward &args, const backward_room<S> &room, int lane) {
-    const item_place &item = room.plan().item;
-    query_source<float> &to = room.plan().adder.source;
-    query_cursor c = first_queries<S::ROWS, S::KEYS>(args, item, item.first);
-    adder_turn now = {NULL, 0, 0};
-    bool fresh = true;
+    int *before = NULL; /* the counter of the step before */
 #pragma unroll 1
-    for (int j = -1;; j++) {
-        int end = item.first + item.count;
-        if (fresh && lane == 0 && c.at < end)
-            set_queries<typename S::T, float, S::ROWS>(&to, args, item.b, c.at, c.head);
-        __syncwarp();
-        adder_turn next = now;
-        if (lane == 0 && c.at < end) next = read_turn<S>(to, c.block, item.block);
-        if (j >= 0) {
+    for (int j = 0;; j++) {
+        const planned_queries &step = room.plan().queries[j % PLANS];
+        gate_wait(room.planned(j), j / PLANS % 2);
+        int *chain = step.source.chain + step.block, seen = 0;
+        if (lane == 0 && step.block >= 0) seen = chain_read(chain);
+        if (j > 0) {
             bulk_wait_read();
             __syncwarp();
             if (lane == 0) gate_arrive(room.dq_empty());
             bulk_wait();
             global_proxies_meet();
             __syncwarp();
-            if (lane == 0) chain_pass(now.chain);
+            if (lane == 0) {
+                chain_pass(before);
+                gate_arrive(room.done(j - 1));
+            }
         }
-        if (c.at >= end) break;
-        if (lane == 0 && (j < 0 || next.seen < next.turn)) chain_wait(next.chain, next.seen, next.turn);
-        now = next;
-        gate_wait(room.dq_full(), (j + 1) % 2);
+        if (step.block < 0) break;
+        if (lane == 0 && (j == 0 || seen < step.turn)) chain_wait(chain, seen, step.turn);
+        before = chain;
+        gate_wait(room.dq_full(), j % 2);
         __syncwarp();
         global_proxies_meet();
-        int a0 = c.block * S::ROWS;
-        add_rows<S>(room, to.dq, a0, min(S::ROWS, to.count - a0), args.problem.dim, lane);
-        query_cursor before = c;
-        c = next_queries<S::ROWS, S::KEYS>(args, item, before);
-        fresh = c.at != before.at || c.head != before.head;
+        int a0 = step.block * S::ROWS;
+        add_rows<S>(room, step.source.dq, a0, min(S::ROWS, step.source.count - a0), args.problem.dim, lane);
         __syncwarp();
     }
 }

@@ -6,7 +6,8 @@
  *   dQ        [ROWS, DIM] of f32, rows padded so that a warp's accumulators meet all banks
  *   zeros     16 rows of a panel, which stand in for any operand
  *
- * Gates: full[stage], Q and dO have come; empty[stage], they have been used; dq_full, dQ can be added to device memory;
+ * Gates: planned[j % 4], step j has been planned; done[j % 4], its dQ is in device memory, and nobody needs the plan;
+ * full[stage], Q and dO have come; empty[stage], they have been used; dq_full, dQ can be added to device memory;
  * dq_empty, it has been read.
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
@@ -23,22 +24,20 @@ struct backward_step {
     int full; /* every pair is visible */
 };
 
-/* What the loader walks. A source is only replaced when nobody copies from it any more. */
-struct loader_plan {
-    query_cursor cursor;
-    int block, source; /* of the step planned last; block -1: none */
-    query_source<float> sources[2];
-};
+/* The planner is up to so many steps ahead of the last who needs a plan, the adder. */
+enum { PLANS = 4 };
 
-struct adder_plan {
+struct planned_queries {
     query_source<float> source;
+    backward_step step;
+    int block; /* of queries; -1: there is no such step */
+    int turn;  /* of the item, at the block's dQ */
 };
 
 struct backward_plan {
     item_place item;
     backward_step steps[2]; /* one for each stage */
-    loader_plan loader;
-    adder_plan adder;
+    planned_queries queries[PLANS];
 };
 
 /* LOADER_REGISTERS + 2 * PRODUCT_REGISTERS <= 504, what 384 threads get at launch. */
@@ -51,7 +50,7 @@ template <class T_, int DIM_, int LOADER_REGISTERS_ = 40, int PRODUCT_REGISTERS_
     static constexpr int DQ_PITCH = DIM * 4 + 32, ZERO_BYTES = 16 * PANEL_ROW_BYTES;
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, ZEROS_AT = DS_AT + 2 * PAIR_TILE;
     static constexpr int DQ_AT = ZEROS_AT + ZERO_BYTES, LSE_AT = DQ_AT + ROWS * DQ_PITCH;
-    static constexpr int GATES_AT = LSE_AT + 4 * ROWS * 4, PLAN_AT = GATES_AT + 6 * 8;
+    static constexpr int GATES_AT = LSE_AT + 4 * ROWS * 4, PLAN_AT = GATES_AT + (6 + 2 * PLANS) * 8;
     static constexpr int BYTES = PLAN_AT + (int)sizeof(backward_plan);
     static_assert(DIM == 64 || DIM == 128, "dQ is shared out by columns or by rows of 64");
     static_assert(BYTES <= 227 * 1024, "more shared memory than there is");
@@ -101,12 +100,18 @@ template <class S> struct backward_room {
     __device__ __forceinline__ uint32_t dq_empty(void) const {
         return gate(5);
     }
+    __device__ __forceinline__ uint32_t planned(int j) const {
+        return gate(6 + j % PLANS);
+    }
+    __device__ __forceinline__ uint32_t done(int j) const {
+        return gate(6 + PLANS + j % PLANS);
+    }
     __device__ __forceinline__ backward_plan &plan() const {
         return *(backward_plan *)(base + S::PLAN_AT);
     }
 };
 
-enum { LOADERS_BARRIER = 1, GROUP_BARRIER = 2 /* and 3 */, PRODUCTS_BARRIER = 4 };
+enum { GROUP_BARRIER = 1 /* and 2 */, PRODUCTS_BARRIER = 3 };
 
 /* By one thread; the others see it behind a barrier. */
 template <class S> __device__ __forceinline__ void open_gates(const backward_room<S> &room) {
@@ -116,6 +121,10 @@ template <class S> __device__ __forceinline__ void open_gates(const backward_roo
     }
     gate_init(room.dq_full(), 256);
     gate_init(room.dq_empty(), 1);
+    for (int j = 0; j < PLANS; j++) {
+        gate_init(room.planned(j), 1);
+        gate_init(room.done(j), 1);
+    }
 }
 
 /* A named barrier that says whether one of its threads said so. */

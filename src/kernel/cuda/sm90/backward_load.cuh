@@ -1,4 +1,4 @@
-/* The loader: two warps that walk an item's queries and bring K, V, then Q, dO, lse and delta of each step. */
+/* The loader: two warps that bring K, V, then Q, dO, lse and delta of each step. */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_LOAD_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_LOAD_CUH
 
@@ -38,21 +38,24 @@ __device__ __forceinline__ void copy_panels(unsigned char *to, const row_source 
                              first + row + n < limit);
         return;
     }
+    /* Registers are few. What is beyond the rows is copied as zeros, from wherever. */
     int bytes = max(0, min(16, (width - chunk * 8) * 2)), left = bytes ? limit - first - row : 0;
     uint32_t even = shared_address(to) + panel_chunk_at<ROWS>(row, chunk), odd = even ^ STEP % 8 << 4;
-    if (s.index) {
-#pragma unroll 2
+    if (s.index || bytes % 16) {
+#pragma unroll 1
         for (int n = 0; n < ROWS; n += STEP) {
             const char *from = n < left ? s.base + row_offset<T>(s, first + row + n) + chunk * 16 : s.base;
             copy_16((n & 4 ? odd : even) + n * PANEL_ROW_BYTES, from, n < left ? bytes : 0);
         }
         return;
     }
-    const char *from = s.base + (left > 0 ? row_offset<T>(s, first + row) + chunk * 16 : 0);
+    const char *from = s.base + s.step * (first + row) + chunk * 16;
     int64_t step = STEP * s.step;
-#pragma unroll 4
-    for (int n = 0; n < ROWS; n += STEP) {
-        copy_16((n & 4 ? odd : even) + n * PANEL_ROW_BYTES, n < left ? from : s.base, n < left ? bytes : 0);
+#pragma unroll 1
+    for (int n = 0; n < ROWS; n += 2 * STEP) {
+        copy_16_or_zeros(even + n * PANEL_ROW_BYTES, from, n < left);
+        from += step;
+        copy_16_or_zeros(odd + (n + STEP) * PANEL_ROW_BYTES, from, n + STEP < left);
         from += step;
     }
 }
@@ -91,60 +94,24 @@ __device__ __forceinline__ void load_queries(const gpu_problem &p, const backwar
     }
 }
 
-/* By one thread: the cursor's place becomes the loader's next step. */
-template <class S>
-__device__ __forceinline__ void plan_load(const gpu_backward &args, loader_plan &plan, const item_place &item,
-                                          bool fresh) {
-    bool there = plan.cursor.at < item.first + item.count;
-    plan.block = there ? plan.cursor.block : -1;
-    if (!there || !fresh) return;
-    plan.source ^= 1;
-    set_queries<typename S::T, float, S::ROWS>(&plan.sources[plan.source], args, item.b, plan.cursor.at,
-                                               plan.cursor.head);
-}
-
-template <class S>
-__device__ __forceinline__ void plan_next_load(const gpu_backward &args, loader_plan &plan, const item_place &item) {
-    query_cursor before = plan.cursor;
-    plan.cursor = next_queries<S::ROWS, S::KEYS>(args, item, before);
-    plan_load<S>(args, plan, item, plan.cursor.at != before.at || plan.cursor.head != before.head);
-}
-
-__device__ __forceinline__ backward_step step_of(const query_source<float> &s, int a0, int rows, int b0, int keys) {
-    bool full = b0 + keys <= s.keys && block_is_full(s.lo, s.hi, a0, a0 + rows, b0, b0 + keys);
-    return {a0, s.lo, s.hi, s.keys, full};
-}
-
 /* The step behind the last has a0 = -1 and nothing else. */
 template <class S>
 __device__ __forceinline__ void load_item(const gpu_backward &args, const backward_room<S> &room, int thread) {
     backward_plan &plan = room.plan();
-    loader_plan &loader = plan.loader;
-    if (thread == 0) {
-        loader.cursor = first_queries<S::ROWS, S::KEYS>(args, plan.item, plan.item.first);
-        loader.source = 0;
-        plan_load<S>(args, loader, plan.item, true);
-    }
     load_keys<S>(args, room, thread);
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
-        named_barrier(LOADERS_BARRIER, S::LOADERS);
-        int block = loader.block;
-        const query_source<float> &source = loader.sources[loader.source];
-        named_barrier(LOADERS_BARRIER, S::LOADERS);
+        const planned_queries &planned = plan.queries[j % PLANS];
+        gate_wait(room.planned(j), j / PLANS % 2);
         if (j >= 2) gate_wait(room.empty(stage), (j / 2 - 1) % 2);
-        if (block >= 0) load_queries<S>(args.problem, room, source, block * S::ROWS, stage, thread);
-        if (thread == 0) {
-            backward_step none = {-1, 0, 0, 0, 0};
-            plan.steps[stage] =
-                block < 0 ? none : step_of(source, block * S::ROWS, S::ROWS, plan.item.block * S::KEYS, S::KEYS);
-        }
+        if (planned.block >= 0)
+            load_queries<S>(args.problem, room, planned.source, planned.block * S::ROWS, stage, thread);
+        if (thread == 0) plan.steps[stage] = planned.step;
         copies_wait();
         shared_writes_to_products();
         gate_arrive(room.full(stage));
-        if (block < 0) break;
-        if (thread == 0) plan_next_load<S>(args, loader, plan.item); /* while the products are at this step */
+        if (planned.block < 0) break;
     }
 }
 

@@ -4,9 +4,10 @@
  *   S^T = K Q^T   P^T = e^{S^T - lse}   dP^T = V dO^T   dS^T = P^T (dP^T - delta)
  *   dV += P^T dO   dK += dS^T Q   dQ += dS K
  *
- * Roles: two warps load, one warp adds dQ to device memory, and two warpgroups multiply, 64 keys each. P^T and dS^T are
- * products' accumulators and, packed, their operands; only dQ, whose sum is over all keys, needs dS^T from both
- * warpgroups, through shared memory. Each then has half of dQ: half of its columns (DIM 128) or of its rows (DIM 64).
+ * Roles: one lane plans, two warps load, one warp adds dQ to device memory, and two warpgroups multiply, 64 keys each.
+ * P^T and dS^T are products' accumulators and, packed, their operands; only dQ, whose sum is over all keys, needs dS^T
+ * from both warpgroups, through shared memory. Each then has half of dQ: half of its columns (DIM 128) or of its rows
+ * (DIM 64).
  *
  * S of the next step is issued behind dQ of this one, and is multiplied while dQ is put into shared memory; dP is while
  * P is made:
@@ -19,6 +20,7 @@
 
 #include "kernel/cuda/sm90/backward_add.cuh"
 #include "kernel/cuda/sm90/backward_load.cuh"
+#include "kernel/cuda/sm90/backward_plan.cuh"
 #include "kernel/cuda/sm90/backward_wild.cuh"
 
 template <class S> struct key_sums { float dk[S::DIM / 8][4], dv[S::DIM / 8][4]; };
@@ -300,6 +302,8 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_wgmma(const __grid_con
             load_item<S>(args, room, thread);
         else if (warp == S::LOADERS / 32)
             add_item<S>(args, room, thread % 32);
+        else if (thread % 32 == 0)
+            plan_item<S>(args, room);
     } else {
         registers_more<S::PRODUCT_REGISTERS>();
         int group = warp / 4 - 1;
