@@ -40,7 +40,8 @@ struct backward_plan {
     planned_queries queries[PLANS];
 };
 
-/* LOADER_REGISTERS + 2 * PRODUCT_REGISTERS <= 504, what 384 threads get at launch. */
+/* LOADER_REGISTERS + 2 * PRODUCT_REGISTERS <= 504, what 384 threads get at launch. With 24 and 240 the compiler need not
+ * put products one after the other, but loaders and adder spill, and all wait for them: the whole is a tenth slower. */
 template <class T_, int DIM_, int LOADER_REGISTERS_ = 40, int PRODUCT_REGISTERS_ = 232> struct backward_wgmma_shape {
     using T = T_;
     static constexpr int DIM = DIM_, KEYS = 128, ROWS = 8192 / DIM, THREADS = 384;
