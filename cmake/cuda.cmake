@@ -19,13 +19,17 @@ if(RA_CUDA STREQUAL "ON" OR (RA_CUDA STREQUAL "AUTO" AND NOT RA_SANITIZE))
     set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
     find_package(CUDAToolkit QUIET)
     set(RA_HAVE_CUDA ${CUDAToolkit_FOUND})
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 11.8)
+      set(RA_HAVE_CUDA FALSE) # no launches with attributes
+    endif()
     if(CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA" AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.0)
       set(RA_HAVE_SM90 ${CUDAToolkit_FOUND})
     endif()
   endif()
 endif()
 if(RA_CUDA STREQUAL "ON" AND NOT RA_HAVE_CUDA)
-  message(FATAL_ERROR "RA_CUDA=ON, but there is no CUDA toolkit: put nvcc on PATH or set CMAKE_CUDA_COMPILER")
+  message(FATAL_ERROR
+          "RA_CUDA=ON, but there is no CUDA toolkit, 11.8 or later: put nvcc on PATH or set CMAKE_CUDA_COMPILER")
 endif()
 
 # 2.14 is the first with communicators that do not block.

@@ -1,6 +1,7 @@
 #include "support/queued_kernel.h"
 
 #include "base/status.h"
+#include "kernel/row_io.h"
 #include "support/queued_stream.h"
 
 #include <stdlib.h>
@@ -15,11 +16,79 @@ static const ra_kernel *inner(void) {
 struct ra_prepared {
     ra_tile_list tiles;
     ra_kv_part *parts; /* NULL: the rank's own rows, which come with the call */
+    int64_t started;
 };
+
+/* ---- gradients that hold nothing yet ---------------------------------------------------------------------------- */
+
+typedef void (*key_visit)(void *user, const ra_kv_part *part, int64_t row, int64_t g);
+
+/* Every key row and key/value head of the tiles, some of them several times. */
+static void for_each_key(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, key_visit visit,
+                         void *user) {
+    for (int64_t i = 0; i < tiles->tile_count; i++) {
+        const ra_tile *t = &tiles->tiles[i];
+        for (int64_t h = 0; h < t->heads.count; h++)
+            for (int64_t b = 0; b < t->k_rows.count; b++)
+                visit(user, parts ? &parts[t->part] : NULL, ra_tile_key(t, b),
+                      ra_span_at(t->heads, h) / (shape->heads_q / shape->heads_kv));
+    }
+}
+
+typedef struct places {
+    const ra_shape *shape;
+    int64_t *at, count; /* at NULL: only counted */
+} places;
+
+/* By address, as parts may overlap; own rows have none yet. */
+static void note_place(void *user, const ra_kv_part *part, int64_t row, int64_t g) {
+    places *p = user;
+    int64_t place = row * p->shape->heads_kv + g;
+    if (part)
+        place = (int64_t)(intptr_t)ra_view_row(part->dk, ra_shape_acc_bytes(p->shape), 0, row, ra_part_head(part, g));
+    if (p->at) p->at[p->count] = place;
+    p->count++;
+}
+
+static int compare_places(const void *x, const void *y) {
+    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+    return (a > b) - (a < b);
+}
+
+static int64_t count_rows(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts) {
+    places p = {.shape = shape};
+    int64_t rows = 0;
+    for_each_key(shape, tiles, parts, note_place, &p);
+    if (p.count == 0 || !(p.at = malloc((size_t)p.count * sizeof *p.at))) return 0;
+    p.count = 0;
+    for_each_key(shape, tiles, parts, note_place, &p);
+    qsort(p.at, (size_t)p.count, sizeof *p.at, compare_places);
+    for (int64_t i = 0; i < p.count; i++) rows += i == 0 || p.at[i] != p.at[i - 1];
+    free(p.at);
+    return rows;
+}
+
+static void zero_row(const ra_shape *shape, ra_view view, int64_t row, int64_t head, int64_t width) {
+    size_t bytes = ra_shape_acc_bytes(shape);
+    for (int64_t b = 0; b < shape->batch; b++)
+        for (int64_t d = 0; d < width; d++)
+            memset((char *)ra_view_row(view, bytes, b, row, head) + d * view.dim * (int64_t)bytes, 0, bytes);
+}
+
+static void start_row(void *user, const ra_kv_part *part, int64_t row, int64_t g) {
+    const ra_shape *shape = user;
+    zero_row(shape, part->dk, row, ra_part_head(part, g), shape->dim);
+    zero_row(shape, part->dv, row, ra_part_head(part, g), shape->dim_v);
+}
+
+static int64_t starts(const ra_prepared *prepared) {
+    return prepared->started;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------ */
 
 static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
                          ra_pass pass, ra_prepared **prepared_out) {
-    (void)shape, (void)pass;
     ra_prepared *p = calloc(1, sizeof *p);
     if (!p) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
     p->tiles = *tiles;
@@ -27,6 +96,7 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
         p->parts = malloc((size_t)part_count * sizeof *parts);
         memcpy(p->parts, parts, (size_t)part_count * sizeof *parts);
     }
+    if (pass == RA_BACKWARD) p->started = count_rows(shape, tiles, parts);
     *prepared_out = p;
     return RA_OK;
 }
@@ -70,6 +140,8 @@ static void run_backward(const job *j) {
     call.parts = call.prepared->parts ? call.prepared->parts : &j->own;
     call.tiles = call.prepared->tiles;
     call.launch = j->launch;
+    if (call.fresh) for_each_key(&j->shape, &call.tiles, call.parts, start_row, (void *)(intptr_t)&j->shape);
+    call.fresh = 0;
     inner()->backward(&call);
 }
 
@@ -187,8 +259,9 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int is_backward)
 
 const ra_kernel *queued_kernel_at(int index) {
     static const ra_kernel kernel = {.name = "queued", .usable = usable, .scratch_bytes = scratch_bytes,
-                                     .prepare = prepare, .discard = discard, .forward = forward, .backward = backward,
-                                     .begin = begin, .finish = finish, .delta = delta, .resume = resume, .pack = pack,
-                                     .add_rows = add_rows, .add = add, .store = store, .fill = fill};
+                                     .prepare = prepare, .discard = discard, .starts = starts, .forward = forward,
+                                     .backward = backward, .begin = begin, .finish = finish, .delta = delta,
+                                     .resume = resume, .pack = pack, .add_rows = add_rows, .add = add, .store = store,
+                                     .fill = fill};
     return index == 0 ? &kernel : NULL;
 }

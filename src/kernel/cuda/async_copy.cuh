@@ -21,12 +21,16 @@ __device__ __forceinline__ void copy_16(uint32_t to, const void *from, int bytes
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-/* 16 bytes, or 16 zeros. */
+/* 16 bytes, or 16 zeros. Compilers that know of it have a predicate for that, which takes fewer instructions. */
 __device__ __forceinline__ void copy_16_or_zeros(uint32_t to, const void *from, bool there) {
+#if __CUDACC_VER_MAJOR__ >= 13
     asm volatile("{\n.reg .pred none;\nsetp.eq.s32 none, %2, 0;\n"
                  "cp.async.cg.shared.global [%0], [%1], 16, none;\n}\n" ::"r"(to),
                  "l"(from), "r"((int)there)
                  : "memory");
+#else
+    copy_16(to, from, there ? 16 : 0);
+#endif
 }
 
 __device__ __forceinline__ void copy_4(uint32_t to, const void *from) {
