@@ -17,10 +17,17 @@ struct queued_stream {
     rng random;
 };
 
+/* One record of an event. Who waits for an event waits for the record that was its last then, wherever it is recorded
+ * anew. */
+struct queued_mark {
+    int reached;
+    queued_mark *before;
+};
+
 struct queued_event {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t recorded, reached; /* tickets */
+    queued_mark *last; /* NULL: never recorded */
 };
 
 static void maybe_sleep(queued_stream *s) {
@@ -106,6 +113,10 @@ queued_event *queued_event_make(void) {
 }
 
 void queued_event_end(queued_event *e) {
+    for (queued_mark *mark = e->last, *before; mark; mark = before) {
+        before = mark->before;
+        free(mark);
+    }
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->changed);
     free(e);
@@ -113,34 +124,38 @@ void queued_event_end(queued_event *e) {
 
 static void reach(const job *j) {
     pthread_mutex_lock(&j->event->lock);
-    if (j->event->reached < j->ticket) j->event->reached = j->ticket;
+    j->mark->reached = 1;
     pthread_cond_broadcast(&j->event->changed);
     pthread_mutex_unlock(&j->event->lock);
 }
 
 void queued_record(queued_event *e, queued_stream *s) {
+    queued_mark *mark = calloc(1, sizeof *mark);
+    if (!mark) abort();
+    job j = {.run = reach, .event = e, .mark = mark};
     pthread_mutex_lock(&e->lock);
-    job j = {.run = reach, .event = e, .ticket = ++e->recorded};
+    mark->before = e->last;
+    e->last = mark;
     pthread_mutex_unlock(&e->lock);
     queued_put(s, &j);
 }
 
 static void await(const job *j) {
     pthread_mutex_lock(&j->event->lock);
-    while (j->event->reached < j->ticket) pthread_cond_wait(&j->event->changed, &j->event->lock);
+    while (j->mark && !j->mark->reached) pthread_cond_wait(&j->event->changed, &j->event->lock);
     pthread_mutex_unlock(&j->event->lock);
 }
 
 void queued_wait(queued_stream *s, queued_event *e) {
     pthread_mutex_lock(&e->lock);
-    job j = {.run = await, .event = e, .ticket = e->recorded};
+    job j = {.run = await, .event = e, .mark = e->last};
     pthread_mutex_unlock(&e->lock);
     queued_put(s, &j);
 }
 
 int queued_is_done(queued_event *e) {
     pthread_mutex_lock(&e->lock);
-    int done = e->reached >= e->recorded;
+    int done = !e->last || e->last->reached;
     pthread_mutex_unlock(&e->lock);
     return done;
 }

@@ -7,6 +7,7 @@
 
 typedef struct queued_stream queued_stream;
 typedef struct queued_event queued_event;
+typedef struct queued_mark queued_mark;
 
 /* One piece of work with all that it may need; run is given the job itself. */
 typedef struct job {
@@ -25,7 +26,7 @@ typedef struct job {
     int64_t count, more, width;
     double value;
     queued_event *event;
-    uint64_t ticket;
+    queued_mark *mark; /* of the event */
 } job;
 
 queued_stream *queued_stream_make(queued_habits habits);
