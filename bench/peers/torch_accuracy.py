@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares the errors of ringattn and of PyTorch's attention on a GPU, both against fp64 on the same inputs.
 
-    bench/peers/torch_accuracy.py build/ringattn [--seq 4096] [--heads 4] [--dim 128] [--ranks 1,4,8] [--kernel NAME]
+    bench/peers/torch_accuracy.py build/ringattn [--seq 4096] [--heads 4] [--dim 128] [--ranks 1,4,8]
+        [--types bf16,f16,f32] [--kernel NAME]
 
 PyTorch's is its flash backend, and its efficient one for f32.
 

@@ -71,7 +71,7 @@ static void for_each_output(const ra_walk *walk, const ra_backward_io *io, outpu
     for_key_outputs(walk, io, visit);
 }
 
-/* What is added to starts at zero, unless the kernel starts it; slots are zeroed when they are computed into. */
+/* What is added to starts at zero, unless the kernel starts it; so do slots, when they are computed into. */
 static void start_at_zero(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads, int64_t width,
                           const ra_launch *launch) {
     const ra_setup *setup = program->setup;

@@ -80,7 +80,7 @@ typedef struct ra_backward_call {
     ra_view q, dout;
     const void *lse;         /* [states, batch, heads_q, rows_q], accumulation type */
     const void *delta;       /* likewise: sum over d of dout * o, where o is that softmax's own output */
-    const ra_kv_part *parts; /* dk and dv are added to */
+    const ra_kv_part *parts; /* dk and dv are added to; see fresh */
     ra_tile_list tiles;
     ra_view dq; /* accumulation type, added to; may be the output itself */
     ra_launch launch;

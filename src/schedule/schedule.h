@@ -57,7 +57,7 @@ typedef struct ra_transfer {
 
 typedef struct ra_compute {
     int kv_slot;      /* or RA_OWN */
-    int grad_slot;    /* where dK and dV go, with nothing in it; or RA_OWN, which is added to; backward only */
+    int grad_slot;    /* where dK and dV go, with nothing in it; or RA_OWN; backward only */
     ra_parcel parcel; /* what the slot holds */
     ra_tile_list tiles;
     int64_t *parts; /* [part_count]: what tile.part stands for: a piece of the parcel, or RA_ALL_RECORDS of the slot.

@@ -2,7 +2,7 @@
 #include "kernel/cuda/cuda_rows.h"
 #include "kernel/cuda/row_warps.cuh"
 
-/* The places of [states, batch, heads_q, rows_q]. */
+/* Rows of one state: [batch, heads_q, rows_q]. */
 static int64_t state_rows(const ra_shape *shape) {
     return shape->batch * shape->heads_q * shape->rows_q;
 }

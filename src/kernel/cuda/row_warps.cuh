@@ -1,5 +1,5 @@
-/* Row operations run one warp per row. Elements pass through doubles, so that what is written has been rounded once; N
- * of them go together where they lie side by side (is_whole). */
+/* Row operations run by warps, mostly one for each row. Elements pass through doubles, so that what is written has been
+ * rounded once; N of them go together where they lie side by side (is_whole). */
 #ifndef RA_KERNEL_CUDA_ROW_WARPS_CUH
 #define RA_KERNEL_CUDA_ROW_WARPS_CUH
 
@@ -117,7 +117,7 @@ static inline bool is_whole(const ra_view &view, int64_t bytes, int64_t width, i
     return view.dim == 1 && strides % n == 0 && (uint64_t)view.data % (uint64_t)(n * bytes) == 0;
 }
 
-/* Calls f<...>() with the C++ type of a dtype as TYPE. */
+/* What comes after it, with the C++ type of a dtype as TYPE. */
 #define WITH_TYPE(dtype, TYPE, ...)                                                                                    \
     switch (dtype) {                                                                                                   \
     case RA_F32: {                                                                                                     \

@@ -245,10 +245,10 @@ __device__ __forceinline__ void write_key_gradients(const gpu_backward &args, co
 
 /* Step j, which uses the source of step j - 1 or the one after it. */
 template <class S>
-__device__ __forceinline__ void put_step(const gpu_backward &args, item_plan &plan, int j, int source, bool fresh) {
+__device__ __forceinline__ void put_step(const gpu_backward &args, item_plan &plan, int j, int source, bool moved) {
     bool there = plan.cursor.at < plan.item.first + plan.item.count;
     plan.steps[j % 4] = {there ? plan.cursor.block : -1, source};
-    if (there && fresh)
+    if (there && moved)
         set_queries<typename S::T, float, S::ROWS>(&plan.sources[source], args, plan.item.b, plan.cursor.at,
                                                    plan.cursor.head);
 }
@@ -261,8 +261,8 @@ template <class S> __device__ __forceinline__ void plan_step(const gpu_backward 
         return;
     }
     plan.cursor = next_queries<S::ROWS, S::KEYS>(args, plan.item, before);
-    bool fresh = plan.cursor.at != before.at || plan.cursor.head != before.head;
-    put_step<S>(args, plan, j, fresh ? (source + 1) % 3 : source, fresh);
+    bool moved = plan.cursor.at != before.at || plan.cursor.head != before.head;
+    put_step<S>(args, plan, j, moved ? (source + 1) % 3 : source, moved);
 }
 
 template <class S> __device__ __forceinline__ void plan_item(const gpu_backward &args, item_plan &plan) {

@@ -195,13 +195,13 @@ __device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], f
 
 /* Step j, which uses the source of step j - 1 or the one after it. */
 template <class S>
-__device__ __forceinline__ void put_keys(const gpu_forward &args, unit_plan &plan, int j, int source, bool fresh) {
+__device__ __forceinline__ void put_keys(const gpu_forward &args, unit_plan &plan, int j, int source, bool moved) {
     const unit_place &unit = plan.unit;
     planned_keys &step = plan.steps[j % 4];
     step.b0 = plan.cursor.tile < unit.end ? plan.cursor.b0 : -1;
     step.source = source;
     if (step.b0 < 0) return;
-    if (fresh) set_keys<typename S::T>(&plan.sources[source], args.problem, unit.b, unit.h, plan.cursor.tile);
+    if (moved) set_keys<typename S::T>(&plan.sources[source], args.problem, unit.b, unit.h, plan.cursor.tile);
     const key_source &keys = plan.sources[source];
     int b1 = step.b0 + S::KEYS;
     step.masked = b1 > keys.count || !block_is_full(keys.lo, keys.hi, unit.a0, unit.a1, step.b0, b1);
@@ -216,8 +216,8 @@ template <class S> __device__ __noinline__ void plan_keys(const gpu_forward &arg
     }
     int tile = plan.cursor.tile;
     plan.cursor = next_keys(args.problem, plan.unit, plan.cursor, S::KEYS);
-    bool fresh = plan.cursor.tile != tile;
-    put_keys<S>(args, plan, j, fresh ? (before.source + 1) % 3 : before.source, fresh);
+    bool moved = plan.cursor.tile != tile;
+    put_keys<S>(args, plan, j, moved ? (before.source + 1) % 3 : before.source, moved);
 }
 
 template <class S> __device__ __forceinline__ void plan_unit(const gpu_forward &args, unit_plan &plan) {

@@ -6,9 +6,9 @@
  *   dQ        [ROWS, DIM] of f32, rows padded so that a warp's accumulators meet all banks
  *   zeros     16 rows of a panel, which stand in for any operand
  *
- * Gates: planned[j % 4], step j has been planned; done[j % 4], its dQ is in device memory, and nobody needs the plan;
- * full[stage], Q and dO have come; empty[stage], they have been used; dq_full, dQ can be added to device memory;
- * dq_empty, it has been read.
+ * Gates: planned[j % 4], step j has been planned; done[j % 4], its dQ is in device memory, and nobody needs the plan
+ * (the loaders have left it, since products wait for the load after it before they give dQ out); full[stage], Q and dO
+ * have come; empty[stage], they have been used; dq_full, dQ can be added to device memory; dq_empty, it has been read.
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
@@ -40,12 +40,12 @@ struct backward_plan {
     planned_queries queries[PLANS];
 };
 
-/* LOADER_REGISTERS + 2 * PRODUCT_REGISTERS <= 504, what 384 threads get at launch. With 24 and 240 the compiler need not
- * put products one after the other, but loaders and adder spill, and all wait for them: the whole is a tenth slower. */
-template <class T_, int DIM_, int LOADER_REGISTERS_ = 40, int PRODUCT_REGISTERS_ = 232> struct backward_wgmma_shape {
+template <class T_, int DIM_> struct backward_wgmma_shape {
     using T = T_;
     static constexpr int DIM = DIM_, KEYS = 128, ROWS = 8192 / DIM, THREADS = 384;
-    static constexpr int LOADER_REGISTERS = LOADER_REGISTERS_, PRODUCT_REGISTERS = PRODUCT_REGISTERS_;
+    /* LOADER_REGISTERS + 2 * PRODUCT_REGISTERS <= 504, what 384 threads get at launch. With 24 and 240 the compiler
+     * need not put products one after the other, but loaders and adder spill, and all wait for them: a tenth slower. */
+    static constexpr int LOADER_REGISTERS = 40, PRODUCT_REGISTERS = 232;
     static constexpr int LOADERS = 64; /* threads */
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
     static constexpr int DQ_PITCH = DIM * 4 + 32, ZERO_BYTES = 16 * PANEL_ROW_BYTES;

@@ -14,7 +14,7 @@ template <class S> __device__ __forceinline__ void plan_item(const gpu_backward 
     backward_plan &plan = room.plan();
     const item_place &item = plan.item;
     query_cursor c = first_queries<S::ROWS, S::KEYS>(args, item, item.first);
-    bool fresh = true;
+    bool moved = true;
 #pragma unroll 1
     for (int j = 0;; j++) {
         planned_queries &to = plan.queries[j % PLANS];
@@ -23,7 +23,7 @@ template <class S> __device__ __forceinline__ void plan_item(const gpu_backward 
         to.block = there ? c.block : -1;
         to.step.a0 = -1;
         if (there) {
-            if (fresh)
+            if (moved)
                 set_queries<typename S::T, float, S::ROWS>(&to.source, args, item.b, c.at, c.head);
             else
                 to.source = plan.queries[(j + PLANS - 1) % PLANS].source;
@@ -34,7 +34,7 @@ template <class S> __device__ __forceinline__ void plan_item(const gpu_backward 
         if (!there) break;
         query_cursor before = c;
         c = next_queries<S::ROWS, S::KEYS>(args, item, before);
-        fresh = c.at != before.at || c.head != before.head;
+        moved = c.at != before.at || c.head != before.head;
     }
 }
 

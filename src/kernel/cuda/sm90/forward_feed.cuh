@@ -122,7 +122,7 @@ __device__ __forceinline__ void plan_step(const gpu_forward &args, const forward
     key_step &step = memory.step(t);
     const key_step &before = memory.step(t + S::RECORDS - 1);
     key_cursor c;
-    bool begins = t == 0 || before.ends, fresh = true;
+    bool begins = t == 0 || before.ends, moved = true;
     if (begins) {
         for (;; *number = next_number(args)) {
             if (*number >= count) {
@@ -136,9 +136,9 @@ __device__ __forceinline__ void plan_step(const gpu_forward &args, const forward
     } else {
         step.unit = before.unit;
         c = before.next;
-        fresh = c.tile != before.tile;
+        moved = c.tile != before.tile;
     }
-    if (fresh)
+    if (moved)
         set_keys<typename S::T>(&step.keys, p, step.unit.b, step.unit.h, c.tile);
     else
         step.keys = before.keys;

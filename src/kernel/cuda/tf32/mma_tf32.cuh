@@ -1,7 +1,7 @@
 /* Tensor-core products of f32 elements as tf32: rounded to 11 bits of mantissa, multiplied exactly, summed in f32. In
- * one part, the rest of an element's 24 bits is lost. In two it is the sum of two such numbers, to within 2^-24 of it:
+ * one part, the rest of an element's 24 bits is lost. In two it is the sum of two such numbers, to within 2^-23 of it:
  *
- *   x = big + small     x y ~ big big + big small + small big     what is left out, small small, is below 2^-23
+ *   x = big + small     x y ~ big big + big small + small big     what is left out, small small, is at most 2^-22
  *
  * Tensor cores cut their sums off where they should round, which adds up in long ones: products in parts sum a few
  * terms there, and those sums in the FMA units.
@@ -155,7 +155,8 @@ template <int PITCH, int ROWS, int THREADS> __device__ __forceinline__ void roun
 /* ---- in two parts ---------------------------------------------------------------------------------------------------
  */
 
-/* What rounds to an infinity, or is one, or is no number, has a NaN for its small part. */
+/* What rounds to an infinity, or is one, or is no number, makes a NaN of every product: the sum of its parts is none.
+ */
 struct parted {
     uint32_t big[4], small[4];
     __device__ __forceinline__ void split(const uint32_t (&x)[4]) {

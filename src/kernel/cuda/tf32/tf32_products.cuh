@@ -24,7 +24,7 @@ template <int PARTS> struct tf32_products {
     }
     /* What rounds to an infinity counts as one, in one part; in two it becomes the largest number that does not. */
     static __device__ __forceinline__ float tame(float x) {
-        constexpr uint32_t LARGEST = 0x7f7fe000;
+        constexpr uint32_t LARGEST = 0x7f7fefff;
         if (!isfinite(seen(x))) return 0;
         return isfinite(element<float>::widen(x)) ? x : copysignf(__uint_as_float(LARGEST), x);
     }
