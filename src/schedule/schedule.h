@@ -120,7 +120,8 @@ void ra_schedule_traffic(const ra_problem *problem, const ra_schedule *schedule,
 int64_t ra_schedule_volume(const ra_cut_problem *cut, ra_strategy strategy);
 
 /* Whether the schedules of all ranks fit together: every message is posted at both ends in the same step, with the same
- * size and in the same order; no slot is written while it is read or beyond its size. Describes the first fault. */
+ * size and in the same order; no slot is written while it is read or beyond its size; what is computed with, sent and
+ * added is what the slot holds. Describes the first fault. */
 ra_status ra_schedule_check(const ra_schedule *schedules, int ranks);
 
 #endif

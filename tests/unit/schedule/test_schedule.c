@@ -280,6 +280,13 @@ static void test_checker_finds_faults(void **state) {
     s[2].steps[2].computes[0].grad_slot ^= 1; /* computes into what is being sent */
     assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
     s[2].steps[2].computes[0].grad_slot ^= 1;
+    s[1].steps[0].pack_count--; /* sends what nobody packed */
+    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    s[1].steps[0].pack_count++;
+    s[1].steps[1].computes[0].parcel.owner ^= 2; /* computes with another rank's rows */
+    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    s[1].steps[1].computes[0].parcel.owner ^= 2;
+    assert_int_equal(ra_schedule_check(s, 4), RA_OK);
     s[3].steps[0].transfer_count--;
     assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
     ra_pool_free(&pool);
