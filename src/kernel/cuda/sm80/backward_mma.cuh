@@ -19,7 +19,7 @@
 #ifndef RA_KERNEL_CUDA_SM80_BACKWARD_MMA_CUH
 #define RA_KERNEL_CUDA_SM80_BACKWARD_MMA_CUH
 
-#include "kernel/cuda/sm80/backward_layout.cuh"
+#include "kernel/cuda/sm80/backward_mma_layout.cuh"
 #include "kernel/cuda/sm80/backward_rows.cuh"
 
 /* ---- copies ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 /* The backward kernel's shape, its shared memory and the plan that is in it. */
-#ifndef RA_KERNEL_CUDA_SM80_BACKWARD_LAYOUT_CUH
-#define RA_KERNEL_CUDA_SM80_BACKWARD_LAYOUT_CUH
+#ifndef RA_KERNEL_CUDA_SM80_BACKWARD_MMA_LAYOUT_CUH
+#define RA_KERNEL_CUDA_SM80_BACKWARD_MMA_LAYOUT_CUH
 
 #include "kernel/cuda/sm80/half_products.cuh"
 #include "kernel/cuda/walk_tiles.cuh"
