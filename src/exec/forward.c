@@ -6,8 +6,8 @@
 
 static void compute(ra_walk *walk, const ra_compute *compute, const ra_bound_compute *bound) {
     const ra_setup *setup = walk->program->setup;
-    ra_forward_call call = {.shape = &setup->shape, .q = walk->q, .parts = ra_walk_parts(walk, bound), .tiles = compute->tiles,
-                            .prepared = bound->prepared, .state = walk->state, .launch = walk->launch};
+    ra_forward_call call = {.shape = &setup->shape, .q = walk->q, .parts = ra_walk_parts(walk, bound),
+                            .tiles = compute->tiles, .prepared = bound->prepared, .state = walk->state, .launch = walk->launch};
     setup->kernel->forward(&call);
 }
 

@@ -16,14 +16,8 @@ enum { RANKS = 4 };
 static const ra_strategy strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_PAIRWISE, RA_STRATEGY_ALLGATHER};
 
 static void make_case(test_case *c, ra_strategy strategy, double timeout) {
-    *c = (test_case){.seed = 5, .problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT};
-    c->problem.dtype = RA_F64;
-    c->problem.seq_q = 203;
-    c->problem.heads_q = 2;
-    c->problem.dim = 8;
-    c->options.strategy = strategy;
-    c->options.layout = RA_LAYOUT_ZIGZAG;
-    c->options.backward = 1;
+    case_plain(c, strategy, NULL);
+    c->problem.causal = 0;
     c->options.threads = 1;
     c->options.timeout_seconds = timeout;
 }

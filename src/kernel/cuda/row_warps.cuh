@@ -16,16 +16,24 @@ static inline unsigned row_blocks(int64_t rows) {
     return (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
 }
 
+/* Asked for once, as this is on the run path: the GPUs that have kernels have the same priorities. */
+static inline int highest_priority(void) {
+    static const int highest = [] {
+        int least = 0, greatest = 0;
+        cudaDeviceGetStreamPriorityRange(&least, &greatest);
+        return greatest;
+    }();
+    return highest;
+}
+
 /* kernel<<<blocks, ROW_THREADS>>>(args...) on the stream, before blocks of other streams that wait for a place: it is
  * short, and what waits for it is long. Without that it would come when a product has no more blocks to start, in a few
  * places, and the next product would leave the others empty meanwhile. */
 template <class... PARAMETERS, class... ARGUMENTS>
 static void launch_rows(void (*kernel)(PARAMETERS...), unsigned blocks, void *stream, ARGUMENTS... arguments) {
-    int least = 0, greatest = 0;
-    cudaDeviceGetStreamPriorityRange(&least, &greatest);
     cudaLaunchAttribute urgent = {};
     urgent.id = cudaLaunchAttributePriority;
-    urgent.val.priority = greatest;
+    urgent.val.priority = highest_priority();
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks);
     config.blockDim = dim3(ROW_THREADS);

@@ -2,6 +2,7 @@
 #ifndef RA_KERNEL_CUDA_SM80_BACKWARD_MMA_LAYOUT_CUH
 #define RA_KERNEL_CUDA_SM80_BACKWARD_MMA_LAYOUT_CUH
 
+#include "kernel/cuda/backward_tiles.cuh"
 #include "kernel/cuda/sm80/half_products.cuh"
 #include "kernel/cuda/walk_tiles.cuh"
 
@@ -39,31 +40,13 @@ struct backward_mma_shape {
     static constexpr int BYTES = PLAN_AT + (int)sizeof(item_plan);
 };
 
-template <class S> struct backward_memory {
-    unsigned char *base;
-    __device__ __forceinline__ unsigned char *k() const {
-        return base;
-    }
-    __device__ __forceinline__ unsigned char *v() const {
-        return base + S::KEY_TILE;
-    }
-    __device__ __forceinline__ unsigned char *q(int stage) const {
-        return base + S::Q_AT + stage * 2 * S::QUERY_TILE;
-    }
-    __device__ __forceinline__ unsigned char *dout(int stage) const {
-        return q(stage) + S::QUERY_TILE;
-    }
+template <class S> struct backward_memory : backward_tiles<S> {
+    using backward_tiles<S>::base;
     __device__ __forceinline__ unsigned char *p() const {
         return base + S::P_AT;
     }
     __device__ __forceinline__ unsigned char *ds() const {
         return base + S::P_AT + S::PAIR_TILE;
-    }
-    __device__ __forceinline__ float *lse(int stage) const {
-        return (float *)(base + S::LSE_AT) + stage * 2 * S::ROWS;
-    }
-    __device__ __forceinline__ float *delta(int stage) const {
-        return lse(stage) + S::ROWS;
     }
     __device__ __forceinline__ item_plan &plan() const {
         return *(item_plan *)(base + S::PLAN_AT);

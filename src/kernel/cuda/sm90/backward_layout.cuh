@@ -13,6 +13,7 @@
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
 
+#include "kernel/cuda/backward_tiles.cuh"
 #include "kernel/cuda/sm80/mma.cuh"
 #include "kernel/cuda/sm90/wgmma.cuh"
 #include "kernel/cuda/walk_tiles.cuh"
@@ -57,20 +58,8 @@ template <class T_, int DIM_> struct backward_wgmma_shape {
     static_assert(BYTES <= 227 * 1024, "more shared memory than there is");
 };
 
-template <class S> struct backward_room {
-    unsigned char *base;
-    __device__ __forceinline__ unsigned char *k() const {
-        return base;
-    }
-    __device__ __forceinline__ unsigned char *v() const {
-        return base + S::KEY_TILE;
-    }
-    __device__ __forceinline__ unsigned char *q(int stage) const {
-        return base + S::Q_AT + stage * 2 * S::QUERY_TILE;
-    }
-    __device__ __forceinline__ unsigned char *dout(int stage) const {
-        return q(stage) + S::QUERY_TILE;
-    }
+template <class S> struct backward_room : backward_tiles<S> {
+    using backward_tiles<S>::base;
     __device__ __forceinline__ unsigned char *ds(int stage) const {
         return base + S::DS_AT + stage * S::PAIR_TILE;
     }
@@ -79,12 +68,6 @@ template <class S> struct backward_room {
     }
     __device__ __forceinline__ unsigned char *dq() const {
         return base + S::DQ_AT;
-    }
-    __device__ __forceinline__ float *lse(int stage) const {
-        return (float *)(base + S::LSE_AT) + stage * 2 * S::ROWS;
-    }
-    __device__ __forceinline__ float *delta(int stage) const {
-        return lse(stage) + S::ROWS;
     }
     __device__ __forceinline__ uint32_t gate(int i) const {
         return shared_address(base + S::GATES_AT) + i * 8;
