@@ -6,6 +6,9 @@
 #   make check      the plain build's tests alone
 #   make test-gpu   the tests that need a GPU, on a machine that has one; elsewhere they skip themselves
 #   make install    PREFIX=/usr/local, DESTDIR honoured
+#   make format     the C sources, by .clang-format
+#   make clean      removes build/
+#   make help       this list
 #
 # CC is taken when a build folder is first made; `make clean` forgets it. JOBS is how many things run at once.
 
@@ -28,11 +31,15 @@ ASAN_SKIPS := 'precision|accuracy|mpi_faults|test_cli_mpi'
 TSAN_SKIPS := 'precision|accuracy|test_cli_mpi'
 
 .NOTPARALLEL:
-.PHONY: all demo test check test-gpu sanitize-address sanitize-thread install clean format setup setup-test
+.PHONY: all help demo test check test-gpu sanitize-address sanitize-thread install clean format setup setup-test
 
 all: setup
 	@$(CONFIGURE) -B $(BUILD)
 	@cmake --build $(BUILD) -j$(JOBS)
+
+# The list at the top of this file.
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 demo: setup
 	@$(CONFIGURE) -B $(BUILD)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs from Debian's packages what is missing to build (setup.sh build) or to test (setup.sh test) ringattn. Says
-# nothing and takes no time when nothing is missing. Without the right to install it prints the line to type and fails.
+# nothing and takes no time when nothing is missing. Without the right to install it prints the line to type and fails;
+# what a build can do without (MPI) it only names, in one line.
 set -eu
 purpose=${1:-build}
 
@@ -30,7 +31,7 @@ fuzz_package() {
     fi
 }
 
-missing_packages() {
+required_packages() {
     can_compile || echo build-essential
     have cmake || echo cmake
     have ninja || echo ninja-build
@@ -39,11 +40,18 @@ missing_packages() {
     have python3 || echo python3
     have pkg-config || echo pkg-config
     pkg-config --exists cmocka 2>/dev/null || echo libcmocka-dev
-    have mpirun || echo openmpi-bin
-    can_compile_mpi || echo libopenmpi-dev
+    mpi_packages
     have clang || echo clang
     can_fuzz || fuzz_package
 }
+
+mpi_packages() {
+    have mpirun || echo openmpi-bin
+    can_compile_mpi || echo libopenmpi-dev
+}
+
+# One line of packages without repetitions, each followed by a space.
+listed() { sort -u | tr '\n' ' '; }
 
 case $purpose in
 build | test) ;;
@@ -53,22 +61,36 @@ build | test) ;;
     ;;
 esac
 
-packages=$(missing_packages | sort -u | tr '\n' ' ')
-[ -n "$packages" ] || exit 0
-
-if ! have apt-get; then
-    echo "setup.sh: missing: ${packages}(names of Debian packages); install their like and try again" >&2
-    exit 1
-fi
-if [ "$(id -u)" = 0 ]; then
+# How to become root for apt-get; fails where that is not to be had.
+find_root() {
+    have apt-get || return 1
     as_root=
-elif have sudo && sudo -n true 2>/dev/null; then
+    [ "$(id -u)" = 0 ] && return 0
     as_root="sudo -n"
-else
-    echo "setup.sh: something is missing. Type this, then try again:" >&2
-    echo "    sudo apt-get update && sudo apt-get install --no-install-recommends $packages" >&2
+    have sudo && sudo -n true 2>/dev/null
+}
+
+required=$(required_packages | listed)
+optional=$(mpi_packages | listed)
+[ -n "$required$optional" ] || exit 0
+
+go_without() {
+    echo "setup.sh: building without MPI (no --transport mpi); for it install ${optional}(Debian's names) and make again"
+    exit 0
+}
+
+if ! find_root; then
+    [ -n "$required" ] || go_without
+    if have apt-get; then
+        echo "setup.sh: something is missing. Type this, then try again:" >&2
+        echo "    sudo apt-get update && sudo apt-get install --no-install-recommends $required$optional" >&2
+    else
+        echo "setup.sh: missing: ${required}(names of Debian packages); install their like and try again" >&2
+    fi
     exit 1
 fi
+
+packages=$(printf '%s\n' $required $optional | listed)
 
 echo "setup.sh: installing $packages"
 log=$(mktemp)
@@ -77,14 +99,15 @@ apt() { $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty
 apt update || true
 # shellcheck disable=SC2086
 if ! apt install -y --no-install-recommends $packages; then
+    [ -n "$required" ] || go_without
     cat "$log" >&2
     echo "setup.sh: apt-get could not install: $packages" >&2
     exit 1
 fi
 rm -f "$log"
 
-packages=$(missing_packages | sort -u | tr '\n' ' ')
-if [ -n "$packages" ]; then
-    echo "setup.sh: installed, and still not usable: $packages" >&2
+required=$(required_packages | listed)
+if [ -n "$required" ]; then
+    echo "setup.sh: installed, and still not usable: $required" >&2
     exit 1
 fi
