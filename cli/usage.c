@@ -34,7 +34,7 @@ static const char all_usage[] = "ringattn: exact attention over sequences cut ac
     "how it is computed:\n"                                                                                            \
     "  --ranks N                 how many ranks the sequence is cut across (default 1; under mpi: the processes)\n"    \
     "  --transport NAME          thread (default), self, mpi or nccl\n"                                                \
-    "  --strategy NAME           ring, pairwise, allgather or auto (default)\n"                                        \
+    "  --strategy NAME           ring, pairwise, allgather, passq or auto (default)\n"                                 \
     "  --layout NAME             contiguous, zigzag, striped or auto (default)\n"                                      \
     "  --kernel NAME             one that `ringattn info` lists, or auto (default)\n"                                  \
     "  --device NAME             cpu (default); cuda, which deals the ranks to the GPUs; or one of them, cuda:N\n"     \

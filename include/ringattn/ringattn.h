@@ -1,7 +1,7 @@
 /* ringattn: exact attention over sequences too long for one device.
  *
- * The sequence is cut across ranks. Every rank keeps its own rows of Q, K, V and O; keys and values travel, queries
- * stay. Reading order: the problem, the ranks, a plan, running it; then where rows live, and the smaller helpers.
+ * The sequence is cut across ranks. Every rank keeps its own rows of Q, K, V and O; keys and values travel and queries
+ * stay, or the other way round where that sends less. Reading order: the problem, the ranks, a plan, running it; then where rows live, and the smaller helpers.
  *
  *     ra_comm  *comm;   the ranks, and how bytes move between them
  *     ra_plan  *plan;   one problem on one comm: schedule, kernel, buffers
@@ -149,7 +149,8 @@ typedef enum ra_strategy {
     RA_STRATEGY_AUTO = 0,
     RA_STRATEGY_RING,     /* rows are passed to the neighbour as long as somebody further along needs them */
     RA_STRATEGY_PAIRWISE, /* the owner sends each rank exactly the rows it needs */
-    RA_STRATEGY_ALLGATHER /* everything to everyone, then compute: memory grows with the whole sequence */
+    RA_STRATEGY_ALLGATHER, /* everything to everyone, then compute: memory grows with the whole sequence */
+    RA_STRATEGY_PASSQ     /* queries visit the keys, their partial states or dq come home: for few queries, many keys */
 } ra_strategy;
 
 typedef enum ra_pass { RA_FORWARD = 0, RA_BACKWARD = 1 } ra_pass;
@@ -281,9 +282,9 @@ typedef struct ra_plan_info {
     int64_t rows_q, rows_k;    /* of this rank */
     int64_t pairs;             /* visible (query, key) pairs over batch and heads that this rank computes */
     int64_t workspace_bytes;   /* all that the run path uses, of which: */
-    int64_t kv_slot_bytes;     /*   key/value slots */
+    int64_t kv_slot_bytes;     /*   slots of what travels to be computed with: keys and values, or queries */
     int64_t state_bytes;       /*   m, l and, unless sums are made in the outputs, O; or delta, dQ if that is more */
-    int64_t grad_slot_bytes;   /*   dK/dV: this rank's own and those that travel */
+    int64_t grad_slot_bytes;   /*   slots of sums that travel home: dK and dV, or states and dQ; and the own dK, dV */
     int64_t scratch_bytes;     /*   the kernel's, independent of the sequence */
     int kv_slots, grad_slots;
     int steps_forward, steps_backward;

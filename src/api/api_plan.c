@@ -15,6 +15,7 @@ struct ra_plan {
     unsigned char *memory;
     int memory_is_ours;
     ra_program forward, backward;
+    ra_traffic forward_traffic, backward_traffic; /* as planned, and as the last pass each way sent */
     void *finished; /* event, on an asynchronous device: the end of what was put on a stream last */
     /* The last pass each way that was put on a stream since the last wait: what is spoiled when it turns out to have
      * failed. */
@@ -53,10 +54,15 @@ static ra_status bind(ra_plan *plan) {
     RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, comm, &plan->forward));
     if (!p->setup.backward) return RA_OK;
     RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->backward, comm, &plan->backward));
-    ra_plan_info planned; /* for the backward pass's traffic, which may include the forward pass's */
-    ra_prediction_describe(p, &planned);
-    plan->backward.traffic = planned.backward;
     return RA_OK;
+}
+
+/* As planned: the backward pass's may include the forward pass's. */
+static void note_traffic(ra_plan *plan) {
+    ra_plan_info planned;
+    ra_prediction_describe(&plan->prediction, &planned);
+    plan->forward_traffic = planned.forward;
+    plan->backward_traffic = planned.backward;
 }
 
 /* What an asynchronous device needs beside memory. */
@@ -77,6 +83,7 @@ static ra_status build(ra_plan *plan, const ra_problem *problem, const ra_option
     int previous;
     RA_TRY(ra_setup_make(problem, options, seat, &p->setup));
     RA_TRY(ra_prediction_make(&plan->pool, p));
+    note_traffic(plan);
     RA_TRY(ra_device_enter(p->setup.device, &previous));
     ra_status status = bind(plan);
     if (status == RA_OK) status = link_device(plan);
@@ -202,7 +209,8 @@ static ra_status run_forward(ra_plan *plan, const ra_forward_io *io, void *strea
     int previous;
     RA_TRY(ra_device_enter(device_of(plan), &previous));
     forget_finished(plan);
-    ra_status ran = ra_exec_forward(&plan->forward, io, stream), status = mark_end(plan, ran, stream);
+    ra_status ran = ra_exec_forward(&plan->forward, io, stream, &plan->forward_traffic);
+    ra_status status = mark_end(plan, ran, stream);
     if (status != ran) ra_exec_spoil_forward(&plan->forward, io, stream);
     if (status != RA_OK && were_passes_cut(plan)) spoil_passes(plan, stream);
     ra_device_leave(device_of(plan), previous);
@@ -216,7 +224,8 @@ static ra_status run_backward(ra_plan *plan, const ra_backward_io *io, void *str
     int previous;
     RA_TRY(ra_device_enter(device_of(plan), &previous));
     forget_finished(plan);
-    ra_status ran = ra_exec_backward(&plan->backward, &plan->forward, io, stream), status = mark_end(plan, ran, stream);
+    ra_status ran = ra_exec_backward(&plan->backward, &plan->forward, io, stream, &plan->backward_traffic);
+    ra_status status = mark_end(plan, ran, stream);
     if (status != ran) ra_exec_spoil_backward(&plan->backward, io, stream);
     if (status != RA_OK && were_passes_cut(plan)) spoil_passes(plan, stream);
     ra_device_leave(device_of(plan), previous);
@@ -283,7 +292,7 @@ ra_status ra_plan_describe(const ra_plan *plan, ra_plan_info *info_out) {
     if (!plan) RA_REFUSE("plan is NULL");
     ra_plan_info info;
     ra_prediction_describe(&plan->prediction, &info);
-    info.forward = plan->forward.traffic;
-    info.backward = plan->backward.traffic;
+    info.forward = plan->forward_traffic;
+    info.backward = plan->backward_traffic;
     return ra_plan_info_copy(&info, info_out);
 }

@@ -1,17 +1,12 @@
-/* Names of layouts, strategies and kinds of dilation. */
+/* Names of layouts and kinds of dilation. */
 #include "base/status.h"
 
 #include <string.h>
 
 static const char *const layouts[] = {"auto", "contiguous", "zigzag", "striped"};
-static const char *const strategies[] = {"auto", "ring", "pairwise", "allgather"};
 
 const char *ra_layout_name(ra_layout layout) {
     return (unsigned)layout < 4 ? layouts[layout] : NULL;
-}
-
-const char *ra_strategy_name(ra_strategy strategy) {
-    return (unsigned)strategy < 4 ? strategies[strategy] : NULL;
 }
 
 /* The index of a name among `count`; -1 when it is none. */
@@ -26,14 +21,6 @@ ra_status ra_layout_parse(const char *name, ra_layout *layout_out) {
     if (i < 0 || !layout_out)
         RA_REFUSE("'%s' is no layout; there are contiguous, zigzag, striped and auto", name ? name : "NULL");
     *layout_out = (ra_layout)i;
-    return RA_OK;
-}
-
-ra_status ra_strategy_parse(const char *name, ra_strategy *strategy_out) {
-    int i = find(strategies, 4, name);
-    if (i < 0 || !strategy_out)
-        RA_REFUSE("'%s' is no strategy; there are ring, pairwise, allgather and auto", name ? name : "NULL");
-    *strategy_out = (ra_strategy)i;
     return RA_OK;
 }
 

@@ -17,44 +17,45 @@ typedef struct ra_backward_io {
     ra_view dq, dk, dv; /* of out_dtype, as o in the forward pass */
 } ra_backward_io;
 
-/* On an asynchronous device a pass returns when all of its work is on the stream. */
-ra_status ra_exec_forward(ra_program *program, const ra_forward_io *io, void *stream);
+/* On an asynchronous device a pass returns when all of its work is on the stream. sent_out: what it sent, set on
+ * success too where that is nothing. Nothing of a program is changed by running it. */
+ra_status ra_exec_forward(const ra_program *program, const ra_forward_io *io, void *stream, ra_traffic *sent_out);
 
 /* forward: the same plan's, for problems whose softmaxes are kept apart. */
-ra_status ra_exec_backward(ra_program *program, ra_program *forward, const ra_backward_io *io, void *stream);
+ra_status ra_exec_backward(const ra_program *program, const ra_program *forward, const ra_backward_io *io, void *stream,
+                           ra_traffic *sent_out);
 
 /* Makes the outputs of a pass NaN, in stream order. */
-void ra_exec_spoil_forward(ra_program *program, const ra_forward_io *io, void *stream);
-void ra_exec_spoil_backward(ra_program *program, const ra_backward_io *io, void *stream);
+void ra_exec_spoil_forward(const ra_program *program, const ra_forward_io *io, void *stream);
+void ra_exec_spoil_backward(const ra_program *program, const ra_backward_io *io, void *stream);
 
-/* What the two passes share: one walk over the steps. compute is called for every compute of a step while its messages
- * are in flight. Each pass uses some of what is below. */
+/* What the two passes share: one walk over the steps, with what a run brings: its own queries and keys. compute is
+ * called for every compute of a step while its messages are in flight, with the queries and the key parts that its
+ * tiles refer to; begin, before that, for the results of queries that visit. */
 typedef struct ra_walk {
-    ra_program *program;
+    const ra_program *program;
     ra_launch launch;
     const char *name; /* of the pass, for errors */
-    void (*compute)(struct ra_walk *walk, const ra_compute *compute, const ra_bound_compute *bound);
-    ra_view q, dout, dq;
-    ra_state state;
-    const void *lse, *delta;
+    void (*begin)(const struct ra_walk *walk, const ra_queries *visitors);
+    void (*compute)(const struct ra_walk *walk, const ra_queries *queries, const ra_kv_part *parts,
+                    const ra_compute *compute, const ra_bound_compute *bound);
+    ra_queries queries;
+    ra_kv_part own;
+    ra_traffic sent; /* bytes_sent and messages_sent count up */
 } ra_walk;
 ra_status ra_walk_steps(ra_walk *walk);
 
-/* The parts that a compute's tiles refer to. */
-static inline const ra_kv_part *ra_walk_parts(const ra_walk *walk, const ra_bound_compute *bound) {
-    return bound->parts ? bound->parts : &walk->program->own;
-}
-
 /* Fails, and gives the comm up, when the device has refused something of this pass. */
-ra_status ra_program_check(ra_program *program, ra_place place);
+ra_status ra_program_check(const ra_program *program, ra_place place);
 
 /* The program's launch: threads and scratch; the walk adds a pulse that lets messages move. */
-ra_launch ra_program_launch(ra_program *program, void *stream);
+ra_launch ra_program_launch(const ra_program *program, void *stream);
 
 /* The forward pass's state, with o where it is kept: in the workspace, or in the output when o is given. */
 ra_state ra_program_state(const ra_program *program, const ra_view *o);
 
-/* Walks a forward program from an empty state; own.k and own.v are set. */
-ra_status ra_exec_states(ra_program *program, ra_view q, ra_state state, const char *name, ra_launch launch);
+/* Walks a forward program from an empty state, for these queries with these keys and values, counting what it sends. */
+ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state, const char *name,
+                         ra_launch launch, ra_traffic *sent);
 
 #endif

@@ -4,11 +4,20 @@
 
 #include <math.h>
 
-static void compute(ra_walk *walk, const ra_compute *compute, const ra_bound_compute *bound) {
-    const ra_setup *setup = walk->program->setup;
-    ra_forward_call call = {.shape = &setup->shape, .q = walk->q, .parts = ra_walk_parts(walk, bound),
-                            .tiles = compute->tiles, .prepared = bound->prepared, .state = walk->state, .launch = walk->launch};
-    setup->kernel->forward(&call);
+static void compute(const ra_walk *walk, const ra_queries *queries, const ra_kv_part *parts, const ra_compute *compute,
+                    const ra_bound_compute *bound) {
+    ra_forward_call call = {.shape = &queries->shape,
+                            .q = queries->q,
+                            .parts = parts,
+                            .tiles = compute->tiles,
+                            .prepared = bound->prepared,
+                            .state = queries->state,
+                            .launch = walk->launch};
+    walk->program->setup->kernel->forward(&call);
+}
+
+static void begin(const ra_walk *walk, const ra_queries *visitors) {
+    walk->program->setup->kernel->begin(&visitors->shape, visitors->state, &walk->launch);
 }
 
 ra_state ra_program_state(const ra_program *program, const ra_view *o) {
@@ -16,39 +25,48 @@ ra_state ra_program_state(const ra_program *program, const ra_view *o) {
     const ra_shape *shape = &program->setup->shape;
     int64_t head = shape->rows_q * shape->dim_v, batch = shape->heads_q * head;
     ra_view kept = {program->memory + w->o, batch, shape->dim_v, head, 1};
-    return (ra_state){.o = o ? *o : kept, .o_state = shape->batch * batch, .m = program->memory + w->m,
-                      .l = program->memory + w->l};
+    return (ra_state){
+        .o = o ? *o : kept, .o_state = shape->batch * batch, .m = program->memory + w->m, .l = program->memory + w->l};
 }
 
-ra_status ra_exec_states(ra_program *program, ra_view q, ra_state state, const char *name, ra_launch launch) {
+ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state, const char *name,
+                         ra_launch launch, ra_traffic *sent) {
     const ra_setup *setup = program->setup;
-    ra_walk walk = {.program = program, .launch = launch, .name = name, .compute = compute, .q = q, .state = state};
+    ra_walk walk = {.program = program,
+                    .launch = launch,
+                    .name = name,
+                    .begin = begin,
+                    .compute = compute,
+                    .queries = {.shape = setup->shape, .q = q, .state = state},
+                    .own = program->own};
+    walk.own.k = k;
+    walk.own.v = v;
     setup->kernel->begin(&setup->shape, state, &launch);
-    return ra_walk_steps(&walk);
+    ra_status status = ra_walk_steps(&walk);
+    sent->bytes_sent += walk.sent.bytes_sent;
+    sent->messages_sent += walk.sent.messages_sent;
+    return status;
 }
 
-ra_status ra_exec_forward(ra_program *program, const ra_forward_io *io, void *stream) {
+ra_status ra_exec_forward(const ra_program *program, const ra_forward_io *io, void *stream, ra_traffic *sent_out) {
     const ra_setup *setup = program->setup;
-    const ra_shape *shape = &setup->shape;
-    int in_output = setup->in_place && shape->states == 1;
+    int written = setup->o_target == RA_TARGET_OUTPUT;
     RA_TRY(ra_comm_check(program->comm));
-    program->own.k = io->k;
-    program->own.v = io->v;
     ra_launch launch = ra_program_launch(program, stream);
-    ra_state state = ra_program_state(program, in_output ? &io->o : NULL);
+    ra_state state = ra_program_state(program, written ? &io->o : NULL);
     const char *name = "the forward pass";
-    ra_status status = ra_exec_states(program, io->q, state, name, launch);
-    int written = in_output;
+    sent_out->bytes_sent = sent_out->messages_sent = 0;
+    ra_status status = ra_exec_states(program, io->q, io->k, io->v, state, name, launch, sent_out);
     if (status == RA_OK) {
         written = 1;
-        setup->kernel->finish(shape, state, io->o, io->lse, &launch);
+        setup->kernel->finish(&setup->shape, state, io->o, io->lse, &launch);
         status = ra_program_check(program, (ra_place){name, -1});
     }
     if (status != RA_OK && written) ra_exec_spoil_forward(program, io, stream);
     return status;
 }
 
-void ra_exec_spoil_forward(ra_program *program, const ra_forward_io *io, void *stream) {
+void ra_exec_spoil_forward(const ra_program *program, const ra_forward_io *io, void *stream) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = &setup->shape;
     ra_launch launch = ra_program_launch(program, stream);

@@ -2,9 +2,46 @@
 
 #include "base/status.h"
 
-void *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot) {
-    const size_t *offsets = cargo == RA_CARGO_KV ? program->workspace->kv_slots : program->workspace->grad_slots;
-    return program->memory + offsets[slot];
+unsigned char *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot) {
+    return program->memory + program->workspace->slots[cargo][slot];
+}
+
+/* The place behind so many records of a slot. */
+static unsigned char *behind_records(const ra_program *program, ra_cargo cargo, int slot, int64_t records) {
+    const ra_problem *problem = &program->setup->problem;
+    int64_t elements = records * ra_cargo_record(problem, cargo, program->schedule->pass);
+    return ra_program_slot(program, cargo, slot) + (size_t)elements * ra_cargo_bytes(problem, cargo);
+}
+
+/* Records [heads, rows, batch, width] as a view. */
+static ra_view view_of_records(void *data, int64_t batch, int64_t rows, int64_t width) {
+    return (ra_view){data, width, batch * width, rows * batch * width, 1};
+}
+
+ra_queries ra_program_queries(const ra_program *program, int from, int to, int64_t rows, int64_t records) {
+    ra_queries queries = {.shape = program->setup->shape};
+    ra_shape *shape = &queries.shape;
+    int64_t each = shape->batch * shape->heads_q * rows, arrays = shape->states * each;
+    size_t acc = ra_shape_acc_bytes(shape);
+    unsigned char *q = behind_records(program, RA_CARGO_QUERY, from, records);
+    shape->rows_q = rows;
+    if (program->schedule->pass == RA_FORWARD) {
+        unsigned char *o = behind_records(program, RA_CARGO_STATE, to, records);
+        unsigned char *m = o + (size_t)(arrays * shape->dim_v) * acc;
+        queries.q = view_of_records(q, shape->batch, rows, shape->dim);
+        queries.state = (ra_state){.o = {o, shape->heads_q * rows * shape->dim_v, shape->dim_v, rows * shape->dim_v, 1},
+                                   .o_state = each * shape->dim_v,
+                                   .m = m,
+                                   .l = m + (size_t)arrays * acc};
+        return queries;
+    }
+    unsigned char *lse = behind_records(program, RA_CARGO_STATS, from, records);
+    queries.q = queries.dout = view_of_records(q, shape->batch, rows, shape->dim + shape->dim_v);
+    queries.dout.data = q + (size_t)shape->dim * ra_dtype_bytes(shape->dtype);
+    queries.lse = lse;
+    queries.delta = lse + (size_t)arrays * acc;
+    queries.dq = view_of_records(behind_records(program, RA_CARGO_DQ, to, records), shape->batch, rows, shape->dim);
+    return queries;
 }
 
 /* [heads, batch, rows, width], C-order. */
@@ -12,8 +49,8 @@ static ra_view packed_view(void *data, int64_t batch, int64_t rows, int64_t widt
     return (ra_view){data, rows * width, width, batch * rows * width, 1};
 }
 
-/* The keys and values, or their gradients, of records [heads, rows, batch, dim + dim_v] that start `offset` elements into
- * a slot; `rows` from one head to the next. */
+/* The keys and values, or their gradients, of records [heads, rows, batch, dim + dim_v] that start `offset` elements
+ * into a slot; `rows` from one head to the next. */
 static void record_views(const ra_shape *shape, unsigned char *slot, int64_t offset, int64_t rows, size_t bytes,
                          ra_view *k_out, ra_view *v_out) {
     int64_t each = shape->dim + shape->dim_v, record = shape->batch * each;
@@ -36,7 +73,19 @@ static ra_kv_part bind_part(const ra_program *program, const ra_compute *compute
     return part;
 }
 
-static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_compute *compute, ra_kv_part **parts_out) {
+static ra_status bind_visitors(ra_pool *pool, const ra_program *program, const ra_visit *visit,
+                               ra_queries **visitors_out) {
+    *visitors_out = NULL;
+    if (visit->slot == RA_OWN) return RA_OK;
+    ra_queries *visitors = ra_pool_take(pool, 1, sizeof *visitors);
+    if (!visitors) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    *visitors = ra_program_queries(program, visit->slot, visit->result, visit->rows.count, visit->records);
+    *visitors_out = visitors;
+    return RA_OK;
+}
+
+static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_compute *compute,
+                            ra_kv_part **parts_out) {
     const ra_problem *problem = &program->setup->problem;
     *parts_out = NULL;
     if (compute->kv_slot == RA_OWN) return RA_OK;
@@ -56,16 +105,16 @@ static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_c
 }
 
 /* Device kernels have their tiles on the device from here on. */
-static ra_status prepare(const ra_program *program, const ra_compute *compute, const ra_kv_part *parts,
-                         ra_prepared **prepared_out) {
+static ra_status prepare(const ra_program *program, const ra_compute *compute, ra_bound_compute *bound) {
     const ra_setup *setup = program->setup;
+    const ra_shape *shape = bound->visitors ? &bound->visitors->shape : &setup->shape;
     if (!setup->kernel->prepare || compute->tiles.tile_count == 0) return RA_OK;
-    return setup->kernel->prepare(&setup->shape, &compute->tiles, parts, parts ? compute->part_count : 1,
-                                  program->schedule->pass, prepared_out);
+    return setup->kernel->prepare(shape, &compute->tiles, bound->parts, bound->parts ? compute->part_count : 1,
+                                  program->schedule->pass, &bound->prepared);
 }
 
-/* Whether the kernel starts all that the compute's dk and dv hold. The rank's own rows are computed into first in step 0
- * alone: later there may be something in them. */
+/* Whether the kernel starts all that the compute's dk and dv hold. The rank's own rows are computed into first in step
+ * 0 alone: later there may be something in them. */
 static int starts_all(const ra_program *program, const ra_compute *compute, const ra_prepared *prepared) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = &setup->shape;
@@ -85,8 +134,11 @@ int ra_program_starts_own(const ra_program *program) {
 static ra_message bind_message(const ra_program *program, const ra_transfer *transfer) {
     size_t bytes = ra_cargo_bytes(&program->setup->problem, transfer->cargo);
     unsigned char *slot = ra_program_slot(program, transfer->cargo, transfer->slot);
-    return (ra_message){.peer = transfer->peer, .is_send = transfer->is_send, .tag = transfer->tag,
-                        .data = slot + (size_t)transfer->offset * bytes, .bytes = (size_t)transfer->elements * bytes};
+    return (ra_message){.peer = transfer->peer,
+                        .is_send = transfer->is_send,
+                        .tag = transfer->tag,
+                        .data = slot + (size_t)transfer->offset * bytes,
+                        .bytes = (size_t)transfer->elements * bytes};
 }
 
 static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_step *step, ra_bound_step *bound) {
@@ -103,8 +155,9 @@ static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_st
     }
     for (int64_t i = 0; i < step->compute_count; i++) {
         ra_bound_compute *compute = &bound->computes[i];
+        RA_TRY(bind_visitors(pool, program, &step->computes[i].visit, &compute->visitors));
         RA_TRY(bind_parts(pool, program, &step->computes[i], &compute->parts));
-        RA_TRY(prepare(program, &step->computes[i], compute->parts, &compute->prepared));
+        RA_TRY(prepare(program, &step->computes[i], compute));
         compute->fresh = starts_all(program, &step->computes[i], compute->prepared);
     }
     return RA_OK;
@@ -115,11 +168,10 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
     const ra_shape *shape = &setup->shape;
     ra_program program = {.schedule = schedule, .setup = setup, .workspace = workspace, .memory = memory, .comm = comm};
     program.own.heads = (ra_span){0, 1, shape->heads_kv};
-    if (schedule->pass == RA_BACKWARD && !setup->in_place) {
+    if (schedule->pass == RA_BACKWARD && setup->gradient_target == RA_TARGET_WORKSPACE) {
         program.own.dk = packed_view(program.memory + workspace->own_dk, shape->batch, setup->rows_k, shape->dim);
         program.own.dv = packed_view(program.memory + workspace->own_dv, shape->batch, setup->rows_k, shape->dim_v);
     }
-    ra_schedule_traffic(&setup->problem, schedule, &program.traffic.bytes_planned, &program.traffic.messages_planned);
     program.steps = ra_pool_take(pool, schedule->step_count, sizeof *program.steps);
     if (!program.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     *program_out = program;

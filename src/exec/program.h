@@ -8,7 +8,17 @@
 #include "schedule/schedule.h"
 #include "transport/comm.h"
 
+/* The query side of a compute. */
+typedef struct ra_queries {
+    ra_shape shape;          /* rows_q: of these queries */
+    ra_view q, dout;         /* of dtype; dout in the backward pass */
+    const void *lse, *delta; /* backward: [states, batch, heads_q, rows_q] */
+    ra_state state;          /* forward: folded into */
+    ra_view dq;              /* backward: added to */
+} ra_queries;
+
 typedef struct ra_bound_compute {
+    ra_queries *visitors;  /* another rank's queries, in their slot; NULL for the rank's own */
     ra_kv_part *parts;     /* the pieces of its slot; NULL for the rank's own rows */
     ra_prepared *prepared; /* the kernel's own form of its tiles; NULL on the CPU */
     int fresh;             /* backward: the kernel starts all of dk and dv, which need not be zero before */
@@ -25,12 +35,11 @@ typedef struct ra_bound_step {
 typedef struct ra_program {
     const ra_schedule *schedule;
     ra_bound_step *steps; /* [schedule->step_count] */
-    ra_kv_part own;       /* this rank's rows: k and v come with each run, so do dk and dv where sums are made in place */
+    ra_kv_part own; /* this rank's rows: dk and dv where they are in the workspace; the rest comes with each run */
     const ra_setup *setup;
     const ra_workspace *workspace;
     unsigned char *memory; /* the workspace's block */
     ra_comm *comm;
-    ra_traffic traffic;
 } ra_program;
 
 /* *program_out is to be released whether this succeeds or not; zeroed before, it may be released without binding. */
@@ -46,6 +55,10 @@ void ra_program_group_bytes(const ra_program *program, size_t *send_out, size_t 
 int ra_program_starts_own(const ra_program *program);
 
 /* The memory of a slot. */
-void *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot);
+unsigned char *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot);
+
+/* Where queries of a visit lie in the slots, and what they become: q, dout, lse, delta of slot `from`, state or dq of
+ * slot `to`; records: (row, head) records before them. */
+ra_queries ra_program_queries(const ra_program *program, int from, int to, int64_t rows, int64_t records);
 
 #endif

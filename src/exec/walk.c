@@ -16,36 +16,92 @@ static void let_messages_move(void *user) {
     ra_comm_progress(user);
 }
 
-ra_launch ra_program_launch(ra_program *program, void *stream) {
-    return (ra_launch){.threads = program->setup->threads,
-                       .scratch = program->memory + program->workspace->scratch,
-                       .stream = stream};
+ra_launch ra_program_launch(const ra_program *program, void *stream) {
+    return (ra_launch){
+        .threads = program->setup->threads, .scratch = program->memory + program->workspace->scratch, .stream = stream};
 }
 
-/* Own rows into a slot, piece by piece. */
-static void pack(const ra_walk *walk, const ra_pack *pack) {
-    const ra_program *program = walk->program;
-    const ra_setup *setup = program->setup;
-    size_t bytes = ra_cargo_bytes(&setup->problem, RA_CARGO_KV);
-    unsigned char *to = ra_program_slot(program, RA_CARGO_KV, pack->slot);
-    for (int64_t i = 0; i < pack->parcel.piece_count; i++) {
-        const ra_piece *piece = &pack->parcel.pieces[i];
-        setup->kernel->pack(&setup->shape, to, program->own.k, program->own.v, piece->rows, piece->heads, &walk->launch);
-        to += (size_t)ra_piece_elements(&setup->problem, piece) * bytes;
+/* The shape by which row operations see records of `dim` elements instead of keys with values. */
+static ra_shape narrow_shape(const ra_shape *shape, int64_t dim) {
+    ra_shape narrow = *shape;
+    narrow.dim = dim;
+    narrow.dim_v = 0;
+    return narrow;
+}
+
+/* Rows of an array [states, batch, heads_q, rows_q] of the accumulation type to [states, batch, heads_q, rows.count].
+ */
+static void pack_array(const ra_walk *walk, unsigned char *to, const void *array, ra_span rows) {
+    const ra_setup *setup = walk->program->setup;
+    const ra_shape *shape = &setup->shape;
+    size_t acc = ra_shape_acc_bytes(shape);
+    ra_shape one = narrow_shape(shape, 1);
+    one.batch = 1;
+    one.dtype = shape->dtype == RA_F64 ? RA_F64 : RA_F32;
+    for (int64_t i = 0; i < shape->states * shape->batch; i++) {
+        int64_t band = i * shape->heads_q;
+        ra_view from = {(unsigned char *)array + (size_t)(band * shape->rows_q) * acc, 0, 1, shape->rows_q, 1};
+        setup->kernel->pack(&one, to + (size_t)(band * rows.count) * acc, from, from, rows,
+                            (ra_span){0, 1, shape->heads_q}, &walk->launch);
     }
 }
 
-/* Gradients that came home are added to this rank's rows, piece by piece. */
-static void fold_home(const ra_walk *walk, const ra_fold *fold) {
+/* Own rows of one piece into a slot. */
+static void pack_piece(const ra_walk *walk, ra_cargo cargo, unsigned char *to, const ra_piece *piece) {
     const ra_program *program = walk->program;
     const ra_setup *setup = program->setup;
-    size_t bytes = ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD);
-    const unsigned char *from = ra_program_slot(program, RA_CARGO_GRAD, fold->from);
-    for (int64_t i = 0; i < fold->parcel.piece_count; i++) {
-        const ra_piece *piece = &fold->parcel.pieces[i];
-        setup->kernel->add_rows(&setup->shape, program->own.dk, program->own.dv, from, piece->rows, piece->heads,
+    const ra_queries *own = &walk->queries;
+    ra_shape queries_only = narrow_shape(&setup->shape, setup->shape.dim);
+    if (cargo == RA_CARGO_KV) {
+        setup->kernel->pack(&setup->shape, to, walk->own.k, walk->own.v, piece->rows, piece->heads, &walk->launch);
+    } else if (cargo == RA_CARGO_QUERY && program->schedule->pass == RA_FORWARD) {
+        setup->kernel->pack(&queries_only, to, own->q, own->q, piece->rows, piece->heads, &walk->launch);
+    } else if (cargo == RA_CARGO_QUERY) {
+        setup->kernel->pack(&setup->shape, to, own->q, own->dout, piece->rows, piece->heads, &walk->launch);
+    } else {
+        int64_t elements = setup->shape.states * setup->shape.batch * ra_piece_records(piece);
+        pack_array(walk, to, own->lse, piece->rows);
+        pack_array(walk, to + (size_t)elements * ra_shape_acc_bytes(&setup->shape), own->delta, piece->rows);
+    }
+}
+
+/* Bytes of a piece as that cargo. */
+static size_t piece_bytes(const ra_program *program, ra_cargo cargo, const ra_piece *piece) {
+    const ra_problem *problem = &program->setup->problem;
+    int64_t elements = ra_piece_records(piece) * ra_cargo_record(problem, cargo, program->schedule->pass);
+    return (size_t)elements * ra_cargo_bytes(problem, cargo);
+}
+
+static void pack(const ra_walk *walk, const ra_pack *pack) {
+    unsigned char *to = ra_program_slot(walk->program, pack->cargo, pack->slot);
+    for (int64_t i = 0; i < pack->parcel.piece_count; i++) {
+        pack_piece(walk, pack->cargo, to, &pack->parcel.pieces[i]);
+        to += piece_bytes(walk->program, pack->cargo, &pack->parcel.pieces[i]);
+    }
+}
+
+/* What came home of one piece goes to this rank's rows: gradients are added, states are merged. */
+static void fold_piece(const ra_walk *walk, const ra_fold *fold, const unsigned char *from, const ra_piece *piece,
+                       int64_t records) {
+    const ra_setup *setup = walk->program->setup;
+    const ra_queries *own = &walk->queries;
+    ra_shape dq_only = narrow_shape(&setup->shape, setup->shape.dim);
+    if (fold->cargo == RA_CARGO_GRAD) {
+        setup->kernel->add_rows(&setup->shape, walk->own.dk, walk->own.dv, from, piece->rows, piece->heads,
                                 &walk->launch);
-        from += (size_t)ra_piece_elements(&setup->problem, piece) * bytes;
+    } else if (fold->cargo == RA_CARGO_DQ) {
+        setup->kernel->add_rows(&dq_only, own->dq, own->dq, from, piece->rows, piece->heads, &walk->launch);
+    } else {
+        ra_queries came = ra_program_queries(walk->program, 0, fold->from, piece->rows.count, records);
+        setup->kernel->merge(&setup->shape, own->state, piece->rows, came.state, &walk->launch);
+    }
+}
+
+static void fold_home(const ra_walk *walk, const ra_fold *fold) {
+    const unsigned char *from = ra_program_slot(walk->program, fold->cargo, fold->from);
+    for (int64_t i = 0; i < fold->parcel.piece_count; i++) {
+        fold_piece(walk, fold, from, &fold->parcel.pieces[i], ra_parcel_records(&fold->parcel, i));
+        from += piece_bytes(walk->program, fold->cargo, &fold->parcel.pieces[i]);
     }
 }
 
@@ -55,29 +111,35 @@ static void fold(const ra_walk *walk, const ra_fold *f) {
         fold_home(walk, f);
         return;
     }
-    program->setup->kernel->add(&program->setup->shape, ra_program_slot(program, RA_CARGO_GRAD, f->to),
-                                ra_program_slot(program, RA_CARGO_GRAD, f->from), f->parcel.elements, &walk->launch);
+    program->setup->kernel->add(&program->setup->shape, ra_program_slot(program, f->cargo, f->to),
+                                ra_program_slot(program, f->cargo, f->from), f->parcel.elements, &walk->launch);
+}
+
+static void compute_one(const ra_walk *walk, const ra_compute *compute, const ra_bound_compute *bound) {
+    const ra_program *program = walk->program;
+    const ra_setup *setup = program->setup;
+    if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->fresh)
+        setup->device->zero(setup->device, ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot),
+                            (size_t)compute->parcel.elements * ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD),
+                            walk->launch.stream);
+    if (bound->visitors) walk->begin(walk, bound->visitors);
+    if (compute->tiles.tile_count == 0) return;
+    walk->compute(walk, bound->visitors ? bound->visitors : &walk->queries, bound->parts ? bound->parts : &walk->own,
+                  compute, bound);
 }
 
 static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step *bound) {
-    ra_program *program = walk->program;
+    const ra_program *program = walk->program;
     int in_flight = bound->message_count > 0;
     walk->launch.pulse = in_flight && !ra_device_is_asynchronous(program->setup->device) ? let_messages_move : NULL;
     walk->launch.pulse_user = program->comm;
     for (int64_t i = 0; i < step->compute_count; i++) {
-        const ra_compute *compute = &step->computes[i];
-        if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->computes[i].fresh)
-            program->setup->device->zero(
-                program->setup->device, ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot),
-                (size_t)compute->parcel.elements * ra_cargo_bytes(&program->setup->problem, RA_CARGO_GRAD),
-                walk->launch.stream);
-        if (compute->tiles.tile_count == 0) continue;
-        walk->compute(walk, compute, &bound->computes[i]);
+        compute_one(walk, &step->computes[i], &bound->computes[i]);
         if (in_flight) ra_comm_progress(program->comm);
     }
 }
 
-ra_status ra_program_check(ra_program *program, ra_place place) {
+ra_status ra_program_check(const ra_program *program, ra_place place) {
     const ra_device *device = program->setup->device;
     if (!device->check || device->check(device) == RA_OK) return RA_OK;
     return ra_comm_lose_at(program->comm, RA_ERR_TRANSPORT, place);
@@ -85,9 +147,8 @@ ra_status ra_program_check(ra_program *program, ra_place place) {
 
 /* Nothing is sent, and no pass is finished, that the device has refused a part of. */
 ra_status ra_walk_steps(ra_walk *walk) {
-    ra_program *program = walk->program;
+    const ra_program *program = walk->program;
     ra_queue queue = {program->setup->device, walk->launch.stream};
-    program->traffic.bytes_sent = program->traffic.messages_sent = 0;
     for (int s = 0; s < program->schedule->step_count; s++) {
         const ra_step *step = &program->schedule->steps[s];
         const ra_bound_step *bound = &program->steps[s];
@@ -98,8 +159,8 @@ ra_status ra_walk_steps(ra_walk *walk) {
         compute_step(walk, step, bound);
         RA_TRY(ra_comm_wait(program->comm, bound->messages, bound->message_count,
                             ra_clock() + program->setup->timeout_seconds, place));
-        program->traffic.bytes_sent += bound->sent_bytes;
-        program->traffic.messages_sent += bound->sent_messages;
+        walk->sent.bytes_sent += bound->sent_bytes;
+        walk->sent.messages_sent += bound->sent_messages;
         for (int64_t i = 0; i < step->fold_count; i++) fold(walk, &step->folds[i]);
     }
     return ra_program_check(program, (ra_place){walk->name, -1});

@@ -114,6 +114,10 @@ typedef struct ra_kernel {
     /* state = nothing seen: m = -inf, l = 0, o = 0; a table whose kernels read no o where m = -inf may leave o alone. */
     void (*begin)(const ra_shape *shape, ra_state state, const ra_launch *launch);
 
+    /* Row rows[i] of state = its merge with row i of from, whose m and l are [states, batch, heads_q, rows.count] and whose o
+     * is read only where its m is not -inf. For every state, batch and head. */
+    void (*merge)(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_launch *launch);
+
     /* o_out [batch, rows_q, heads_q, dim_v] of out_dtype = weight * sum over states of o / l, 0 where nothing was seen;
      * lse_out [batch, heads_q, rows_q], accumulation type, = log of the sum of l e^m; NULL: not wanted. o_out may be
      * the state's own o. */

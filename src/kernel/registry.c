@@ -34,6 +34,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void fill(void) {
     ra_kernel kernel = {.begin = ra_rows_begin,
+                        .merge = ra_rows_merge,
                         .finish = ra_rows_finish,
                         .delta = ra_rows_delta,
                         .resume = ra_rows_resume,

@@ -67,7 +67,9 @@ ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra
     s.rows_q = ra_shard_of(s.layout, s.problem.seq_q, ranks, rank).rows;
     s.rows_k = ra_shard_of(s.layout, s.problem.seq_k, ranks, rank).rows;
     s.shape = shape_of(&s.problem, s.rows_q);
-    s.in_place = ra_dtype_bytes(s.problem.out_dtype) == ra_shape_acc_bytes(&s.shape);
+    s.gradient_target = ra_dtype_bytes(s.problem.out_dtype) == ra_shape_acc_bytes(&s.shape) ? RA_TARGET_OUTPUT
+                                                                                          : RA_TARGET_WORKSPACE;
+    s.o_target = s.shape.states == 1 ? s.gradient_target : RA_TARGET_WORKSPACE; /* several softmaxes have an O each */
     *setup_out = s;
     return RA_OK;
 }

@@ -5,6 +5,9 @@
 #include "core/pattern.h"
 #include "kernel/backend.h"
 
+/* Where a sum over steps is made: in the workspace, or in the output itself, which must have the accumulation type. */
+typedef enum ra_target { RA_TARGET_WORKSPACE, RA_TARGET_OUTPUT } ra_target;
+
 typedef struct ra_setup {
     ra_problem problem; /* normalised; its arrays are still the caller's */
     ra_layout layout;
@@ -17,8 +20,9 @@ typedef struct ra_setup {
     double timeout_seconds;
     void *workspace; /* the caller's, or NULL */
     size_t workspace_bytes;
-    int64_t rows_q, rows_k; /* of this rank */
-    int in_place;           /* outputs have the accumulation type, so sums are made in them and not in the workspace */
+    int64_t rows_q, rows_k;    /* of this rank */
+    ra_target o_target;        /* of O */
+    ra_target gradient_target; /* of dQ, dK and dV of the rank's own rows */
     ra_shape shape;
 } ra_setup;
 

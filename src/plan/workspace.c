@@ -10,8 +10,10 @@ typedef struct ruler {
 
 static size_t take(ruler *r, int64_t elements, size_t bytes) {
     size_t from = r->at;
-    if ((uint64_t)elements > (SIZE_MAX / 4 - r->at) / bytes) r->overflow = 1;
-    else r->at = (from + (size_t)elements * bytes + 63) / 64 * 64;
+    if ((uint64_t)elements > (SIZE_MAX / 4 - r->at) / bytes)
+        r->overflow = 1;
+    else
+        r->at = (from + (size_t)elements * bytes + 63) / 64 * 64;
     return from;
 }
 
@@ -19,18 +21,48 @@ static int64_t slot_elements(const ra_slots *slots, int64_t i) {
     return slots && i < slots->count ? slots->elements[i] : 0;
 }
 
+/* What the slots of a plan are laid out from. */
+typedef struct slot_plan {
+    ra_pool *pool;
+    const ra_problem *problem;
+    const ra_schedule *forward, *backward; /* backward may be NULL */
+    ra_workspace *workspace;
+} slot_plan;
+
 /* A slot is as large as the pass that needs more of it wants. */
-static ra_status take_slots(ra_pool *pool, ruler *r, const ra_slots *a, const ra_slots *b, size_t bytes,
-                            size_t **offsets_out, int *count_out) {
-    int64_t count = b && b->count > a->count ? b->count : a->count;
-    size_t *offsets = ra_pool_take(pool, count, sizeof *offsets);
+static ra_status take_slots(const slot_plan *plan, ruler *r, ra_cargo cargo, int *count) {
+    const ra_slots *a = &plan->forward->slots[cargo], *b = plan->backward ? &plan->backward->slots[cargo] : NULL;
+    int64_t slots = b && b->count > a->count ? b->count : a->count;
+    size_t *offsets = ra_pool_take(plan->pool, slots, sizeof *offsets);
     if (!offsets) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < slots; i++) {
         int64_t x = slot_elements(a, i), y = slot_elements(b, i);
-        offsets[i] = take(r, x > y ? x : y, bytes);
+        offsets[i] = take(r, x > y ? x : y, ra_cargo_bytes(plan->problem, cargo));
     }
-    *offsets_out = offsets;
-    *count_out = (int)count;
+    plan->workspace->slots[cargo] = offsets;
+    *count += (int)slots;
+    return RA_OK;
+}
+
+/* Two rulers that started at one place: what follows starts behind both. */
+static ruler behind_both(ruler a, ruler b) {
+    return (ruler){a.at > b.at ? a.at : b.at, a.overflow | b.overflow};
+}
+
+/* States travel in one pass only, dQ in the other, so they share their place. */
+static ra_status take_all_slots(const slot_plan *plan, ruler *r) {
+    ra_workspace *w = plan->workspace;
+    int stats = 0, states = 0, gradients = 0;
+    RA_TRY(take_slots(plan, r, RA_CARGO_KV, &w->kv_slot_count));
+    RA_TRY(take_slots(plan, r, RA_CARGO_QUERY, &w->kv_slot_count));
+    RA_TRY(take_slots(plan, r, RA_CARGO_STATS, &stats));
+    w->kv_slot_bytes = r->at;
+    RA_TRY(take_slots(plan, r, RA_CARGO_GRAD, &w->grad_slot_count));
+    ruler forward = *r, backward = *r;
+    RA_TRY(take_slots(plan, &forward, RA_CARGO_STATE, &states));
+    RA_TRY(take_slots(plan, &backward, RA_CARGO_DQ, &gradients));
+    *r = behind_both(forward, backward);
+    w->grad_slot_count += states > gradients ? states : gradients;
     return RA_OK;
 }
 
@@ -40,12 +72,9 @@ ra_status ra_workspace_lay_out(ra_pool *pool, const ra_setup *setup, const ra_sc
     size_t acc = ra_shape_acc_bytes(shape);
     ra_workspace w = {0};
     ruler r = {0};
-    RA_TRY(take_slots(pool, &r, &forward->kv, backward ? &backward->kv : NULL, ra_dtype_bytes(shape->dtype),
-                      &w.kv_slots, &w.kv_slot_count));
-    w.kv_slot_bytes = r.at;
-    RA_TRY(take_slots(pool, &r, &forward->grad, backward ? &backward->grad : NULL, acc, &w.grad_slots,
-                      &w.grad_slot_count));
-    if (backward && !setup->in_place) {
+    slot_plan plan = {pool, &setup->problem, forward, backward, &w};
+    RA_TRY(take_all_slots(&plan, &r));
+    if (backward && setup->gradient_target == RA_TARGET_WORKSPACE) {
         int64_t rows = shape->heads_kv * shape->batch * setup->rows_k;
         w.own_dk = take(&r, rows * shape->dim, acc);
         w.own_dv = take(&r, rows * shape->dim_v, acc);
@@ -56,18 +85,17 @@ ra_status ra_workspace_lay_out(ra_pool *pool, const ra_setup *setup, const ra_sc
     ruler state = r, gradient = r;
     w.m = take(&state, shape->states * rows, acc);
     w.l = take(&state, shape->states * rows, acc);
-    if (shape->states > 1 || !setup->in_place) w.o = take(&state, shape->states * rows * shape->dim_v, acc);
+    if (setup->o_target == RA_TARGET_WORKSPACE) w.o = take(&state, shape->states * rows * shape->dim_v, acc);
     if (backward && shape->states > 1) {
         gradient = state;
         w.lse = take(&gradient, shape->states * rows, acc);
     }
     if (backward) {
         w.delta = take(&gradient, shape->states * rows, acc);
-        if (!setup->in_place) w.dq = take(&gradient, rows * shape->dim, acc);
+        if (setup->gradient_target == RA_TARGET_WORKSPACE) w.dq = take(&gradient, rows * shape->dim, acc);
     }
     size_t start = r.at;
-    r.overflow |= state.overflow | gradient.overflow;
-    r.at = state.at > gradient.at ? state.at : gradient.at;
+    r = behind_both(state, gradient);
     w.state_bytes = r.at - start;
 
     size_t scratch = setup->kernel->scratch_bytes(shape, setup->threads, 0);

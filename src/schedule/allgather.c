@@ -8,7 +8,7 @@
 static ra_status gather_step(ra_builder *b) {
     ra_parcel own;
     RA_TRY(ra_parcel_whole(b, b->rank, &own));
-    if (b->ranks > 1) RA_TRY(ra_add_pack(b, 0, 0, &own));
+    if (b->ranks > 1) RA_TRY(ra_add_pack(b, 0, RA_CARGO_KV, 0, &own));
     RA_TRY(ra_add_compute_own(b, 0));
     for (int t = 1; t < b->ranks; t++) {
         int from = ra_rank_along(b, b->rank, -t);
@@ -28,7 +28,7 @@ static ra_status scatter_step(ra_builder *b, int t) {
     RA_TRY(ra_parcel_whole(b, b->rank, &own));
     RA_TRY(ra_add_send(b, t + 1, owner, RA_CARGO_GRAD, t, 0, theirs.elements));
     RA_TRY(ra_add_recv(b, t + 1, helper, RA_CARGO_GRAD, 0, own.elements));
-    return ra_add_fold(b, t + 1, RA_OWN, 0, &own);
+    return ra_add_fold(b, t + 1, RA_CARGO_GRAD, RA_OWN, 0, &own);
 }
 
 ra_status ra_make_allgather(ra_builder *b) {

@@ -9,7 +9,8 @@ int ra_rank_along(const ra_builder *b, int rank, int steps) {
     return r < 0 ? r + b->ranks : r;
 }
 
-static ra_status reserve(ra_builder *b, ra_slots *slots, int slot, int64_t elements) {
+static ra_status reserve(ra_builder *b, ra_cargo cargo, int slot, int64_t elements) {
+    ra_slots *slots = &b->schedule->slots[cargo];
     if (slot == RA_OWN) return RA_OK;
     while (slots->count <= slot)
         if (!ra_pool_append(b->pool, &slots->elements, &slots->count, &slots->capacity, sizeof *slots->elements))
@@ -28,14 +29,20 @@ static ra_status keep(ra_builder *b, const ra_parcel *parcel, ra_parcel *kept_ou
     return RA_OK;
 }
 
-ra_status ra_add_pack(ra_builder *b, int step, int slot, const ra_parcel *parcel) {
+/* Elements of a parcel as that cargo. */
+static int64_t elements_as(const ra_builder *b, ra_cargo cargo, const ra_parcel *parcel) {
+    return ra_parcel_records(parcel, parcel->piece_count) * ra_cargo_record(b->cut->problem, cargo, b->pass);
+}
+
+ra_status ra_add_pack(ra_builder *b, int step, ra_cargo cargo, int slot, const ra_parcel *parcel) {
     if (parcel->elements == 0) return RA_OK;
     ra_step *s = &b->schedule->steps[step];
     ra_pack *pack = ra_pool_append(b->pool, &s->packs, &s->pack_count, &s->pack_capacity, sizeof *pack);
     if (!pack) return no_memory();
+    pack->cargo = cargo;
     pack->slot = slot;
     RA_TRY(keep(b, parcel, &pack->parcel));
-    return reserve(b, &b->schedule->kv, slot, parcel->elements);
+    return reserve(b, cargo, slot, elements_as(b, cargo, parcel));
 }
 
 static ra_status add_transfer(ra_builder *b, int step, ra_transfer transfer) {
@@ -43,51 +50,73 @@ static ra_status add_transfer(ra_builder *b, int step, ra_transfer transfer) {
     ra_step *s = &b->schedule->steps[step];
     /* Messages of a pair are told apart by step and cargo and, beyond that, by their order, which is the same at both
      * ends. */
-    transfer.tag = (2 * step + (int)transfer.cargo) % 32766; /* the last two belong to ra_comm_allgather */
+    transfer.tag = (RA_CARGO_COUNT * step + (int)transfer.cargo) % 32766; /* the last two are ra_comm_allgather's */
     ra_transfer *item = ra_pool_append(b->pool, &s->transfers, &s->transfer_count, &s->transfer_capacity, sizeof *item);
     if (!item) return no_memory();
     *item = transfer;
-    ra_slots *slots = transfer.cargo == RA_CARGO_KV ? &b->schedule->kv : &b->schedule->grad;
-    return reserve(b, slots, transfer.slot, transfer.offset + transfer.elements);
+    return reserve(b, transfer.cargo, transfer.slot, transfer.offset + transfer.elements);
 }
 
 ra_status ra_add_send(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t offset, int64_t elements) {
-    return add_transfer(b, step, (ra_transfer){.peer = peer, .is_send = 1, .cargo = cargo, .slot = slot,
-                                               .offset = offset, .elements = elements});
+    return add_transfer(
+        b, step,
+        (ra_transfer){
+            .peer = peer, .is_send = 1, .cargo = cargo, .slot = slot, .offset = offset, .elements = elements});
 }
 
 ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t elements) {
     return add_transfer(b, step, (ra_transfer){.peer = peer, .cargo = cargo, .slot = slot, .elements = elements});
 }
 
-ra_status ra_add_fold(ra_builder *b, int step, int to, int from, const ra_parcel *parcel) {
+ra_status ra_add_fold(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel) {
     if (parcel->elements == 0) return RA_OK;
     ra_step *s = &b->schedule->steps[step];
     ra_fold *fold = ra_pool_append(b->pool, &s->folds, &s->fold_count, &s->fold_capacity, sizeof *fold);
     if (!fold) return no_memory();
-    *fold = (ra_fold){.to = to, .from = from};
+    *fold = (ra_fold){.cargo = cargo, .to = to, .from = from};
     RA_TRY(keep(b, parcel, &fold->parcel));
-    RA_TRY(reserve(b, &b->schedule->grad, to, parcel->elements));
-    return reserve(b, &b->schedule->grad, from, parcel->elements);
+    RA_TRY(reserve(b, cargo, to, elements_as(b, cargo, parcel)));
+    return reserve(b, cargo, from, elements_as(b, cargo, parcel));
+}
+
+static ra_status append_compute(ra_builder *b, int step, const ra_compute *compute) {
+    ra_step *s = &b->schedule->steps[step];
+    ra_compute *item = ra_pool_append(b->pool, &s->computes, &s->compute_count, &s->compute_capacity, sizeof *item);
+    if (!item) return no_memory();
+    *item = *compute;
+    b->schedule->pairs += compute->pairs;
+    return RA_OK;
 }
 
 ra_status ra_add_compute(ra_builder *b, int step, int kv_slot, int grad_slot, const ra_parcel *parcel) {
     if (parcel->elements == 0) return RA_OK;
-    ra_compute compute = {.kv_slot = kv_slot, .grad_slot = grad_slot};
+    ra_compute compute = {.visit = {.slot = RA_OWN, .owner = b->rank}, .kv_slot = kv_slot, .grad_slot = grad_slot};
     RA_TRY(keep(b, parcel, &compute.parcel));
     RA_TRY(ra_tiles_make(b, &compute));
     if (compute.tiles.tile_count == 0 && (b->pass == RA_FORWARD || grad_slot == RA_OWN)) return RA_OK;
-    ra_step *s = &b->schedule->steps[step];
-    ra_compute *item = ra_pool_append(b->pool, &s->computes, &s->compute_count, &s->compute_capacity, sizeof *item);
-    if (!item) return no_memory();
-    *item = compute;
-    b->schedule->pairs += compute.pairs;
-    RA_TRY(reserve(b, &b->schedule->kv, kv_slot, parcel->elements));
-    return b->pass == RA_FORWARD ? RA_OK : reserve(b, &b->schedule->grad, grad_slot, parcel->elements);
+    RA_TRY(append_compute(b, step, &compute));
+    RA_TRY(reserve(b, RA_CARGO_KV, kv_slot, parcel->elements));
+    return b->pass == RA_FORWARD ? RA_OK : reserve(b, RA_CARGO_GRAD, grad_slot, parcel->elements);
 }
 
 ra_status ra_add_compute_own(ra_builder *b, int step) {
     ra_parcel own;
     RA_TRY(ra_parcel_whole(b, b->rank, &own));
     return ra_add_compute(b, step, RA_OWN, RA_OWN, &own);
+}
+
+ra_status ra_add_visits(ra_builder *b, int step, int query_slot, int result_slot, const ra_parcel *parcel) {
+    ra_cargo result = b->pass == RA_FORWARD ? RA_CARGO_STATE : RA_CARGO_DQ;
+    ra_parcel own;
+    if (parcel->elements == 0) return RA_OK;
+    RA_TRY(ra_parcel_whole(b, b->rank, &own));
+    for (int64_t i = 0; i < parcel->piece_count; i++) {
+        ra_compute compute = {.kv_slot = RA_OWN, .grad_slot = RA_OWN};
+        compute.visit =
+            (ra_visit){query_slot, result_slot, parcel->owner, parcel->pieces[i].rows, ra_parcel_records(parcel, i)};
+        RA_TRY(keep(b, &own, &compute.parcel));
+        RA_TRY(ra_tiles_make(b, &compute));
+        RA_TRY(append_compute(b, step, &compute));
+    }
+    return reserve(b, result, result_slot, elements_as(b, result, parcel));
 }

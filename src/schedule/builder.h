@@ -27,24 +27,43 @@ ra_status ra_parcel_whole(ra_builder *b, int owner, ra_parcel *parcel_out);
 /* Whether both are the same pieces, in the same order. */
 int ra_parcel_is(const ra_parcel *parcel, const ra_parcel *other);
 
+/* The runs of q_rank's rows whose queries see keys of k_rank, all query heads, elements counted as QUERY. A run reaches
+ * from a contact's first to its last row: in a dilated problem rows between those that are kept travel too, and so do
+ * those between a great many runs. */
+ra_status ra_parcel_queries(ra_builder *b, int q_rank, int k_rank, ra_parcel *parcel_out);
+
 /* Steps. All but add_compute do nothing for an empty parcel or run, so that hops that would carry nothing vanish. */
-ra_status ra_add_pack(ra_builder *b, int step, int slot, const ra_parcel *parcel);
+ra_status ra_add_pack(ra_builder *b, int step, ra_cargo cargo, int slot, const ra_parcel *parcel);
 ra_status ra_add_send(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t offset, int64_t elements);
 ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t elements);
-ra_status ra_add_fold(ra_builder *b, int step, int to, int from, const ra_parcel *parcel);
+ra_status ra_add_fold(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel);
 
 /* Computes this rank's queries with the parcel in kv_slot. In a forward pass nothing is added when there are no tiles;
  * in a backward pass an empty contribution still zeroes its slot. */
 ra_status ra_add_compute(ra_builder *b, int step, int kv_slot, int grad_slot, const ra_parcel *parcel);
 ra_status ra_add_compute_own(ra_builder *b, int step);
 
-/* Fills in the tiles of this rank's queries with compute->parcel, the parts they refer to, and the pairs. */
+/* Computes the queries in query_slot, of parcel->owner, with this rank's own keys, into result_slot of STATE or DQ. */
+ra_status ra_add_visits(ra_builder *b, int step, int query_slot, int result_slot, const ra_parcel *parcel);
+
+/* Fills in the tiles of the compute's queries with compute->parcel, the parts they refer to, and the pairs. */
 ra_status ra_tiles_make(ra_builder *b, ra_compute *compute);
 
-/* The strategies. */
+/* A strategy: its name, how many steps it takes, and who fills them. All ranks take as many. */
+typedef struct ra_strategy_entry {
+    ra_strategy strategy;
+    const char *name;
+    int (*steps)(int ranks, ra_pass pass); /* NULL for auto, which is none itself */
+    ra_status (*make)(ra_builder *b);
+} ra_strategy_entry;
+
+/* NULL when there is none. */
+const ra_strategy_entry *ra_strategy_find(ra_strategy strategy);
+
 ra_status ra_make_ring(ra_builder *b);
 ra_status ra_make_pairwise(ra_builder *b);
 ra_status ra_make_allgather(ra_builder *b);
+ra_status ra_make_passq(ra_builder *b);
 
 /* A ring route: an owner's rows in the order in which they stop travelling, the longest travelling first. What is sent
  * to hop t is then the first so many pieces, and no rank ever repacks. */

@@ -2,8 +2,6 @@
 #include "base/status.h"
 #include "schedule/schedule.h"
 
-#include <string.h>
-
 typedef struct where {
     int rank, step;
 } where;
@@ -15,8 +13,7 @@ static ra_status fault(where at, const char *what) {
 /* The next transfer from index *i on with that peer and direction; NULL when there is none. */
 static const ra_transfer *next_transfer(const ra_step *step, int peer, int is_send, int64_t *i) {
     for (; *i < step->transfer_count; (*i)++)
-        if (step->transfers[*i].peer == peer && step->transfers[*i].is_send == is_send)
-            return &step->transfers[(*i)++];
+        if (step->transfers[*i].peer == peer && step->transfers[*i].is_send == is_send) return &step->transfers[(*i)++];
     return NULL;
 }
 
@@ -45,13 +42,17 @@ static ra_status check_transfer_slot(const ra_step *step, int64_t i, where at) {
             return fault(at, "a slot is received into and used by another message at once");
     for (int64_t j = 0; j < step->compute_count; j++) {
         const ra_compute *c = &step->computes[j];
-        if (!t->is_send && is_slot(t->cargo, t->slot, RA_CARGO_KV, c->kv_slot))
-            return fault(at, "a slot is received into and computed with at once");
-        if (is_slot(t->cargo, t->slot, RA_CARGO_GRAD, c->grad_slot))
-            return fault(at, "a gradient slot travels and is computed into at once");
+        int reads = is_slot(t->cargo, t->slot, RA_CARGO_KV, c->kv_slot) ||
+                    is_slot(t->cargo, t->slot, RA_CARGO_QUERY, c->visit.slot) ||
+                    is_slot(t->cargo, t->slot, RA_CARGO_STATS, c->visit.slot);
+        int writes = is_slot(t->cargo, t->slot, RA_CARGO_GRAD, c->grad_slot) ||
+                     (c->visit.slot != RA_OWN && (is_slot(t->cargo, t->slot, RA_CARGO_STATE, c->visit.result) ||
+                                                  is_slot(t->cargo, t->slot, RA_CARGO_DQ, c->visit.result)));
+        if (!t->is_send && reads) return fault(at, "a slot is received into and computed with at once");
+        if (writes) return fault(at, "a slot travels and is computed into at once");
     }
     for (int64_t j = 0; j < step->pack_count; j++)
-        if (!t->is_send && is_slot(t->cargo, t->slot, RA_CARGO_KV, step->packs[j].slot))
+        if (!t->is_send && is_slot(t->cargo, t->slot, step->packs[j].cargo, step->packs[j].slot))
             return fault(at, "a slot is received into and packed into at once");
     return RA_OK;
 }
@@ -59,7 +60,7 @@ static ra_status check_transfer_slot(const ra_step *step, int64_t i, where at) {
 static ra_status check_sizes(const ra_schedule *schedule, const ra_step *step, where at) {
     for (int64_t i = 0; i < step->transfer_count; i++) {
         const ra_transfer *t = &step->transfers[i];
-        const ra_slots *slots = t->cargo == RA_CARGO_KV ? &schedule->kv : &schedule->grad;
+        const ra_slots *slots = &schedule->slots[t->cargo];
         if (t->elements <= 0) return fault(at, "a message is empty");
         if (t->slot < 0 || t->slot >= slots->count || t->offset + t->elements > slots->elements[t->slot])
             return fault(at, "a message reaches beyond its slot");
@@ -68,8 +69,8 @@ static ra_status check_sizes(const ra_schedule *schedule, const ra_step *step, w
     }
     for (int64_t i = 0; i < step->compute_count; i++) {
         const ra_compute *c = &step->computes[i];
-        if (c->kv_slot != RA_OWN && (c->kv_slot >= schedule->kv.count ||
-                                     c->parcel.elements > schedule->kv.elements[c->kv_slot]))
+        const ra_slots *kv = &schedule->slots[RA_CARGO_KV];
+        if (c->kv_slot != RA_OWN && (c->kv_slot >= kv->count || c->parcel.elements > kv->elements[c->kv_slot]))
             return fault(at, "a parcel is larger than its slot");
     }
     return RA_OK;
@@ -77,60 +78,76 @@ static ra_status check_sizes(const ra_schedule *schedule, const ra_step *step, w
 
 /* ---- what slots hold -------------------------------------------------------------------------------------------- */
 
-/* Rows of that owner, so many elements of them from the slot's start on; none: elements 0. */
+/* Rows of that owner, so many (row, head) records of them from the slot's start on; none: records 0. */
 typedef struct content {
     int owner;
-    int64_t elements;
+    int64_t records;
 } content;
 
 /* A rank's slots, and what is on its way into them. */
 typedef struct holdings {
-    content *kv, *grad, *next_kv, *next_grad;
+    content *now[RA_CARGO_COUNT], *next[RA_CARGO_COUNT];
 } holdings;
 
-static content *slot_of(const holdings *h, ra_cargo cargo, int slot) {
-    return cargo == RA_CARGO_KV ? &h->kv[slot] : &h->grad[slot];
+static int holds(const content *c, int owner, int64_t records) {
+    return c->owner == owner && c->records >= records;
 }
 
-static int holds(const content *c, int owner, int64_t elements) {
-    return c->owner == owner && c->elements >= elements;
+static int64_t records_of(const ra_parcel *parcel) {
+    return ra_parcel_records(parcel, parcel->piece_count);
+}
+
+static void copy_contents(const ra_schedule *schedule, content *const *from, content *const *to) {
+    for (int c = 0; c < RA_CARGO_COUNT; c++)
+        for (int64_t i = 0; i < schedule->slots[c].count; i++) to[c][i] = from[c][i];
 }
 
 static void pack_all(const ra_schedule *schedules, holdings *all, int ranks, int s) {
-    for (int r = 0; r < ranks; r++)
+    for (int r = 0; r < ranks; r++) {
         for (int64_t i = 0; i < schedules[r].steps[s].pack_count; i++) {
             const ra_pack *pack = &schedules[r].steps[s].packs[i];
-            all[r].kv[pack->slot] = (content){r, pack->parcel.elements};
+            all[r].now[pack->cargo][pack->slot] = (content){r, records_of(&pack->parcel)};
         }
-    for (int r = 0; r < ranks; r++) {
-        memcpy(all[r].next_kv, all[r].kv, (size_t)schedules[r].kv.count * sizeof(content));
-        memcpy(all[r].next_grad, all[r].grad, (size_t)schedules[r].grad.count * sizeof(content));
+        copy_contents(&schedules[r], all[r].now, all[r].next);
     }
 }
 
 /* What `from` sends to `to` is there, and will be in the slot where it is received. */
-static ra_status carry(const ra_schedule *from, const ra_schedule *to, holdings *all, int s) {
+static ra_status carry(const ra_problem *problem, const ra_schedule *from, const ra_schedule *to, holdings *all,
+                       int s) {
     int64_t i = 0, j = 0;
     const ra_transfer *sent, *expected;
     while ((sent = next_transfer(&from->steps[s], to->rank, 1, &i)) != NULL) {
         expected = next_transfer(&to->steps[s], from->rank, 0, &j);
-        const content *have = slot_of(&all[from->rank], sent->cargo, sent->slot);
-        if (sent->offset + sent->elements > have->elements)
+        const content *have = &all[from->rank].now[sent->cargo][sent->slot];
+        int64_t record = ra_cargo_record(problem, sent->cargo, from->pass);
+        if (sent->offset + sent->elements > have->records * record)
             return fault((where){from->rank, s}, "what is sent is not in its slot");
-        content *will = expected->cargo == RA_CARGO_KV ? all[to->rank].next_kv : all[to->rank].next_grad;
-        will[expected->slot] = (content){have->owner, expected->elements};
+        all[to->rank].next[expected->cargo][expected->slot] = (content){have->owner, expected->elements / record};
     }
     return RA_OK;
 }
 
-static ra_status check_computes(const ra_schedule *schedule, holdings *h, int s) {
+/* The visitors' queries are there with what belongs to them, and what they become will be in its slot. */
+static ra_status check_visit(const ra_schedule *schedule, const ra_visit *visit, int64_t heads_q, holdings *h, int s) {
+    int64_t records = visit->records + visit->rows.count * heads_q;
+    int backward = schedule->pass == RA_BACKWARD;
+    if (!holds(&h->now[RA_CARGO_QUERY][visit->slot], visit->owner, records) ||
+        (backward && !holds(&h->now[RA_CARGO_STATS][visit->slot], visit->owner, records)))
+        return fault((where){schedule->rank, s}, "the queries that are computed with are not in their slot");
+    h->next[backward ? RA_CARGO_DQ : RA_CARGO_STATE][visit->result] = (content){visit->owner, records};
+    return RA_OK;
+}
+
+static ra_status check_computes(const ra_problem *problem, const ra_schedule *schedule, holdings *h, int s) {
     const ra_step *step = &schedule->steps[s];
     for (int64_t i = 0; i < step->compute_count; i++) {
         const ra_compute *c = &step->computes[i];
-        if (c->kv_slot != RA_OWN && !holds(&h->kv[c->kv_slot], c->parcel.owner, c->parcel.elements))
+        content made = {c->parcel.owner, records_of(&c->parcel)};
+        if (c->kv_slot != RA_OWN && !holds(&h->now[RA_CARGO_KV][c->kv_slot], made.owner, made.records))
             return fault((where){schedule->rank, s}, "what is computed with is not in its slot");
-        if (schedule->pass == RA_BACKWARD && c->grad_slot != RA_OWN)
-            h->next_grad[c->grad_slot] = (content){c->parcel.owner, c->parcel.elements};
+        if (c->visit.slot != RA_OWN) RA_TRY(check_visit(schedule, &c->visit, problem->heads_q, h, s));
+        if (schedule->pass == RA_BACKWARD && c->grad_slot != RA_OWN) h->next[RA_CARGO_GRAD][c->grad_slot] = made;
     }
     return RA_OK;
 }
@@ -139,41 +156,43 @@ static ra_status check_folds(const ra_schedule *schedule, const holdings *h, int
     const ra_step *step = &schedule->steps[s];
     for (int64_t i = 0; i < step->fold_count; i++) {
         const ra_fold *f = &step->folds[i];
-        int owner = f->to == RA_OWN ? schedule->rank : h->grad[f->to].owner;
-        if (!holds(&h->grad[f->from], f->parcel.owner, f->parcel.elements) || owner != f->parcel.owner)
+        int owner = f->to == RA_OWN ? schedule->rank : h->now[f->cargo][f->to].owner;
+        if (!holds(&h->now[f->cargo][f->from], f->parcel.owner, records_of(&f->parcel)) || owner != f->parcel.owner)
             return fault((where){schedule->rank, s}, "what is added is not in its slot, or belongs elsewhere");
     }
     return RA_OK;
 }
 
-static ra_status check_contents_of_step(const ra_schedule *schedules, holdings *all, int ranks, int s) {
+static ra_status check_contents_of_step(const ra_problem *problem, const ra_schedule *schedules, holdings *all,
+                                        int ranks, int s) {
     pack_all(schedules, all, ranks, s);
-    for (int r = 0; r < ranks; r++) RA_TRY(check_computes(&schedules[r], &all[r], s));
+    for (int r = 0; r < ranks; r++) RA_TRY(check_computes(problem, &schedules[r], &all[r], s));
     for (int from = 0; from < ranks; from++)
-        for (int to = 0; to < ranks; to++) RA_TRY(carry(&schedules[from], &schedules[to], all, s));
+        for (int to = 0; to < ranks; to++) RA_TRY(carry(problem, &schedules[from], &schedules[to], all, s));
     for (int r = 0; r < ranks; r++) {
-        memcpy(all[r].kv, all[r].next_kv, (size_t)schedules[r].kv.count * sizeof(content));
-        memcpy(all[r].grad, all[r].next_grad, (size_t)schedules[r].grad.count * sizeof(content));
+        copy_contents(&schedules[r], all[r].next, all[r].now);
         RA_TRY(check_folds(&schedules[r], &all[r], s));
     }
     return RA_OK;
 }
 
 /* Goes through all steps with what each slot holds: nothing is computed with, sent or added that is not there. */
-static ra_status check_contents(ra_pool *pool, const ra_schedule *schedules, int ranks) {
+static ra_status check_contents(ra_pool *pool, const ra_problem *problem, const ra_schedule *schedules, int ranks) {
     holdings *all = ra_pool_take(pool, ranks, sizeof *all);
     if (!all) return ra_fail(RA_ERR_MEMORY, "no memory to check schedules");
-    for (int r = 0; r < ranks; r++) {
-        int64_t kv = schedules[r].kv.count, grad = schedules[r].grad.count;
-        content *slots = ra_pool_take(pool, 2 * (kv + grad) + 1, sizeof *slots);
-        if (!slots) return ra_fail(RA_ERR_MEMORY, "no memory to check schedules");
-        all[r] = (holdings){slots, slots + kv, slots + kv + grad, slots + 2 * kv + grad};
-    }
-    for (int s = 0; s < schedules[0].step_count; s++) RA_TRY(check_contents_of_step(schedules, all, ranks, s));
+    for (int r = 0; r < ranks; r++)
+        for (int c = 0; c < RA_CARGO_COUNT; c++) {
+            int64_t count = schedules[r].slots[c].count;
+            content *slots = ra_pool_take(pool, 2 * count + 1, sizeof *slots);
+            if (!slots) return ra_fail(RA_ERR_MEMORY, "no memory to check schedules");
+            all[r].now[c] = slots;
+            all[r].next[c] = slots + count;
+        }
+    for (int s = 0; s < schedules[0].step_count; s++) RA_TRY(check_contents_of_step(problem, schedules, all, ranks, s));
     return RA_OK;
 }
 
-ra_status ra_schedule_check(const ra_schedule *schedules, int ranks) {
+ra_status ra_schedule_check(const ra_problem *problem, const ra_schedule *schedules, int ranks) {
     for (int r = 0; r < ranks; r++) {
         if (schedules[r].rank != r || schedules[r].ranks != ranks || schedules[r].step_count != schedules[0].step_count)
             return fault((where){r, 0}, "the schedule is another rank's or has another number of steps");
@@ -186,7 +205,7 @@ ra_status ra_schedule_check(const ra_schedule *schedules, int ranks) {
         }
     }
     ra_pool pool = {0};
-    ra_status status = check_contents(&pool, schedules, ranks);
+    ra_status status = check_contents(&pool, problem, schedules, ranks);
     ra_pool_free(&pool);
     return status;
 }

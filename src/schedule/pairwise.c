@@ -2,9 +2,9 @@
  * own rows that it needs, and receives what it needs of the rank s + 1 back. In the backward pass each contribution to
  * dK and dV goes home in the step after the one that computed it; the owner adds them in the order of the steps.
  *
- * Slots. KV: s mod 2 is computed with, the other is received into, slot 2 holds what is sent, and is packed anew only when
- * a peer needs other rows than the one before. Gradients: s mod 2 is computed into, the other is sent from, slot 2 is
- * received into.
+ * Slots. KV: s mod 2 is computed with, the other is received into, slot 2 holds what is sent, and is packed anew only
+ * when a peer needs other rows than the one before. Gradients: s mod 2 is computed into, the other is sent from, slot 2
+ * is received into.
  */
 #include "schedule/builder.h"
 
@@ -25,7 +25,7 @@ static ra_status keys_step(ra_builder *b, int s, ra_parcel *packed) {
     RA_TRY(ra_parcel_needed(b, to, b->rank, &sent));
     RA_TRY(ra_parcel_needed(b, b->rank, from, &arriving));
     if (sent.elements > 0 && !ra_parcel_is(&sent, packed)) {
-        RA_TRY(ra_add_pack(b, s, SENT, &sent));
+        RA_TRY(ra_add_pack(b, s, RA_CARGO_KV, SENT, &sent));
         *packed = sent;
     }
     RA_TRY(ra_add_send(b, s, to, RA_CARGO_KV, SENT, 0, sent.elements));
@@ -39,7 +39,7 @@ static ra_status gradients_step(ra_builder *b, int s) {
     RA_TRY(ra_parcel_needed(b, helper, b->rank, &arriving));
     RA_TRY(ra_add_send(b, s, owner, RA_CARGO_GRAD, (s - 1) % 2, 0, sent.elements));
     RA_TRY(ra_add_recv(b, s, helper, RA_CARGO_GRAD, ARRIVES, arriving.elements));
-    return ra_add_fold(b, s, RA_OWN, ARRIVES, &arriving);
+    return ra_add_fold(b, s, RA_CARGO_GRAD, RA_OWN, ARRIVES, &arriving);
 }
 
 ra_status ra_make_pairwise(ra_builder *b) {

@@ -1,18 +1,28 @@
 /* Parcels: which rows go into a slot, and in which order. */
 #include "schedule/builder.h"
 
+#include <stdlib.h>
+
 int64_t ra_record_elements(const ra_problem *problem) {
-    return problem->batch * (problem->dim + problem->dim_v);
+    return ra_cargo_record(problem, RA_CARGO_KV, RA_FORWARD);
+}
+
+int64_t ra_piece_records(const ra_piece *piece) {
+    return piece->heads.count * piece->rows.count;
 }
 
 int64_t ra_piece_elements(const ra_problem *problem, const ra_piece *piece) {
-    return piece->heads.count * piece->rows.count * ra_record_elements(problem);
+    return ra_piece_records(piece) * ra_record_elements(problem);
+}
+
+int64_t ra_parcel_records(const ra_parcel *parcel, int64_t pieces) {
+    int64_t records = 0;
+    for (int64_t i = 0; i < pieces; i++) records += ra_piece_records(&parcel->pieces[i]);
+    return records;
 }
 
 int64_t ra_parcel_offset(const ra_problem *problem, const ra_parcel *parcel, int64_t pieces) {
-    int64_t elements = 0;
-    for (int64_t i = 0; i < pieces; i++) elements += ra_piece_elements(problem, &parcel->pieces[i]);
-    return elements;
+    return ra_parcel_records(parcel, pieces) * ra_record_elements(problem);
 }
 
 ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *sets, ra_parcel *parcel_out) {
@@ -50,6 +60,74 @@ ra_status ra_parcel_whole(ra_builder *b, int owner, ra_parcel *parcel_out) {
     *parcel_out = (ra_parcel){owner, piece, piece->rows.count > 0, ra_piece_elements(problem, piece)};
     return RA_OK;
 }
+
+/* ---- queries ----------------------------------------------------------------------------------------------------- */
+
+typedef struct run_loop {
+    ra_pool *pool;
+    ra_span *runs;
+    int64_t count, capacity;
+} run_loop;
+
+/* From the contact's first query row that sees a key to its last: query a sees some key of `keys` when lo <= b - a <= hi
+ * for a b below keys. Rows mostly rise from contact to contact, so most runs join the last. */
+static ra_status note_run(const ra_contact *contact, void *user) {
+    run_loop *loop = user;
+    int64_t from = contact->hi < 0 ? -contact->hi : 0, to = contact->k_rows.count - 1 - contact->lo;
+    if (to > contact->q_rows.count - 1) to = contact->q_rows.count - 1;
+    if (from > to) return RA_OK;
+    int64_t first = ra_span_at(contact->q_rows, from), end = ra_span_at(contact->q_rows, to) + 1;
+    ra_span *last = loop->count ? &loop->runs[loop->count - 1] : NULL;
+    if (last && first >= last->first && first <= last->first + last->count) {
+        if (end > last->first + last->count) last->count = end - last->first;
+        return RA_OK;
+    }
+    ra_span *run = ra_pool_append(loop->pool, &loop->runs, &loop->count, &loop->capacity, sizeof *run);
+    if (!run) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    *run = (ra_span){first, 1, end - first};
+    return RA_OK;
+}
+
+static int compare_runs(const void *x, const void *y) {
+    const ra_span *a = x, *b = y;
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+/* Each run is a compute of its own at the rank that is visited; more than this travel as one, with the rows between. */
+enum { MOST_RUNS = 8 };
+
+/* Sorted, and those that touch made one. */
+static int64_t join_runs(ra_span *runs, int64_t count) {
+    int64_t joined = 0;
+    if (count > 1) qsort(runs, (size_t)count, sizeof *runs, compare_runs);
+    for (int64_t i = 0; i < count; i++) {
+        ra_span *last = joined ? &runs[joined - 1] : NULL;
+        int64_t end = runs[i].first + runs[i].count;
+        if (!last || runs[i].first > last->first + last->count)
+            runs[joined++] = runs[i];
+        else if (end > last->first + last->count)
+            last->count = end - last->first;
+    }
+    if (joined <= MOST_RUNS) return joined;
+    runs[0].count = runs[joined - 1].first + runs[joined - 1].count - runs[0].first;
+    return 1;
+}
+
+ra_status ra_parcel_queries(ra_builder *b, int q_rank, int k_rank, ra_parcel *parcel_out) {
+    const ra_problem *problem = b->cut->problem;
+    run_loop loop = {.pool = b->scratch};
+    RA_TRY(ra_pattern_contacts(b->cut, q_rank, k_rank, note_run, &loop));
+    int64_t count = join_runs(loop.runs, loop.count);
+    ra_piece *pieces = ra_pool_take(b->scratch, count, sizeof *pieces);
+    if (!pieces) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    for (int64_t i = 0; i < count; i++) pieces[i] = (ra_piece){loop.runs[i], {0, 1, problem->heads_q}};
+    ra_parcel parcel = {.owner = q_rank, .pieces = pieces, .piece_count = count};
+    parcel.elements = ra_parcel_records(&parcel, count) * ra_cargo_record(problem, RA_CARGO_QUERY, b->pass);
+    *parcel_out = parcel;
+    return RA_OK;
+}
+
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static int same_span(ra_span x, ra_span y) {
     return x.first == y.first && x.stride == y.stride && x.count == y.count;

@@ -2,38 +2,23 @@
 
 #include "schedule/builder.h"
 
-/* The strategies and who fills their steps. */
-typedef struct strategy_entry {
-    ra_strategy strategy;
-    ra_status (*make)(ra_builder *b);
-} strategy_entry;
-
-static const strategy_entry strategies[] = {
-    {RA_STRATEGY_RING, ra_make_ring},
-    {RA_STRATEGY_PAIRWISE, ra_make_pairwise},
-    {RA_STRATEGY_ALLGATHER, ra_make_allgather},
-};
-
 ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
                            ra_schedule *schedule_out) {
-    /* One step per rank; in the backward pass one more, in which the last gradients go home. */
-    int steps = cut->ranks + (pass == RA_BACKWARD && cut->ranks > 1);
-    ra_schedule schedule = {.pass = pass, .rank = rank, .ranks = cut->ranks, .strategy = strategy, .step_count = steps};
-    schedule.steps = ra_pool_take(pool, steps, sizeof *schedule.steps);
+    const ra_strategy_entry *entry = ra_strategy_find(strategy);
+    if (!entry || !entry->make) return ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)strategy);
+    ra_schedule schedule = {.pass = pass,
+                            .rank = rank,
+                            .ranks = cut->ranks,
+                            .strategy = strategy,
+                            .step_count = entry->steps(cut->ranks, pass)};
+    schedule.steps = ra_pool_take(pool, schedule.step_count, sizeof *schedule.steps);
     if (!schedule.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
     ra_pool scratch = {0};
     ra_builder builder = {cut, pass, rank, cut->ranks, pool, &scratch, &schedule};
-    ra_status status = ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)strategy);
-    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
-        if (strategies[i].strategy == strategy) status = strategies[i].make(&builder);
+    ra_status status = entry->make(&builder);
     ra_pool_free(&scratch);
     if (status == RA_OK) *schedule_out = schedule;
     return status;
-}
-
-size_t ra_cargo_bytes(const ra_problem *problem, ra_cargo cargo) {
-    if (cargo == RA_CARGO_KV) return ra_dtype_bytes(problem->dtype);
-    return problem->dtype == RA_F64 ? 8 : 4;
 }
 
 void ra_schedule_traffic(const ra_problem *problem, const ra_schedule *schedule, int64_t *bytes_out,

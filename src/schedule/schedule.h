@@ -6,7 +6,7 @@
  *     packs      own rows into a slot, so that they can be sent
  *     transfers  all posted at once ...
  *     computes   ... while the tiles are computed; then the step waits for its transfers
- *     folds      gradients that have arrived are added up, in this order
+ *     folds      gradients that have arrived are added up, states are merged, in this order
  *
  * All ranks have the same number of steps, and a message is sent and received in the same step at both ends: hence no
  * schedule can deadlock, and a transport may start a step's messages as one group.
@@ -18,12 +18,12 @@
 #include "core/pattern.h"
 #include "core/tile.h"
 
-/* A slot is an array of records, one for each (row, key/value head) in it: for every batch the key, then the value
- * (in a gradient slot dK, then dV), [batch, dim + dim_v]. A piece is a run of records: some rows of one owner for some
- * heads, [heads, rows]. */
+/* A slot is an array of records, one for each (row, head) in it: for every batch the key, then the value (in a gradient
+ * slot dK, then dV), [batch, dim + dim_v]. A piece is a run of records: some rows of one owner for some heads, [heads,
+ * rows]. Pieces of queries have all query heads and rows without gaps. */
 typedef struct ra_piece {
     ra_span rows;  /* of the owner's shard */
-    ra_span heads; /* key/value heads */
+    ra_span heads; /* key/value heads, or query heads */
 } ra_piece;
 
 /* Pieces one after another from the start of a slot. */
@@ -31,19 +31,37 @@ typedef struct ra_parcel {
     int owner;
     const ra_piece *pieces;
     int64_t piece_count;
-    int64_t elements; /* of all pieces, keys and values together */
+    int64_t elements; /* of all pieces: the records times a record's elements */
 } ra_parcel;
 
-/* K and V travel in the problem's type, dK and dV in the accumulation type. Each has slots of its own. */
-typedef enum ra_cargo { RA_CARGO_KV, RA_CARGO_GRAD } ra_cargo;
+/* What travels. Each kind has slots of its own. Keys and values visit the ranks whose queries see them and their
+ * gradients come home; or queries visit the ranks whose keys they see and what they become comes home.
+ *
+ *   KV      dtype          per (row, key/value head): k, v                          a record
+ *   GRAD    accumulation   per (row, key/value head): dk, dv                        a record
+ *   QUERY   dtype          per (row, query head): q; in the backward pass q, dout   a record
+ *   STATS   accumulation   per run of rows: lse, then delta, each [states, batch, heads_q, rows]; backward only
+ *   STATE   accumulation   per run of rows: O [states, batch, heads_q, rows, dim_v], then m and l [states, batch,
+ * heads_q, rows]; forward only DQ      accumulation   per (row, query head): dq; backward only                 a record
+ */
+typedef enum ra_cargo {
+    RA_CARGO_KV,
+    RA_CARGO_GRAD,
+    RA_CARGO_QUERY,
+    RA_CARGO_STATS,
+    RA_CARGO_STATE,
+    RA_CARGO_DQ,
+    RA_CARGO_COUNT
+} ra_cargo;
 
-/* In place of a slot: the rank's own K and V, or its own dK and dV, all rows of its shard. */
+/* In place of a slot: what the rank itself has, all rows of its shard. */
 #define RA_OWN (-1)
 
 /* In place of a piece: the slot as one array of records, for tiles whose keys are given by an index. */
 #define RA_ALL_RECORDS (-1)
 
 typedef struct ra_pack {
+    ra_cargo cargo; /* KV, QUERY or STATS */
     int slot;
     ra_parcel parcel; /* of own rows */
 } ra_pack;
@@ -55,10 +73,20 @@ typedef struct ra_transfer {
     int64_t offset, elements; /* the run of the slot that travels */
 } ra_transfer;
 
+/* Queries of another rank, one piece of what slot `slot` of QUERY (and STATS) holds. Their states or dq go to slot
+ * `result` of STATE or DQ, to the place where they are in the parcel. */
+typedef struct ra_visit {
+    int slot, result; /* RA_OWN: no visit, the rank's own queries */
+    int owner;        /* of the queries */
+    ra_span rows;     /* of the owner's shard, stride 1; the tiles' query rows count from rows.first */
+    int64_t records;  /* (row, head) records of the pieces before it */
+} ra_visit;
+
 typedef struct ra_compute {
+    ra_visit visit;   /* whose queries */
     int kv_slot;      /* or RA_OWN */
     int grad_slot;    /* where dK and dV go, with nothing in it; or RA_OWN; backward only */
-    ra_parcel parcel; /* what the slot holds */
+    ra_parcel parcel; /* what the KV slot holds */
     ra_tile_list tiles;
     int64_t *parts; /* [part_count]: what tile.part stands for: a piece of the parcel, or RA_ALL_RECORDS of the slot.
                      * For kv_slot RA_OWN there is one part, all own rows */
@@ -67,7 +95,8 @@ typedef struct ra_compute {
 } ra_compute;
 
 typedef struct ra_fold {
-    int to, from;     /* gradient slots: to += from. to may be RA_OWN */
+    ra_cargo cargo;   /* GRAD and DQ are added, STATE is merged */
+    int to, from;     /* slots of it. to may be RA_OWN, and is for all but GRAD */
     ra_parcel parcel; /* what `from` holds; `to`, unless RA_OWN, holds the same from its start */
 } ra_fold;
 
@@ -93,7 +122,7 @@ typedef struct ra_schedule {
     ra_strategy strategy;
     int step_count;
     ra_step *steps;
-    ra_slots kv, grad;
+    ra_slots slots[RA_CARGO_COUNT];
     int64_t pairs;
 } ra_schedule;
 
@@ -101,15 +130,22 @@ typedef struct ra_schedule {
 ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
                            ra_schedule *schedule_out);
 
-/* Elements of a record, and of a piece. */
-int64_t ra_record_elements(const ra_problem *problem);
-int64_t ra_piece_elements(const ra_problem *problem, const ra_piece *piece);
-
-/* Elements of a parcel's first `pieces` pieces. */
-int64_t ra_parcel_offset(const ra_problem *problem, const ra_parcel *parcel, int64_t pieces);
+/* Elements that a cargo has for one (row, head), over the batch: of a record where it has records. */
+int64_t ra_cargo_record(const ra_problem *problem, ra_cargo cargo, ra_pass pass);
 
 /* Bytes of one element of a cargo. */
 size_t ra_cargo_bytes(const ra_problem *problem, ra_cargo cargo);
+
+/* (row, head) records of a piece, and of a parcel's first `pieces` pieces. */
+int64_t ra_piece_records(const ra_piece *piece);
+int64_t ra_parcel_records(const ra_parcel *parcel, int64_t pieces);
+
+/* Elements of a record of keys and values, and of such a piece. */
+int64_t ra_record_elements(const ra_problem *problem);
+int64_t ra_piece_elements(const ra_problem *problem, const ra_piece *piece);
+
+/* Elements of such a parcel's first `pieces` pieces. */
+int64_t ra_parcel_offset(const ra_problem *problem, const ra_parcel *parcel, int64_t pieces);
 
 /* What a schedule sends. */
 void ra_schedule_traffic(const ra_problem *problem, const ra_schedule *schedule, int64_t *bytes_out,
@@ -122,6 +158,6 @@ int64_t ra_schedule_volume(const ra_cut_problem *cut, ra_strategy strategy);
 /* Whether the schedules of all ranks fit together: every message is posted at both ends in the same step, with the same
  * size and in the same order; no slot is written while it is read or beyond its size; what is computed with, sent and
  * added is what the slot holds. Describes the first fault. */
-ra_status ra_schedule_check(const ra_schedule *schedules, int ranks);
+ra_status ra_schedule_check(const ra_problem *problem, const ra_schedule *schedules, int ranks);
 
 #endif

@@ -20,8 +20,8 @@ typedef struct indexed_piece {
 
 /* Some of a contact's keys in one piece: those with indices b. */
 typedef struct fragment {
-    ra_span b;            /* stride 1: a run */
-    ra_span rows;         /* of the piece */
+    ra_span b;             /* stride 1: a run */
+    ra_span rows;          /* of the piece */
     int64_t piece, record; /* record: that of the piece's row 0 */
 } fragment;
 
@@ -64,7 +64,8 @@ static ra_span without_idle_stride(ra_span s) {
     return s.count == 1 ? (ra_span){s.first, 1, 1} : s;
 }
 
-/* ---- where pieces are ---------------------------------------------------------------------------------------------- */
+/* ---- where pieces are ----------------------------------------------------------------------------------------------
+ */
 
 static ra_status index_pieces(tile_loop *loop, int64_t kv_head) {
     const ra_parcel *parcel = &loop->compute->parcel;
@@ -81,8 +82,8 @@ static ra_status index_pieces(tile_loop *loop, int64_t kv_head) {
                 if (!start) return no_memory();
                 *start = loop->index_count;
             }
-            indexed_piece *item = ra_pool_append(loop->b->scratch, &loop->index, &loop->index_count,
-                                                 &loop->index_capacity, sizeof *item);
+            indexed_piece *item =
+                ra_pool_append(loop->b->scratch, &loop->index, &loop->index_count, &loop->index_capacity, sizeof *item);
             if (!item) return no_memory();
             *item = (indexed_piece){without_idle_stride(piece->rows), i, record};
         }
@@ -95,8 +96,10 @@ static ra_status index_pieces(tile_loop *loop, int64_t kv_head) {
 static int64_t first_piece(const tile_loop *loop, int64_t from, int64_t to, int64_t row) {
     while (from < to) {
         int64_t mid = from + (to - from) / 2;
-        if (last_of(loop->index[mid].rows) >= row) to = mid;
-        else from = mid + 1;
+        if (last_of(loop->index[mid].rows) >= row)
+            to = mid;
+        else
+            from = mid + 1;
     }
     return from;
 }
@@ -114,24 +117,26 @@ static ra_status find_fragments(tile_loop *loop, ra_span keys) {
             fragment *f = ra_pool_append(loop->b->scratch, &loop->fragments, &loop->fragment_count,
                                          &loop->fragment_capacity, sizeof *f);
             if (!f) return no_memory();
-            *f = (fragment){
-                {(common.first - keys.first) / keys.stride, common.count > 1 ? common.stride / keys.stride : 1, common.count},
-                {(common.first - piece->rows.first) / piece->rows.stride, common.stride / piece->rows.stride, common.count},
-                piece->piece,
-                piece->record};
+            *f = (fragment){{(common.first - keys.first) / keys.stride,
+                             common.count > 1 ? common.stride / keys.stride : 1, common.count},
+                            {(common.first - piece->rows.first) / piece->rows.stride,
+                             common.stride / piece->rows.stride, common.count},
+                            piece->piece,
+                            piece->record};
         }
     }
     return RA_OK;
 }
 
-/* ---- tiles --------------------------------------------------------------------------------------------------------- */
+/* ---- tiles ---------------------------------------------------------------------------------------------------------
+ */
 
 static ra_status part_for(tile_loop *loop, int64_t piece, int *part_out) {
     ra_compute *compute = loop->compute;
     int64_t slot = piece == RA_ALL_RECORDS ? compute->parcel.piece_count : piece;
     if (loop->part_of[slot] < 0) {
-        int64_t *part = ra_pool_append(loop->b->pool, &compute->parts, &compute->part_count, &loop->part_capacity,
-                                       sizeof *part);
+        int64_t *part =
+            ra_pool_append(loop->b->pool, &compute->parts, &compute->part_count, &loop->part_capacity, sizeof *part);
         if (!part) return no_memory();
         *part = piece;
         loop->part_of[slot] = compute->part_count - 1;
@@ -145,22 +150,26 @@ static ra_status add_tile(tile_loop *loop, const ra_contact *contact, ra_tile ti
     if (tile.hi > tile.k_rows.count) tile.hi = tile.k_rows.count;
     if (ra_tile_pairs(&tile) == 0) return RA_OK;
     RA_TRY(part_for(loop, piece, &tile.part));
-    tile_entry *entry = ra_pool_append(loop->b->scratch, &loop->entries, &loop->entry_count, &loop->entry_capacity,
-                                       sizeof *entry);
+    tile_entry *entry =
+        ra_pool_append(loop->b->scratch, &loop->entries, &loop->entry_count, &loop->entry_capacity, sizeof *entry);
     if (!entry) return no_memory();
     *entry = (tile_entry){tile, contact->branch};
     return RA_OK;
 }
 
-/* A tile per run of keys: its key 0 is the contact's key b.first. Of a fragment with gaps each key is a run by itself. */
+/* A tile per run of keys: its key 0 is the contact's key b.first. Of a fragment with gaps each key is a run by itself.
+ */
 static ra_status add_runs(tile_loop *loop, const ra_contact *contact, ra_span heads) {
     for (int64_t i = 0; i < loop->fragment_count; i++) {
         const fragment *f = &loop->fragments[i];
         int64_t length = f->b.stride == 1 ? f->b.count : 1;
         for (int64_t j = 0; j < f->b.count; j += length) {
             int64_t shift = ra_span_at(f->b, j);
-            ra_tile tile = {.q_rows = contact->q_rows, .k_rows = ra_span_slice(f->rows, j, j + length), .heads = heads,
-                            .lo = contact->lo - shift, .hi = contact->hi - shift};
+            ra_tile tile = {.q_rows = contact->q_rows,
+                            .k_rows = ra_span_slice(f->rows, j, j + length),
+                            .heads = heads,
+                            .lo = contact->lo - shift,
+                            .hi = contact->hi - shift};
             RA_TRY(add_tile(loop, contact, tile, f->piece));
         }
     }
@@ -175,25 +184,48 @@ static ra_status add_indexed(tile_loop *loop, const ra_contact *contact, ra_span
         const fragment *f = &loop->fragments[i];
         for (int64_t j = 0; j < f->b.count; j++) index[ra_span_at(f->b, j)] = f->record + ra_span_at(f->rows, j);
     }
-    ra_tile tile = {.q_rows = contact->q_rows, .k_rows = {0, 1, contact->k_rows.count}, .heads = heads,
-                    .lo = contact->lo, .hi = contact->hi, .k_index = index};
+    ra_tile tile = {.q_rows = contact->q_rows,
+                    .k_rows = {0, 1, contact->k_rows.count},
+                    .heads = heads,
+                    .lo = contact->lo,
+                    .hi = contact->hi,
+                    .k_index = index};
     return add_tile(loop, contact, tile, RA_ALL_RECORDS);
 }
 
 /* Runs shorter than this on average are not worth a tile each. */
 enum { SHORT_RUN = 32 };
 
-static ra_status place_contact(const ra_contact *contact, void *user) {
-    tile_loop *loop = user;
-    ra_span heads = ra_span_clip(contact->heads, loop->head_from, loop->head_to);
-    if (heads.count == 0) return RA_OK;
-    RA_TRY(find_fragments(loop, contact->k_rows));
-    int runs = loop->fragment_count <= 2 || contact->k_rows.count / loop->fragment_count >= SHORT_RUN;
-    for (int64_t i = 0; i < loop->fragment_count; i++) runs &= loop->fragments[i].b.stride == 1;
-    return runs || !loop->one_head ? add_runs(loop, contact, heads) : add_indexed(loop, contact, heads);
+/* The queries of a contact that are in a run of visitors' rows, counted from its first. Contacts with the same queries
+ * keep the same ones, so that their tiles stay one group. */
+static ra_contact within_run(ra_contact contact, ra_span run) {
+    int64_t from, to;
+    ra_span_indices(contact.q_rows, run.first, run.first + run.count, &from, &to);
+    contact.q_rows = ra_span_slice(contact.q_rows, from, to);
+    contact.q_rows.first -= run.first;
+    contact.lo += from;
+    contact.hi += from;
+    return contact;
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------------------ */
+static ra_status place_contact(const ra_contact *whole, void *user) {
+    tile_loop *loop = user;
+    const ra_visit *visit = &loop->compute->visit;
+    ra_contact contact = *whole;
+    ra_span heads = ra_span_clip(contact.heads, loop->head_from, loop->head_to);
+    if (heads.count == 0) return RA_OK;
+    if (visit->slot != RA_OWN) {
+        contact = within_run(contact, visit->rows);
+        if (contact.q_rows.count == 0) return RA_OK;
+    }
+    RA_TRY(find_fragments(loop, contact.k_rows));
+    int runs = loop->fragment_count <= 2 || contact.k_rows.count / loop->fragment_count >= SHORT_RUN;
+    for (int64_t i = 0; i < loop->fragment_count; i++) runs &= loop->fragments[i].b.stride == 1;
+    return runs || !loop->one_head ? add_runs(loop, &contact, heads) : add_indexed(loop, &contact, heads);
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------------------
+ */
 
 static int same_span(ra_span a, ra_span b) {
     return a.first == b.first && a.stride == b.stride && a.count == b.count;
@@ -205,7 +237,7 @@ static int64_t state_of(const ra_problem *p, int branch) {
 }
 
 static void add_pass(tile_loop *loop, int branch, ra_tile *tiles, ra_tile_group *groups, ra_tile_pass *passes,
-                          ra_tile_list *list) {
+                     ra_tile_list *list) {
     ra_tile_pass *pass = &passes[list->pass_count];
     *pass = (ra_tile_pass){list->group_count, 0, state_of(loop->b->cut->problem, branch)};
     for (int64_t i = 0; i < loop->entry_count; i++) {
@@ -251,7 +283,7 @@ ra_status ra_tiles_make(ra_builder *b, ra_compute *compute) {
         loop.head_from = together ? 0 : i * share;
         loop.head_to = together ? problem->heads_q : (i + 1) * share;
         RA_TRY(index_pieces(&loop, i));
-        RA_TRY(ra_pattern_contacts(b->cut, b->rank, parcel->owner, place_contact, &loop));
+        RA_TRY(ra_pattern_contacts(b->cut, compute->visit.owner, parcel->owner, place_contact, &loop));
     }
     return make_list(&loop);
 }

@@ -34,7 +34,7 @@ class WrongOptions(Workspace):
 
     def test_names_list_the_choices(self):
         for flag, choices in [("--layout", ["contiguous", "zigzag", "striped"]),
-                              ("--strategy", ["ring", "pairwise", "allgather"]),
+                              ("--strategy", ["ring", "pairwise", "allgather", "passq"]),
                               ("--dtype", ["f64", "f32", "bf16", "f16"]),
                               ("--kernel", ["auto", "ref"]), ("--transport", ["thread", "self", "mpi", "nccl"]),
                               ("--device", ["cpu", "cuda"])]:

@@ -33,7 +33,7 @@ class Report(Workspace):
         self.make_problem()
         report = self.report("--ranks", 2)
         self.assertEqual((report["transport"], report["device"], report["dtype"]), ("thread", "cpu", "f32"))
-        self.assertIn(report["strategy"], ("ring", "pairwise", "allgather"))
+        self.assertIn(report["strategy"], ("ring", "pairwise", "allgather", "passq"))
         self.assertIn(report["layout"], ("contiguous", "zigzag", "striped"))
         self.assertNotEqual(report["kernel"], "auto")
         self.assertEqual(report["seconds"]["backward"], 0)
@@ -44,7 +44,7 @@ class Report(Workspace):
 
     def test_bytes_are_those_planned(self):
         self.make_problem(batch=2, seq=53, seq_k=61, heads=4, kv_heads=2)
-        for strategy in ("ring", "pairwise", "allgather"):
+        for strategy in ("ring", "pairwise", "allgather", "passq"):
             for layout in ("contiguous", "zigzag", "striped"):
                 report = self.report("--ranks", 5, "--strategy", strategy, "--layout", layout, "--window", "9,2",
                                      "--dout", self.dout)

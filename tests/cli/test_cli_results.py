@@ -48,7 +48,7 @@ class SameAnswer(Workspace):
         wanted = self.load_outputs()
         for ranks in (2, 3, 8, 50):
             for layout in ("contiguous", "zigzag", "striped", "auto"):
-                for strategy in ("ring", "pairwise", "allgather"):
+                for strategy in ("ring", "pairwise", "allgather", "passq"):
                     with self.subTest(ranks=ranks, layout=layout, strategy=strategy):
                         self.run_ok("run", *self.input_args(), *self.outputs("other"), *pattern, "--ranks", ranks,
                                     "--layout", layout, "--strategy", strategy)

@@ -1,4 +1,4 @@
-/* The row operations pack, add_rows, add, store, fill and delta, against those of the CPU. All but delta are one
+/* The row operations pack, add_rows, add, store, fill, merge and delta, against those of the CPU. All but merge and delta are one
  * rounding for each element, so the bits must be the same. */
 #include "check_device.h"
 #include "check_errors.h"
@@ -12,6 +12,59 @@ extern "C" {
 
 static int same_bytes(const void *host, const void *device, size_t bytes) {
     return memcmp(host, bytes_from(device, bytes).data(), bytes) == 0;
+}
+
+/* A state of so many rows, in one array for each of o, m and l; some rows have seen nothing. */
+struct row_state {
+    test_tensor o, m, l;
+};
+
+static row_state make_row_state(rng *r, const ra_shape &s, ra_dtype acc, int64_t rows) {
+    int64_t each = s.states * s.batch * s.heads_q * rows;
+    row_state x = {test_tensor_make(r, acc, 1, 1, 1, each * s.dim_v), test_tensor_make(r, acc, 1, 1, 1, each),
+                   test_tensor_make(r, acc, 1, 1, 1, each)};
+    for (int64_t i = 0; i < each; i++)
+        if (rng_one_in(r, 4)) {
+            double none = -INFINITY;
+            ra_convert(acc, (char *)x.m.memory + i * (int64_t)ra_dtype_bytes(acc), RA_F64, &none, 1);
+        }
+    return x;
+}
+
+static ra_state state_of(const ra_shape &s, void *o, void *m, void *l, int64_t rows) {
+    ra_state state = {};
+    state.o = {o, s.heads_q * rows * s.dim_v, s.dim_v, rows * s.dim_v, 1};
+    state.o_state = s.batch * s.heads_q * rows * s.dim_v;
+    state.m = m;
+    state.l = l;
+    return state;
+}
+
+/* Exponentials differ in their last bit between libraries. */
+static int nearly_same(ra_dtype acc, const test_tensor &host, const void *device) {
+    std::vector<double> got = doubles_from(acc, device, host.elements), want((size_t)host.elements);
+    ra_convert(RA_F64, want.data(), acc, host.memory, host.elements);
+    for (int64_t i = 0; i < host.elements; i++) {
+        double x = got[(size_t)i], y = want[(size_t)i];
+        if (x != y && !(fabs(x - y) <= 3e-7 * (fabs(x) + fabs(y)))) return 0;
+    }
+    return 1;
+}
+
+static void check_merge(rng *r, ra_shape s, ra_dtype acc, unsigned seed, const ra_launch *launch) {
+    s.states = rng_between(r, 1, 3);
+    ra_span rows = {rng_between(r, 0, s.rows_q - 1), 1, 0};
+    rows.count = rng_between(r, 1, s.rows_q - rows.first);
+    row_state to = make_row_state(r, s, acc, s.rows_q), from = make_row_state(r, s, acc, rows.count);
+    void *o = on_device(to.o).data, *m = on_device(to.m).data, *l = on_device(to.l).data;
+    kernel->merge(&s, state_of(s, o, m, l, s.rows_q), rows,
+                  state_of(s, on_device(from.o).data, on_device(from.m).data, on_device(from.l).data, rows.count), launch);
+    ra_rows_merge(&s, state_of(s, to.o.memory, to.m.memory, to.l.memory, s.rows_q), rows,
+                  state_of(s, from.o.memory, from.m.memory, from.l.memory, rows.count), launch);
+    expect(nearly_same(acc, to.m, m), "m of merge", seed, s.dtype);
+    expect(nearly_same(acc, to.l, l), "l of merge", seed, s.dtype);
+    expect(nearly_same(acc, to.o, o), "o of merge", seed, s.dtype);
+    for (test_tensor *x : {&to.o, &to.m, &to.l, &from.o, &from.m, &from.l}) test_tensor_free(x);
 }
 
 void check_rows(unsigned seed, ra_dtype dtype) {
@@ -67,6 +120,7 @@ void check_rows(unsigned seed, ra_dtype dtype) {
     ra_rows_fill(&s, out.view, rows, s.heads_kv, s.dim, 0.3, &launch);
     expect(same_bytes(out.memory, gpu_out.data, out_bytes), "fill", seed, dtype);
 
+    check_merge(&r, s, acc, seed, &launch);
     test_tensor dout = test_tensor_make(&r, dtype, s.batch, rows, s.heads_q, s.dim_v);
     test_tensor o = test_tensor_make(&r, s.out_dtype, s.batch, rows, s.heads_q, s.dim_v);
     std::vector<unsigned char> delta((size_t)rows_of(s) * acc_bytes);

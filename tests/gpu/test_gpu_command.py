@@ -25,6 +25,7 @@ class Gpu(Workspace):
         for flags in [["--dtype", "f64"], ["--dtype", "bf16", "--causal"], ["--dtype", "f16", "--window", "64,0"],
                       ["--ranks", 3, "--causal", "--kv-heads", 2, "--heads", 4],
                       ["--ranks", 4, "--strategy", "pairwise", "--layout", "striped", "--dilated", "64:1,256:4"],
+                      ["--ranks", 4, "--strategy", "passq", "--causal"],
                       ["--ranks", 5, "--strategy", "allgather", "--cu-seqlens", "0,100,101,433"]]:
             with self.subTest(flags=flags):
                 self.run_ok("verify", "--device", "cuda", "--seq", 433, "--heads", 4, "--dim", 40, *flags)

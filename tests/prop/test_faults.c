@@ -13,7 +13,8 @@
 
 enum { RANKS = 4 };
 
-static const ra_strategy strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_PAIRWISE, RA_STRATEGY_ALLGATHER};
+static const ra_strategy strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_PAIRWISE, RA_STRATEGY_ALLGATHER,
+                                         RA_STRATEGY_PASSQ};
 
 static void make_case(test_case *c, ra_strategy strategy, double timeout) {
     case_plain(c, strategy, NULL);

@@ -163,6 +163,16 @@ static void begin(const ra_shape *shape, ra_state state, const ra_launch *launch
     put(launch, &j);
 }
 
+static void run_merge(const job *j) {
+    inner()->merge(&j->shape, j->state, j->rows, j->other, &j->launch);
+}
+
+static void merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_launch *launch) {
+    job j = job_of(shape, launch, run_merge);
+    j.state = state, j.rows = rows, j.other = from;
+    put(launch, &j);
+}
+
 static void run_finish(const job *j) {
     inner()->finish(&j->shape, j->state, j->a, j->to, &j->launch);
 }
@@ -258,10 +268,23 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int is_backward)
 }
 
 const ra_kernel *queued_kernel_at(int index) {
-    static const ra_kernel kernel = {.name = "queued", .usable = usable, .scratch_bytes = scratch_bytes,
-                                     .prepare = prepare, .discard = discard, .starts = starts, .forward = forward,
-                                     .backward = backward, .begin = begin, .finish = finish, .delta = delta,
-                                     .resume = resume, .pack = pack, .add_rows = add_rows, .add = add, .store = store,
+    static const ra_kernel kernel = {.name = "queued",
+                                     .usable = usable,
+                                     .scratch_bytes = scratch_bytes,
+                                     .prepare = prepare,
+                                     .discard = discard,
+                                     .starts = starts,
+                                     .forward = forward,
+                                     .backward = backward,
+                                     .begin = begin,
+                                     .merge = merge,
+                                     .finish = finish,
+                                     .delta = delta,
+                                     .resume = resume,
+                                     .pack = pack,
+                                     .add_rows = add_rows,
+                                     .add = add,
+                                     .store = store,
                                      .fill = fill};
     return index == 0 ? &kernel : NULL;
 }

@@ -18,7 +18,7 @@ typedef struct job {
     ra_forward_call forward;
     ra_backward_call backward;
     ra_kv_part own;
-    ra_state state;
+    ra_state state, other;
     ra_view a, b;
     void *to, *to_too;
     const void *from;

@@ -11,7 +11,9 @@
 
 enum { MOST_RANKS = 9 };
 
-static const ra_strategy all_strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_PAIRWISE, RA_STRATEGY_ALLGATHER};
+static const ra_strategy all_strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_PAIRWISE, RA_STRATEGY_ALLGATHER,
+                                             RA_STRATEGY_PASSQ};
+enum { STRATEGIES = sizeof all_strategies / sizeof *all_strategies };
 
 /* The schedules of all ranks; the caller frees the pool. */
 static void make_all(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, ra_schedule *out) {
@@ -19,18 +21,18 @@ static void make_all(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strat
         assert_int_equal(ra_schedule_make(pool, cut, strategy, pass, r, &out[r]), RA_OK);
 }
 
-/* How often a rank computes each pair: [head, query row, key position]. */
+/* How often each pair is computed: [head, query position, key position]. */
 typedef struct marks {
     unsigned char *count;
     const ra_cut_problem *cut;
-    int rank, owner;
-    int64_t rows;
+    int q_rank, k_rank;
 } marks;
 
-static unsigned char *mark_at(const marks *m, int64_t head, int64_t row, int64_t owner_row) {
+static unsigned char *mark_at(const marks *m, int64_t head, int64_t q_row, int64_t k_row) {
     const ra_problem *p = m->cut->problem;
-    ra_shard keys = ra_shard_of(m->cut->layout, p->seq_k, m->cut->ranks, m->owner);
-    return &m->count[(head * m->rows + row) * p->seq_k + ra_shard_position(&keys, owner_row)];
+    ra_shard queries = ra_shard_of(m->cut->layout, p->seq_q, m->cut->ranks, m->q_rank);
+    ra_shard keys = ra_shard_of(m->cut->layout, p->seq_k, m->cut->ranks, m->k_rank);
+    return &m->count[(head * p->seq_q + ra_shard_position(&queries, q_row)) * p->seq_k + ra_shard_position(&keys, k_row)];
 }
 
 /* The owner's row that key b of a tile is, for the key/value head that query head h reads. */
@@ -51,7 +53,9 @@ static int64_t owner_row(const ra_problem *p, const ra_compute *c, const ra_tile
 }
 
 static void mark_compute(marks *m, const ra_compute *c) {
-    m->owner = c->parcel.owner;
+    int64_t first = c->visit.slot == RA_OWN ? 0 : c->visit.rows.first;
+    m->q_rank = c->visit.owner;
+    m->k_rank = c->parcel.owner;
     for (int64_t i = 0; i < c->tiles.tile_count; i++) {
         const ra_tile *t = &c->tiles.tiles[i];
         for (int64_t h = 0; h < t->heads.count; h++)
@@ -59,7 +63,7 @@ static void mark_compute(marks *m, const ra_compute *c) {
                 for (int64_t b = 0; b < t->k_rows.count; b++) {
                     int64_t head = ra_span_at(t->heads, h);
                     if (b - a < t->lo || b - a > t->hi) continue;
-                    ++*mark_at(m, head, ra_span_at(t->q_rows, a), owner_row(m->cut->problem, c, t, head, b));
+                    ++*mark_at(m, head, first + ra_span_at(t->q_rows, a), owner_row(m->cut->problem, c, t, head, b));
                 }
     }
 }
@@ -74,20 +78,24 @@ static ra_status mark_contact(const ra_contact *c, void *user) {
     return RA_OK;
 }
 
-/* test_pattern shows that contacts are right; here tiles must cover them exactly once. */
-static void check_pairs(const ra_cut_problem *cut, const ra_schedule *schedule) {
+/* test_pattern shows that contacts are right; here the tiles of all ranks together must cover them exactly once. */
+static void check_pairs(const ra_cut_problem *cut, const ra_schedule *schedules) {
     const ra_problem *p = cut->problem;
-    int64_t rows = ra_shard_of(cut->layout, p->seq_q, cut->ranks, schedule->rank).rows;
-    size_t size = (size_t)(p->heads_q * rows * p->seq_k);
-    marks got = {calloc(size + 1, 1), cut, schedule->rank, 0, rows}, want = {calloc(size + 1, 1), cut, schedule->rank, 0, rows};
-    int64_t pairs = 0;
-    for (int s = 0; s < schedule->step_count; s++)
-        for (int64_t i = 0; i < schedule->steps[s].compute_count; i++) mark_compute(&got, &schedule->steps[s].computes[i]);
-    for (want.owner = 0; want.owner < cut->ranks; want.owner++)
-        assert_int_equal(ra_pattern_contacts(cut, schedule->rank, want.owner, mark_contact, &want), RA_OK);
+    size_t size = (size_t)(p->heads_q * p->seq_q * p->seq_k);
+    marks got = {.count = calloc(size + 1, 1), .cut = cut}, want = {.count = calloc(size + 1, 1), .cut = cut};
+    int64_t pairs = 0, counted = 0;
+    for (int r = 0; r < cut->ranks; r++) {
+        counted += schedules[r].pairs;
+        for (int s = 0; s < schedules[r].step_count; s++)
+            for (int64_t i = 0; i < schedules[r].steps[s].compute_count; i++)
+                mark_compute(&got, &schedules[r].steps[s].computes[i]);
+    }
+    for (want.q_rank = 0; want.q_rank < cut->ranks; want.q_rank++)
+        for (want.k_rank = 0; want.k_rank < cut->ranks; want.k_rank++)
+            assert_int_equal(ra_pattern_contacts(cut, want.q_rank, want.k_rank, mark_contact, &want), RA_OK);
     assert_memory_equal(got.count, want.count, size);
     for (size_t i = 0; i < size; i++) pairs += got.count[i];
-    assert_int_equal(schedule->pairs, pairs * p->batch);
+    assert_int_equal(counted, pairs * p->batch);
     free(got.count);
     free(want.count);
 }
@@ -125,24 +133,24 @@ static void test_random_schedules(void **state) {
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
         int ranks = 1 + (int)(seed % MOST_RANKS);
         ra_cut_problem cut = {&p, (ra_layout)(1 + seed % 3), ranks};
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < STRATEGIES; i++)
             for (int pass = RA_FORWARD; pass <= RA_BACKWARD; pass++) {
                 ra_pool pool = {0};
                 ra_schedule schedules[MOST_RANKS];
                 int64_t volume = 0;
                 make_all(&pool, &cut, all_strategies[i], (ra_pass)pass, schedules);
-                ra_status status = ra_schedule_check(schedules, ranks);
+                ra_status status = ra_schedule_check(&p, schedules, ranks);
                 if (status != RA_OK) fail_msg("seed %d, %s: %s", (int)seed, ra_strategy_name(all_strategies[i]), ra_last_error());
+                check_pairs(&cut, schedules);
                 for (int r = 0; r < ranks; r++) {
                     int64_t bytes, messages;
-                    check_pairs(&cut, &schedules[r]);
                     ra_schedule_traffic(&p, &schedules[r], &bytes, &messages);
                     volume += bytes;
                     for (int s = 0; s < schedules[r].step_count; s++)
                         for (int64_t k = 0; k < schedules[r].steps[s].compute_count; k++)
                             check_groups(&schedules[r].steps[s].computes[k].tiles);
                 }
-                if (pass == RA_FORWARD)
+                if (pass == RA_FORWARD && all_strategies[i] != RA_STRATEGY_PASSQ)
                     assert_int_equal(volume, ra_schedule_volume(&cut, all_strategies[i]) * 8);
                 ra_pool_free(&pool);
             }
@@ -183,7 +191,7 @@ static void test_figures(void **state) {
     ra_problem dense = problem_of(4096, 0, -1), causal = problem_of(4096, 1, -1), window = problem_of(4096, 1, 128);
     ra_cut_problem cut = {&dense, RA_LAYOUT_CONTIGUOUS, 8};
     /* Dense: every row to every other rank, whatever the strategy; the gradients of every row once around and home. */
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; all_strategies[i] != RA_STRATEGY_PASSQ; i++)
         assert_int_equal(sent_by_all(&cut, all_strategies[i], RA_FORWARD), 7 * 4096 * ROW_BYTES);
     assert_int_equal(sent_by_all(&cut, RA_STRATEGY_RING, RA_BACKWARD), (7 + 7) * 4096 * ROW_BYTES);
     assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PAIRWISE, RA_BACKWARD), (7 + 7) * 4096 * ROW_BYTES);
@@ -196,6 +204,26 @@ static void test_figures(void **state) {
     assert_int_equal(sent_by_all(&cut, RA_STRATEGY_RING, RA_FORWARD), 7 * 128 * ROW_BYTES);
     assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PAIRWISE, RA_FORWARD), 7 * 128 * ROW_BYTES);
     assert_int_equal(sent_by_all(&cut, RA_STRATEGY_RING, RA_BACKWARD), 2 * 7 * 128 * ROW_BYTES);
+}
+
+/* Queries and what they become, of that problem: [2 heads] of q; O, m, l; q, dout, lse, delta; dq. */
+enum { Q_BYTES = 2 * 16 * 4, STATE_BYTES = 2 * 18 * 4, QUERY_BYTES = 2 * 34 * 4, DQ_BYTES = 2 * 16 * 4 };
+
+/* Queries travel to where their keys are, and what they become travels home: 16 queries at the end of 4096 keys. */
+static void test_queries_travel(void **state) {
+    (void)state;
+    ra_problem few = problem_of(4096, 1, -1), window = problem_of(4096, 1, 128);
+    few.seq_q = 16;
+    ra_cut_problem cut = {&few, RA_LAYOUT_CONTIGUOUS, 8};
+    int64_t sent = 0;
+    for (int r = 0; r < 8; r++) sent += 2 * (r < 7 ? 7 : 0); /* two queries a rank, to every rank but its own */
+    sent += 2 * 7;
+    assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PASSQ, RA_FORWARD), sent * (Q_BYTES + STATE_BYTES));
+    assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PASSQ, RA_BACKWARD), sent * (QUERY_BYTES + DQ_BYTES));
+    assert_true(sent_by_all(&cut, RA_STRATEGY_PASSQ, RA_FORWARD) * 100 < sent_by_all(&cut, RA_STRATEGY_RING, RA_FORWARD));
+    /* A window of 128: the first 128 queries behind each border see keys before it. */
+    cut.problem = &window;
+    assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PASSQ, RA_FORWARD), 7 * 128 * (Q_BYTES + STATE_BYTES));
 }
 
 /* The parcel that a rank has packed last when step s sends. */
@@ -263,32 +291,46 @@ static void test_checker_finds_faults(void **state) {
     ra_pool pool = {0};
     ra_schedule s[4];
     make_all(&pool, &cut, RA_STRATEGY_RING, RA_BACKWARD, s);
-    assert_int_equal(ra_schedule_check(s, 4), RA_OK);
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_OK);
     ra_transfer *t = &s[1].steps[1].transfers[0], keep = *t;
     t->elements--;
-    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
     *t = keep;
     t->peer = 1;
-    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
     *t = keep;
     t->elements += 1000000;
-    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
     *t = keep;
     s[2].steps[1].computes[0].kv_slot ^= 1; /* computes with what is being received */
-    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
     s[2].steps[1].computes[0].kv_slot ^= 1;
     s[2].steps[2].computes[0].grad_slot ^= 1; /* computes into what is being sent */
-    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
     s[2].steps[2].computes[0].grad_slot ^= 1;
     s[1].steps[0].pack_count--; /* sends what nobody packed */
-    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
     s[1].steps[0].pack_count++;
     s[1].steps[1].computes[0].parcel.owner ^= 2; /* computes with another rank's rows */
-    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
     s[1].steps[1].computes[0].parcel.owner ^= 2;
-    assert_int_equal(ra_schedule_check(s, 4), RA_OK);
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_OK);
     s[3].steps[0].transfer_count--;
-    assert_int_equal(ra_schedule_check(s, 4), RA_ERR_INTERNAL);
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
+    make_all(&pool, &cut, RA_STRATEGY_PASSQ, RA_BACKWARD, s);
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_OK);
+    s[1].steps[1].computes[0].visit.slot ^= 1; /* computes with queries that are being received */
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
+    s[1].steps[1].computes[0].visit.slot ^= 1;
+    s[1].steps[2].computes[0].visit.result ^= 1; /* computes into what goes home */
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
+    s[1].steps[2].computes[0].visit.result ^= 1;
+    s[1].steps[2].computes[0].visit.owner ^= 1; /* takes the queries for another rank's */
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
+    s[1].steps[2].computes[0].visit.owner ^= 1;
+    assert_int_equal(s[2].steps[0].packs[1].cargo, RA_CARGO_STATS);
+    s[2].steps[0].pack_count = 1; /* queries without their lse and delta */
+    assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
     ra_pool_free(&pool);
 }
 
@@ -296,6 +338,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_schedules),
         cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_queries_travel),
         cmocka_unit_test(test_packs),
         cmocka_unit_test(test_checker_finds_faults),
     };
