@@ -62,7 +62,6 @@ ra_status cases_problem(const cli_options *options, const cli_case *one, ra_prob
     ra_problem problem = RA_PROBLEM_INIT;
     problem.dtype = one->dtype;
     problem.out_dtype = one->dtype == RA_F64 ? RA_F64 : RA_F32;
-    problem.out_dtype_given = 1;
     problem.batch = one->batch;
     problem.seq_q = one->seq_q;
     problem.seq_k = one->seq_k;
@@ -70,10 +69,8 @@ ra_status cases_problem(const cli_options *options, const cli_case *one, ra_prob
     problem.heads_kv = one->heads_kv;
     problem.dim = one->dim;
     problem.dim_v = one->dim_v;
-    problem.scale = options->scale;
-    problem.scale_given = options->scale_given;
+    if (options->scale_given) problem.scale = options->scale;
     problem.causal = options->causal;
-    problem.windowed = options->window.count != 0;
     problem.window_left = cli_list_at(options->window, 0, -1);
     problem.window_right = cli_list_at(options->window, 1, -1);
     problem.documents = options->cu_q.count ? options->cu_q.count - 1 : 0;

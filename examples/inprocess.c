@@ -61,7 +61,7 @@ static ra_status rank_main(ra_comm *comm, void *user) {
     if (status == RA_OK) status = ra_plan_forward(plan, &tensors, NULL);
 
     ra_gradients gradients = RA_GRADIENTS_INIT;
-    gradients.q = tensors.q, gradients.k = tensors.k, gradients.v = tensors.v, gradients.o = tensors.o;
+    gradients.q = tensors.q, gradients.k = tensors.k, gradients.v = tensors.v, gradients.o = ra_as_input(tensors.o);
     gradients.lse = lse, gradients.dout.data = dout;
     gradients.dq.data = dq, gradients.dk.data = dk, gradients.dv.data = dv;
     if (status == RA_OK) status = ra_plan_backward(plan, &gradients, NULL);

@@ -76,7 +76,7 @@ int main(int argc, char **argv) {
     tensors.lse = dv + count; /* [heads, rows] */
     must(ra_plan_forward(plan, &tensors, NULL), "forward");
     ra_gradients gradients = RA_GRADIENTS_INIT;
-    gradients.q = tensors.q, gradients.k = tensors.k, gradients.v = tensors.v, gradients.o = tensors.o;
+    gradients.q = tensors.q, gradients.k = tensors.k, gradients.v = tensors.v, gradients.o = ra_as_input(tensors.o);
     gradients.lse = tensors.lse, gradients.dout.data = dout;
     gradients.dq.data = dq, gradients.dk.data = dk, gradients.dv.data = dv;
     must(ra_plan_backward(plan, &gradients, NULL), "backward");

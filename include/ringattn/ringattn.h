@@ -10,17 +10,27 @@
  *     ra_plan_forward(plan, &tensors, NULL);               many times
  *
  * Every call that can fail returns a ra_status; ra_last_error() then says what was wrong and what to do. The library
- * never exits, aborts or prints. Structures are size-prefixed: initialise them with their RA_..._INIT; a field left
- * zero takes its default, and fields are only ever appended.
+ * never exits, aborts or prints.
+ *
+ * Structures that start with struct_size may grow: fields are only ever appended, and a program compiled against an older
+ * header goes on working. Initialise them with their RA_..._INIT, or, where that cannot be compiled (C++ before 20, other
+ * languages), with their ra_..._init function; what is then left alone has its default. ra_branch, ra_tensor, ra_input,
+ * ra_traffic and ra_step_info stay as they are.
+ *
+ * Threads. Functions without a comm, plan or backend as argument may be called from any thread at any time, and so may
+ * ra_backend_...; ra_last_error() is per thread. A comm and its plans are used by one thread at a time, which need not
+ * always be the same one, and run one plan at a time; the only other thing that may be done meanwhile is to ask for what
+ * never changes (ra_comm_rank, ra_comm_ranks, ra_comm_transport). Different comms are independent of each other.
  */
 #ifndef RINGATTN_H
 #define RINGATTN_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define RA_VERSION_MAJOR 0
-#define RA_VERSION_MINOR 1
+#define RA_VERSION_MINOR 2
 #define RA_VERSION_PATCH 0
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -48,7 +58,8 @@ extern "C" {
     X(RA_ERR_PEER, 6, "a peer failed; the communicator is lost")                                                       \
     X(RA_ERR_TRANSPORT, 7, "the transport failed; the communicator is lost")                                           \
     X(RA_ERR_BROKEN, 8, "the communicator was lost earlier and refuses further use")                                   \
-    X(RA_ERR_INTERNAL, 9, "a fault inside ringattn")
+    X(RA_ERR_INTERNAL, 9, "a fault inside ringattn")                                                                   \
+    X(RA_ERR_DEVICE, 10, "the device refused or failed; the communicator is lost where peers were waiting")
 
 typedef enum ra_status {
 #define RA_STATUS_ENUM(name, value, text) name = value,
@@ -63,12 +74,13 @@ RA_API const char *ra_status_text(ra_status status);
  * Valid until the next ringattn call on this thread. */
 RA_API const char *ra_last_error(void);
 
-/* "0.1.0" */
+/* "0.2.0" */
 RA_API const char *ra_version(void);
 
 /* ---- the problem --------------------------------------------------------------------------------------------- */
 
-typedef enum ra_dtype { RA_F32 = 0, RA_F64 = 1, RA_BF16 = 2, RA_F16 = 3 } ra_dtype;
+typedef enum ra_dtype { RA_F32 = 1, RA_F64 = 2, RA_BF16 = 3, RA_F16 = 4 } ra_dtype;
+#define RA_DTYPE_DEFAULT ((ra_dtype)0) /* no type itself: what the field's comment says */
 
 /* A branch of a dilated (LongNet) pattern: the keys of a document are cut into segments of `segment`, of each of which
  * every `rate`-th is kept, from an offset on that depends on the head; a query that is kept (by its aligned position)
@@ -105,9 +117,8 @@ typedef enum ra_dilated_combine {
  * nothing has o = 0, lse = -inf and takes part in no gradient. */
 typedef struct ra_problem {
     size_t struct_size;
-    ra_dtype dtype;          /* of q, k, v and dout */
-    ra_dtype out_dtype;      /* of o, dq, dk, dv where out_dtype_given; f32 arithmetic allows f32 beside bf16 and f16 */
-    int out_dtype_given;     /* zero: outputs have dtype */
+    ra_dtype dtype;          /* of q, k, v and dout; default f32 */
+    ra_dtype out_dtype;      /* of o, dq, dk, dv; default dtype. f32 is allowed beside bf16 and f16 */
     int64_t batch;           /* default 1 */
     int64_t seq_q;           /* at least 1 */
     int64_t seq_k;           /* default seq_q */
@@ -115,11 +126,9 @@ typedef struct ra_problem {
     int64_t heads_kv;        /* default heads_q; divides heads_q */
     int64_t dim;             /* of q and k, 1 to 256 */
     int64_t dim_v;           /* of v and o, 1 to 256; default dim */
-    double scale;            /* default 1/sqrt(dim) */
-    int scale_given;         /* nonzero: take scale as it stands, even 0 */
+    double scale;            /* RA_SCALE_DEFAULT, which is initial: 1/sqrt(dim) */
     int causal;              /* nonzero: aligned bottom right, the last query sees the last key */
-    int windowed;            /* nonzero: window_left and window_right hold */
-    int64_t window_left;     /* keys before the query's aligned position that it sees; -1 is no limit */
+    int64_t window_left;     /* keys before the query's aligned position that it sees; -1, which is initial: no limit */
     int64_t window_right;    /* likewise after it */
     /* Packed documents: document d holds queries [cu_seqlens_q[d], cu_seqlens_q[d+1]) and keys likewise, and sees
      * nothing else. batch must be 1. NULL: one document. cu_seqlens_k NULL: cu_seqlens_q, or all keys for one document.
@@ -134,7 +143,10 @@ typedef struct ra_problem {
     ra_dilated_offset dilated_offset;
     ra_dilated_combine dilated_combine;
 } ra_problem;
-#define RA_PROBLEM_INIT {.struct_size = sizeof(ra_problem)}
+#define RA_SCALE_DEFAULT (-(double)INFINITY)
+#define RA_PROBLEM_INIT                                                                                                \
+    { .struct_size = sizeof(ra_problem), .scale = RA_SCALE_DEFAULT, .window_left = -1, .window_right = -1 }
+RA_API void ra_problem_init(ra_problem *problem_out);
 
 /* Who owns which positions. Queries and keys are laid out alike, each over its own length. Any length, any number of
  * ranks: shards differ by a row or two, and may be empty. */
@@ -175,6 +187,7 @@ typedef struct ra_options {
     const ra_backend *backend; /* what it runs on; must outlive the plan. All tensors and the workspace are memory of it */
 } ra_options;
 #define RA_OPTIONS_INIT {.struct_size = sizeof(ra_options)}
+RA_API void ra_options_init(ra_options *options_out);
 
 /* ---- the ranks ------------------------------------------------------------------------------------------------ */
 
@@ -215,39 +228,55 @@ typedef struct ra_plan ra_plan;
 RA_API ra_status ra_plan_create(ra_comm *comm, const ra_problem *problem, const ra_options *options,
                                 ra_plan **plan_out);
 
-/* A tensor of this rank's rows. Element [b, row, h, d] is at data[b*stride[0] + row*stride[1] + h*stride[2] +
- * d*stride[3]], strides in elements, so [B,S,H,D], [B,H,S,D] and [T,H,D] all work without a copy. All four zero:
- * C-order [batch, rows, heads, dim]. data may be NULL when this rank has no rows. */
+/* A tensor of this rank's rows, C-order [batch, rows, heads, dim]; or, where strided is set, with element [b, row, h, d] at
+ * data[b*stride[0] + row*stride[1] + h*stride[2] + d*stride[3]], strides in elements and of any sign, so that [B,S,H,D],
+ * [B,H,S,D] and [T,H,D] all work without a copy. A stride of 0 repeats one element, in inputs only. Strides without
+ * `strided` are refused. data may be NULL when this rank has no rows. */
+typedef struct ra_input {
+    const void *data;
+    int strided;
+    int64_t stride[4];
+} ra_input;
 typedef struct ra_tensor {
     void *data;
+    int strided;
     int64_t stride[4];
 } ra_tensor;
+
+/* What one call wrote as what another one reads. */
+static inline ra_input ra_as_input(ra_tensor tensor) {
+    ra_input input = {tensor.data, tensor.strided, {0, 0, 0, 0}};
+    for (int i = 0; i < 4; i++) input.stride[i] = tensor.stride[i];
+    return input;
+}
 
 /* q, k, v are read; o and lse are written and overlap nothing else. When the call fails each of them is as it was or all
  * NaN: nothing partial is left looking whole.
  * lse: C-order [batch, heads_q, rows_q], float (double for RA_F64), natural logarithm; NULL: not wanted. */
 typedef struct ra_tensors {
     size_t struct_size;
-    ra_tensor q, k, v;
+    ra_input q, k, v;
     ra_tensor o;
     void *lse;
 } ra_tensors;
 #define RA_TENSORS_INIT {.struct_size = sizeof(ra_tensors)}
+RA_API void ra_tensors_init(ra_tensors *tensors_out);
 
 /* q, k, v, o, lse (as the forward pass gave them) and dout are read; dq, dk, dv are written, and are as they were or all
  * NaN when the call fails. dq may be the memory of o where their shapes and types are equal; nothing else may overlap. */
 typedef struct ra_gradients {
     size_t struct_size;
-    ra_tensor q, k, v;
-    ra_tensor o;
+    ra_input q, k, v;
+    ra_input o;
     const void *lse;
-    ra_tensor dout; /* [batch, rows_q, heads_q, dim_v] of dtype */
+    ra_input dout; /* [batch, rows_q, heads_q, dim_v] of dtype */
     ra_tensor dq, dk, dv;
 } ra_gradients;
 #define RA_GRADIENTS_INIT {.struct_size = sizeof(ra_gradients)}
+RA_API void ra_gradients_init(ra_gradients *gradients_out);
 
-/* Collective. No allocation, no planning. After RA_ERR_TIMEOUT, RA_ERR_PEER or RA_ERR_TRANSPORT the comm refuses further
- * use on every rank. A wrong argument fails on this rank only, before anything is sent: the peers wait for its next,
+/* Collective. No allocation, no planning. After RA_ERR_TIMEOUT, RA_ERR_PEER, RA_ERR_TRANSPORT or RA_ERR_DEVICE the comm
+ * refuses further use on every rank. A wrong argument fails on this rank only, before anything is sent: the peers wait for its next,
  * right call until their deadline.
  *
  * stream: NULL on the CPU. On a device the stream of that device (NULL: its default one) that the work is put on: the
@@ -255,7 +284,7 @@ typedef struct ra_gradients {
  * the device; but where messages go through host memory (mpi, transports that know no device) each step waits for the
  * device to reach it, within timeout_seconds. Runs of one plan must follow one another on the device: use one stream, or
  * order the streams. With one rank the calls may be captured in a graph. A launch that the device refuses is
- * RA_ERR_TRANSPORT. */
+ * RA_ERR_DEVICE. */
 RA_API ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream);
 RA_API ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *stream);
 
@@ -296,6 +325,7 @@ typedef struct ra_plan_info {
     int64_t plan_bytes; /* what describes the plan (steps, tiles, messages), beside the workspace */
 } ra_plan_info;
 #define RA_PLAN_INFO_INIT {.struct_size = sizeof(ra_plan_info)}
+RA_API void ra_plan_info_init(ra_plan_info *info_out);
 
 RA_API ra_status ra_plan_describe(const ra_plan *plan, ra_plan_info *info_out);
 
@@ -307,6 +337,7 @@ RA_API ra_status ra_predict(const ra_problem *problem, const ra_options *options
 /* One step of a schedule: what travels while what is computed. */
 typedef struct ra_step_info {
     int owner;      /* whose keys are computed with; -1: nothing is computed; -2: several owners' */
+    int visitor;    /* whose queries; -1: this rank's own */
     int64_t pairs;  /* computed in this step, over batch and heads */
     int send_peer;  /* of the first message; -1: nothing is sent */
     int recv_peer;

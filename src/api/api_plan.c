@@ -1,4 +1,5 @@
 /* Plans: made together by all ranks, run many times. */
+#include "base/sized.h"
 #include "base/status.h"
 #include "exec/exec.h"
 #include "plan/digest.h"
@@ -148,27 +149,32 @@ void ra_plan_destroy(ra_plan *plan) {
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-/* A tensor of [batch, rows, heads, dim] as a view; all-zero strides mean C-order. */
-static ra_status view_of(const char *name, const ra_tensor *tensor, int64_t rows, int64_t heads, int64_t dim,
-                         ra_view *view_out) {
-    if (rows > 0 && !tensor->data) RA_REFUSE("%s.data is NULL, but this rank has %lld rows", name, (long long)rows);
-    const int64_t *s = tensor->stride;
-    int given = s[0] || s[1] || s[2] || s[3];
-    *view_out = given ? (ra_view){tensor->data, s[0], s[1], s[2], s[3]}
-                      : (ra_view){tensor->data, rows * heads * dim, heads * dim, dim, 1};
+/* A tensor of [batch, rows, heads, dim] as a view. */
+static ra_status view_of(const char *name, const void *data, int strided, const int64_t *stride, int64_t rows,
+                         int64_t heads, int64_t dim, ra_view *view_out) {
+    int given = stride[0] || stride[1] || stride[2] || stride[3];
+    if (rows > 0 && !data) RA_REFUSE("%s.data is NULL, but this rank has %lld rows", name, (long long)rows);
+    if (given && !strided) RA_REFUSE("%s.stride is given but %s.strided is not set", name, name);
+    *view_out = (ra_view){(void *)data, rows * heads * dim, heads * dim, dim, 1};
+    if (strided) *view_out = (ra_view){(void *)data, stride[0], stride[1], stride[2], stride[3]};
     return RA_OK;
 }
 
-/* Copies a caller's size-prefixed structure over a zeroed one of this library's size. */
-static ra_status read_struct(const char *name, const void *given, size_t known, void *to) {
-    size_t size;
-    if (!given) RA_REFUSE("%s is NULL", name);
-    memcpy(&size, given, sizeof size);
-    if (size < sizeof size || size > known)
-        RA_REFUSE("%s->struct_size is %zu, this library knows up to %zu: initialise it with its RA_..._INIT", name, size,
-                  known);
-    memcpy(to, given, size);
-    return RA_OK;
+static ra_status input_view(const char *name, const ra_input *x, int64_t rows, int64_t heads, int64_t dim,
+                            ra_view *view_out) {
+    return view_of(name, x->data, x->strided, x->stride, rows, heads, dim, view_out);
+}
+
+/* Two elements of an output in one place would be written by two threads: where there is more than one along an axis, its
+ * stride may not be 0. */
+static ra_status output_view(const char *name, const ra_tensor *x, int64_t batch, int64_t rows, int64_t heads, int64_t dim,
+                             ra_view *view_out) {
+    const int64_t counts[] = {batch, rows, heads, dim};
+    for (int i = 0; i < 4 && x->strided && rows > 0; i++)
+        if (counts[i] > 1 && x->stride[i] == 0)
+            RA_REFUSE("%s.stride[%d] is 0 over %lld elements: an output needs a place for each", name, i,
+                      (long long)counts[i]);
+    return view_of(name, x->data, x->strided, x->stride, rows, heads, dim, view_out);
 }
 
 static ra_status check_run(const ra_plan *plan, const void *stream) {
@@ -238,32 +244,32 @@ static ra_status run_backward(ra_plan *plan, const ra_backward_io *io, void *str
 ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream) {
     ra_tensors copy = {0}, *t = &copy;
     RA_TRY(check_run(plan, stream));
-    RA_TRY(read_struct("tensors", tensors, sizeof copy, &copy));
+    RA_TRY(ra_sized_read("tensors", tensors, sizeof copy.struct_size, sizeof copy, &copy));
     const ra_setup *s = &plan->prediction.setup;
     ra_forward_io io = {.lse = t->lse};
-    RA_TRY(view_of("q", &t->q, s->rows_q, s->shape.heads_q, s->shape.dim, &io.q));
-    RA_TRY(view_of("k", &t->k, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.k));
-    RA_TRY(view_of("v", &t->v, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.v));
-    RA_TRY(view_of("o", &t->o, s->rows_q, s->shape.heads_q, s->shape.dim_v, &io.o));
+    RA_TRY(input_view("q", &t->q, s->rows_q, s->shape.heads_q, s->shape.dim, &io.q));
+    RA_TRY(input_view("k", &t->k, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.k));
+    RA_TRY(input_view("v", &t->v, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.v));
+    RA_TRY(output_view("o", &t->o, s->shape.batch, s->rows_q, s->shape.heads_q, s->shape.dim_v, &io.o));
     return run_forward(plan, &io, stream);
 }
 
 ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *stream) {
     ra_gradients copy = {0}, *g = &copy;
     RA_TRY(check_run(plan, stream));
-    RA_TRY(read_struct("gradients", gradients, sizeof copy, &copy));
+    RA_TRY(ra_sized_read("gradients", gradients, sizeof copy.struct_size, sizeof copy, &copy));
     const ra_setup *s = &plan->prediction.setup;
     if (!s->backward) RA_REFUSE("this plan has no backward pass: set options.backward when it is made");
     if (s->rows_q > 0 && !g->lse) RA_REFUSE("lse is NULL: the backward pass needs what the forward pass gave");
     ra_backward_io io = {.lse = g->lse};
-    RA_TRY(view_of("q", &g->q, s->rows_q, s->shape.heads_q, s->shape.dim, &io.q));
-    RA_TRY(view_of("k", &g->k, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.k));
-    RA_TRY(view_of("v", &g->v, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.v));
-    RA_TRY(view_of("o", &g->o, s->rows_q, s->shape.heads_q, s->shape.dim_v, &io.o));
-    RA_TRY(view_of("dout", &g->dout, s->rows_q, s->shape.heads_q, s->shape.dim_v, &io.dout));
-    RA_TRY(view_of("dq", &g->dq, s->rows_q, s->shape.heads_q, s->shape.dim, &io.dq));
-    RA_TRY(view_of("dk", &g->dk, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.dk));
-    RA_TRY(view_of("dv", &g->dv, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.dv));
+    RA_TRY(input_view("q", &g->q, s->rows_q, s->shape.heads_q, s->shape.dim, &io.q));
+    RA_TRY(input_view("k", &g->k, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.k));
+    RA_TRY(input_view("v", &g->v, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.v));
+    RA_TRY(input_view("o", &g->o, s->rows_q, s->shape.heads_q, s->shape.dim_v, &io.o));
+    RA_TRY(input_view("dout", &g->dout, s->rows_q, s->shape.heads_q, s->shape.dim_v, &io.dout));
+    RA_TRY(output_view("dq", &g->dq, s->shape.batch, s->rows_q, s->shape.heads_q, s->shape.dim, &io.dq));
+    RA_TRY(output_view("dk", &g->dk, s->shape.batch, s->rows_k, s->shape.heads_kv, s->shape.dim, &io.dk));
+    RA_TRY(output_view("dv", &g->dv, s->shape.batch, s->rows_k, s->shape.heads_kv, s->shape.dim_v, &io.dv));
     return run_backward(plan, &io, stream);
 }
 

@@ -16,7 +16,7 @@ static const struct {
 enum { TYPES = sizeof types / sizeof *types };
 
 static int is_type(ra_dtype dtype) {
-    return (int)dtype >= 0 && (int)dtype < TYPES;
+    return (int)dtype >= (int)RA_F32 && (int)dtype < TYPES;
 }
 
 const char *ra_dtype_name(ra_dtype dtype) {
@@ -29,7 +29,7 @@ size_t ra_dtype_bytes(ra_dtype dtype) {
 
 ra_status ra_dtype_parse(const char *name, ra_dtype *dtype_out) {
     if (!name || !dtype_out) RA_REFUSE("ra_dtype_parse needs a name and a place for the type, not NULL");
-    for (int i = 0; i < TYPES; i++) {
+    for (int i = RA_F32; i < TYPES; i++) {
         if (strcmp(name, types[i].name) == 0) {
             *dtype_out = (ra_dtype)i;
             return RA_OK;

@@ -1,9 +1,10 @@
 #include "core/problem.h"
 
+#include "base/sized.h"
 #include "base/status.h"
 
 #include <math.h>
-#include <string.h>
+#include <stddef.h>
 
 static ra_status check_length(const char *name, int64_t value, int64_t max) {
     if (value < 1 || value > max)
@@ -12,13 +13,13 @@ static ra_status check_length(const char *name, int64_t value, int64_t max) {
 }
 
 static ra_status check_types(ra_problem *p) {
+    if (p->dtype == RA_DTYPE_DEFAULT) p->dtype = RA_F32;
     if (ra_dtype_bytes(p->dtype) == 0) RA_REFUSE("dtype %d is no type; use RA_F32, RA_F64, RA_BF16 or RA_F16", p->dtype);
-    if (!p->out_dtype_given) p->out_dtype = p->dtype;
-    p->out_dtype_given = 1;
+    if (p->out_dtype == RA_DTYPE_DEFAULT) p->out_dtype = p->dtype;
     int half = p->dtype == RA_BF16 || p->dtype == RA_F16;
     if (p->out_dtype != p->dtype && !(half && p->out_dtype == RA_F32))
         return ra_fail(RA_ERR_UNSUPPORTED,
-                       "out_dtype must be the problem's own type or, for bf16 and f16, f32: leave out_dtype_given zero");
+                       "out_dtype must be the problem's own type or, for bf16 and f16, f32: leave it at RA_DTYPE_DEFAULT");
     return RA_OK;
 }
 
@@ -45,11 +46,8 @@ static ra_status check_shape(ra_problem *p) {
 }
 
 static ra_status check_mask(ra_problem *p) {
-    if (!p->scale_given && p->scale == 0) p->scale = 1 / sqrt((double)p->dim);
-    p->scale_given = 1;
+    if (p->scale == RA_SCALE_DEFAULT) p->scale = 1 / sqrt((double)p->dim);
     if (!isfinite(p->scale)) RA_REFUSE("scale is not finite");
-    if (!p->windowed) p->window_left = p->window_right = -1;
-    p->windowed = 1;
     if (p->window_left < -1 || p->window_right < -1)
         RA_REFUSE("window is (%lld, %lld); each side must be at least 0, or -1 for no limit", (long long)p->window_left,
                   (long long)p->window_right);
@@ -109,13 +107,8 @@ static ra_status check_dilation(ra_problem *p) {
 }
 
 ra_status ra_problem_normalise(const ra_problem *in, ra_problem *out) {
-    if (!in) RA_REFUSE("problem is NULL");
-    if (in->struct_size == 0 || in->struct_size > sizeof *in)
-        RA_REFUSE("problem.struct_size is %zu, this library knows up to %zu: initialise it with RA_PROBLEM_INIT",
-                  in->struct_size, sizeof *in);
-    ra_problem p = {0};
-    memcpy(&p, in, in->struct_size);
-    p.struct_size = sizeof p;
+    ra_problem p = RA_PROBLEM_INIT;
+    RA_TRY(ra_sized_read("problem", in, offsetof(ra_problem, window_left), sizeof p, &p));
     RA_TRY(check_types(&p));
     RA_TRY(check_shape(&p));
     RA_TRY(check_mask(&p));

@@ -9,7 +9,7 @@
 #define RA_MAX_RANKS 65536
 #define RA_MAX_BRANCHES 64
 
-/* *out is *in with defaults made explicit: windowed, scale_given and out_dtype_given are 1 and their fields hold;
+/* *out is *in with defaults made explicit.
  * cu_seqlens are both NULL (one document, documents = 1) or both given. The arrays are not copied. */
 ra_status ra_problem_normalise(const ra_problem *in, ra_problem *out);
 

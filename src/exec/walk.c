@@ -142,7 +142,7 @@ static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step
 ra_status ra_program_check(const ra_program *program, ra_place place) {
     const ra_device *device = program->setup->device;
     if (!device->check || device->check(device) == RA_OK) return RA_OK;
-    return ra_comm_lose_at(program->comm, RA_ERR_TRANSPORT, place);
+    return ra_comm_lose_at(program->comm, RA_ERR_DEVICE, place);
 }
 
 /* Nothing is sent, and no pass is finished, that the device has refused a part of. */

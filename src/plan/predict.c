@@ -1,8 +1,7 @@
 #include "plan/predict.h"
 
+#include "base/sized.h"
 #include "base/status.h"
-
-#include <string.h>
 
 ra_status ra_prediction_make(ra_pool *pool, ra_prediction *p) {
     ra_cut_problem cut = ra_setup_cut(&p->setup);
@@ -55,10 +54,12 @@ void ra_prediction_describe(const ra_prediction *p, ra_plan_info *info_out) {
 }
 
 ra_step_info ra_step_describe(const ra_problem *problem, const ra_step *step) {
-    ra_step_info info = {.owner = -1, .send_peer = -1, .recv_peer = -1};
+    ra_step_info info = {.owner = -1, .visitor = -1, .send_peer = -1, .recv_peer = -1};
     for (int64_t i = 0; i < step->compute_count; i++) {
         if (step->computes[i].tiles.tile_count == 0) continue;
-        info.owner = info.owner == -1 ? step->computes[i].parcel.owner : -2;
+        int owner = step->computes[i].parcel.owner;
+        info.owner = info.owner == -1 || info.owner == owner ? owner : -2;
+        if (step->computes[i].visit.slot != RA_OWN) info.visitor = step->computes[i].visit.owner;
         info.pairs += step->computes[i].pairs;
     }
     for (int64_t i = 0; i < step->transfer_count; i++) {
@@ -76,12 +77,5 @@ ra_step_info ra_step_describe(const ra_problem *problem, const ra_step *step) {
 }
 
 ra_status ra_plan_info_copy(const ra_plan_info *info, ra_plan_info *info_out) {
-    if (!info_out) RA_REFUSE("info_out is NULL");
-    size_t size = info_out->struct_size;
-    if (size == 0 || size > sizeof *info)
-        RA_REFUSE("info_out->struct_size is %zu, this library knows up to %zu: initialise it with RA_PLAN_INFO_INIT", size,
-                  sizeof *info);
-    memcpy(info_out, info, size);
-    info_out->struct_size = size;
-    return RA_OK;
+    return ra_sized_write("info_out", info, sizeof *info, info_out);
 }

@@ -1,19 +1,14 @@
 #include "plan/setup.h"
 
 #include "base/cores.h"
+#include "base/sized.h"
 #include "base/status.h"
 
 #include <math.h>
-#include <string.h>
 
 static ra_status read_options(const ra_options *in, ra_options *out) {
     ra_options o = RA_OPTIONS_INIT;
-    if (in) {
-        if (in->struct_size == 0 || in->struct_size > sizeof o)
-            RA_REFUSE("options.struct_size is %zu, this library knows up to %zu: initialise it with RA_OPTIONS_INIT",
-                      in->struct_size, sizeof o);
-        memcpy(&o, in, in->struct_size);
-    }
+    if (in) RA_TRY(ra_sized_read("options", in, sizeof in->struct_size, sizeof o, &o));
     if (!ra_layout_name(o.layout)) RA_REFUSE("options.layout %d is no layout", (int)o.layout);
     if (!ra_strategy_name(o.strategy)) RA_REFUSE("options.strategy %d is no strategy", (int)o.strategy);
     if (o.threads < 0 || o.threads > 4096) RA_REFUSE("options.threads is %d; it must be between 0 and 4096", o.threads);

@@ -31,7 +31,7 @@ static ra_status run(ra_comm *comm, const ra_backend *backend, double timeout) {
     ra_tensors t = RA_TENSORS_INIT;
     ra_gradients g = RA_GRADIENTS_INIT;
     t.q.data = memory[0], t.k.data = memory[1], t.v.data = memory[2], t.o.data = memory[3], t.lse = memory[4];
-    g.q = t.q, g.k = t.k, g.v = t.v, g.o = t.o, g.lse = t.lse, g.dout.data = memory[0];
+    g.q = t.q, g.k = t.k, g.v = t.v, g.o = ra_as_input(t.o), g.lse = t.lse, g.dout.data = memory[0];
     g.dq.data = memory[5], g.dk.data = memory[6], g.dv.data = memory[7];
     for (;;) {
         GPU_TRY(ra_plan_forward(plan, &t, stream));

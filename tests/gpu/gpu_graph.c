@@ -55,7 +55,7 @@ static ra_status make(work *w, const ra_backend *backend, int64_t seq, uint64_t 
     w->t.q.data = w->device[0], w->t.k.data = w->device[1], w->t.v.data = w->device[2];
     w->t.o.data = w->device[4], w->t.lse = w->device[5];
     w->g = (ra_gradients)RA_GRADIENTS_INIT;
-    w->g.q = w->t.q, w->g.k = w->t.k, w->g.v = w->t.v, w->g.o = w->t.o, w->g.lse = w->t.lse;
+    w->g.q = w->t.q, w->g.k = w->t.k, w->g.v = w->t.v, w->g.o = ra_as_input(w->t.o), w->g.lse = w->t.lse;
     w->g.dout.data = w->device[3];
     w->g.dq.data = w->device[6], w->g.dk.data = w->device[7], w->g.dv.data = w->device[8];
     return RA_OK;

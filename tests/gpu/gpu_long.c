@@ -118,7 +118,7 @@ static ra_status fill(const rank_data *r, int tensor) {
 
 static ra_tensor heads_from(const rank_data *r, int tensor, int64_t h) {
     const job *j = r->job;
-    return (ra_tensor){r->tensor[tensor] + h * j->dim * 2, {0, r->row_elements, j->dim, 1}};
+    return (ra_tensor){r->tensor[tensor] + h * j->dim * 2, 1, {0, r->row_elements, j->dim, 1}};
 }
 
 static double now(void) {
@@ -135,14 +135,15 @@ static ra_status run_pass(const rank_data *r, ra_comm *comm, ra_plan *plan, void
     double start = now();
     for (int64_t h = 0; h < j->heads; h += j->group) {
         ra_tensors t = RA_TENSORS_INIT;
-        t.q = heads_from(r, Q, h), t.k = heads_from(r, K, h), t.v = heads_from(r, V, h), t.o = heads_from(r, O, h);
+        t.q = ra_as_input(heads_from(r, Q, h)), t.k = ra_as_input(heads_from(r, K, h));
+        t.v = ra_as_input(heads_from(r, V, h)), t.o = heads_from(r, O, h);
         t.lse = r->lse + h * r->rows;
         if (pass == RA_FORWARD) {
             GPU_TRY(ra_plan_forward(plan, &t, stream));
             continue;
         }
         ra_gradients g = RA_GRADIENTS_INIT;
-        g.q = t.q, g.k = t.k, g.v = t.v, g.o = t.o, g.lse = t.lse, g.dout = heads_from(r, DOUT, h);
+        g.q = t.q, g.k = t.k, g.v = t.v, g.o = ra_as_input(t.o), g.lse = t.lse, g.dout = ra_as_input(heads_from(r, DOUT, h));
         g.dq = heads_from(r, DQ, h), g.dk = heads_from(r, DK, h), g.dv = heads_from(r, DV, h);
         GPU_TRY(ra_plan_backward(plan, &g, stream));
     }

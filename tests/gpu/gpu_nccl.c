@@ -39,7 +39,7 @@ static int check_all(ra_comm *mpi, ra_comm *nccl, const ra_backend *backend, int
         static test_case c;
         sweep_result alone = {0};
         case_make(&c, (uint64_t)i + 1, types[i % 4], 5e6);
-        if (c.problem.dtype != RA_F64) c.problem.scale_given = 0;
+        if (c.problem.dtype != RA_F64 && c.problem.scale == 0) c.problem.scale = RA_SCALE_DEFAULT;
         c.options.backend = backend;
         c.options.kernel = NULL;
         c.options.timeout_seconds = 30;

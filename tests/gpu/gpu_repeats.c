@@ -74,7 +74,7 @@ static ra_status body(ra_comm *comm, void *user) {
     t.q.data = in[0].device, t.k.data = in[1].device, t.v.data = in[2].device, t.o.data = out[0].device;
     t.lse = out[1].device;
     ra_gradients g = RA_GRADIENTS_INIT;
-    g.q = t.q, g.k = t.k, g.v = t.v, g.o = t.o, g.lse = t.lse, g.dout.data = in[3].device;
+    g.q = t.q, g.k = t.k, g.v = t.v, g.o = ra_as_input(t.o), g.lse = t.lse, g.dout.data = in[3].device;
     g.dq.data = out[2].device, g.dk.data = out[3].device, g.dv.data = out[4].device;
     for (int i = 0; i < r->count; i++) {
         uint64_t bits = 0;

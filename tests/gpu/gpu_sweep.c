@@ -51,7 +51,7 @@ static int sweep(ra_dtype dtype, const ra_backend *backend, const char *kernel, 
     for (int i = 0; i < count && bad < 5; i++) {
         uint64_t seed = (uint64_t)(first + i);
         case_make(&c, seed, dtype, work);
-        if (dtype != RA_F64) c.problem.scale_given = 0;
+        if (dtype != RA_F64 && c.problem.scale == 0) c.problem.scale = RA_SCALE_DEFAULT;
         c.options.backend = backend;
         c.options.kernel = kernel;
         bad += !check_case(&c, 1 + (int)(seed % 8), worst);

@@ -38,7 +38,7 @@ static ra_status pass_there_and_back(ra_plan *plan, arrays a) {
     forward.q.data = backward.q.data = a.q;
     forward.k.data = backward.k.data = a.k;
     forward.v.data = backward.v.data = a.v;
-    forward.o.data = backward.o.data = a.o;
+    backward.o.data = forward.o.data = a.o;
     forward.lse = a.lse;
     backward.lse = a.lse;
     backward.dout.data = a.dout;

@@ -50,7 +50,6 @@ static void test_few_queries_in_a_window(void **state) {
         p->heads_kv = rng_one_in(&r, 3) ? 1 : 2;
         p->dim = 4;
         p->causal = !rng_one_in(&r, 4);
-        p->windowed = 1;
         p->window_left = rng_between(&r, 0, 30);
         p->window_right = rng_one_in(&r, 2) ? -1 : rng_between(&r, 0, 10);
         c.options.layout = rng_one_in(&r, 4) ? RA_LAYOUT_ZIGZAG : RA_LAYOUT_STRIPED;

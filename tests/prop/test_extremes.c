@@ -39,14 +39,12 @@ static void check(int which, ra_dtype dtype, const char *kernel) {
     c.size_v = sizes[which].size_v;
     c.problem.dtype = dtype;
     c.problem.out_dtype = RA_F32;
-    c.problem.out_dtype_given = 1;
     c.problem.seq_q = 300; /* the first 60 see nothing */
     c.problem.seq_k = 240;
     c.problem.heads_q = 2;
     c.problem.dim = 64;
     c.problem.causal = 1;
-    c.problem.scale = sizes[which].scale;
-    c.problem.scale_given = sizes[which].scale != 0;
+    if (sizes[which].scale != 0) c.problem.scale = sizes[which].scale;
     c.options.backward = 1;
     c.options.threads = 1;
     c.options.kernel = kernel;

@@ -98,7 +98,7 @@ static ra_status harmful_body(ra_comm *comm, void *user) {
     ra_tensors t = RA_TENSORS_INIT;
     t.q.data = q, t.k.data = k, t.v.data = v, t.o.data = o, t.lse = lse;
     ra_gradients g = RA_GRADIENTS_INIT;
-    g.q = t.q, g.k = t.k, g.v = t.v, g.o = t.o, g.lse = lse, g.dout.data = q;
+    g.q = t.q, g.k = t.k, g.v = t.v, g.o = ra_as_input(t.o), g.lse = lse, g.dout.data = q;
     g.dq.data = dq, g.dk.data = dk, g.dv.data = dv;
     for (int i = 0; i < ELEMENTS; i++) o[i] = dq[i] = dk[i] = dv[i] = 42;
     ra_status status = ra_plan_forward(plan, &t, NULL);

@@ -148,7 +148,7 @@ static ra_status counted_body(ra_comm *comm, void *user) {
     ra_gradients g = RA_GRADIENTS_INIT;
     t.q.data = memory, t.k.data = memory + q, t.v.data = memory + q + k, t.o.data = memory + q + 2 * k;
     t.lse = memory + 5 * q + 6 * k;
-    g.q = t.q, g.k = t.k, g.v = t.v, g.o = t.o, g.lse = t.lse, g.dout.data = memory + 2 * q + 2 * k;
+    g.q = t.q, g.k = t.k, g.v = t.v, g.o = ra_as_input(t.o), g.lse = t.lse, g.dout.data = memory + 2 * q + 2 * k;
     g.dq.data = memory + 3 * q + 2 * k, g.dk.data = memory + 4 * q + 2 * k, g.dv.data = memory + 4 * q + 3 * k;
     ra_comm_allgather(comm, &mine, 1, all, 0); /* everyone has allocated what they will */
     long before = allocations;

@@ -21,12 +21,10 @@ static void make_case(test_case *c, int i, ra_dtype dtype, int wide_output) {
     ra_problem *p = &c->problem;
     p->dtype = dtype;
     p->out_dtype = wide_output ? RA_F32 : dtype;
-    p->out_dtype_given = wide_output;
     p->batch = problems[i].batch, p->seq_q = problems[i].seq_q, p->seq_k = problems[i].seq_k;
     p->heads_q = problems[i].heads_q, p->heads_kv = problems[i].heads_kv;
     p->dim = problems[i].dim, p->dim_v = problems[i].dim_v;
     p->causal = problems[i].causal;
-    p->windowed = problems[i].left >= 0 || problems[i].right >= 0;
     p->window_left = problems[i].left, p->window_right = problems[i].right;
     c->options.backward = 1;
     c->options.threads = 1;

@@ -87,12 +87,10 @@ void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work) {
     p->dtype = dtype;
     make_shape(c, r, work);
     if (rng_one_in(r, 3)) {
-        p->scale_given = 1;
         p->scale = rng_one_in(r, 8) ? 0 : rng_real(r);
     }
     p->causal = rng_one_in(r, 2);
     if (rng_one_in(r, 3)) {
-        p->windowed = 1;
         p->window_left = rng_between(r, -1, rng_one_in(r, 2) ? 5 : p->seq_k);
         p->window_right = rng_between(r, -1, rng_one_in(r, 2) ? 5 : p->seq_k);
     }
@@ -122,11 +120,11 @@ void case_plain(test_case *c, ra_strategy strategy, const ra_backend *backend) {
 const char *case_text(const test_case *c, char *text, size_t bytes) {
     const ra_problem *p = &c->problem;
     snprintf(text, bytes,
-             "seed %llu: %s B%lld Sq%lld Sk%lld H%lld:%lld D%lld Dv%lld scale%s%g causal%d window%d(%lld,%lld) "
+             "seed %llu: %s B%lld Sq%lld Sk%lld H%lld:%lld D%lld Dv%lld scale%g causal%d window(%lld,%lld) "
              "documents%lld%s dilated%lld(heads%d offset%d combine%d) %s %s %s threads%d strides%d",
              (unsigned long long)c->seed, ra_dtype_name(p->dtype), (long long)p->batch, (long long)p->seq_q,
              (long long)p->seq_k, (long long)p->heads_q, (long long)p->heads_kv, (long long)p->dim, (long long)p->dim_v,
-             p->scale_given ? "=" : "~", p->scale, p->causal, p->windowed, (long long)p->window_left,
+             p->scale, p->causal, (long long)p->window_left,
              (long long)p->window_right, (long long)p->documents, p->cu_seqlens_k ? "+k" : "",
              (long long)p->branches, p->dilated_heads, p->dilated_offset, p->dilated_combine,
              ra_layout_name(c->options.layout), ra_strategy_name(c->options.strategy),

@@ -67,6 +67,7 @@ static ra_status shard_make(shard_tensor *t, const sweep_data *d, ra_dtype dtype
                             int64_t dim) {
     *t = (shard_tensor){.dtype = dtype, .batch = d->p.batch, .rows = rows, .heads = heads, .dim = dim};
     int64_t *s = t->tensor.stride, elements = t->batch * rows * heads * dim;
+    t->tensor.strided = d->c->strides != 0;
     if (d->c->strides == 1) {
         s[0] = heads * rows * dim, s[1] = dim, s[2] = rows * dim, s[3] = 1;
     } else if (d->c->strides == 2) { /* [batch, dim, rows, heads + 3] */
@@ -97,7 +98,7 @@ static void shard_free(shard_tensor *t, const ra_backend *backend) {
 static unsigned char *shard_at(const shard_tensor *t, int64_t b, int64_t row, int64_t h, int64_t x) {
     int64_t s[4];
     memcpy(s, t->tensor.stride, sizeof s);
-    if (!s[0] && !s[1] && !s[2] && !s[3])
+    if (!t->tensor.strided)
         s[0] = t->rows * t->heads * t->dim, s[1] = t->heads * t->dim, s[2] = t->dim, s[3] = 1;
     return t->host + (b * s[0] + row * s[1] + h * s[2] + x * s[3]) * (int64_t)ra_dtype_bytes(t->dtype);
 }
@@ -197,11 +198,13 @@ static ra_status allocate(rank_run *r) {
 
 static ra_status run_once(rank_run *r) {
     ra_tensors t = RA_TENSORS_INIT;
-    t.q = r->t[T_Q].tensor, t.k = r->t[T_K].tensor, t.v = r->t[T_V].tensor, t.o = r->t[T_O].tensor;
+    t.q = ra_as_input(r->t[T_Q].tensor), t.k = ra_as_input(r->t[T_K].tensor), t.v = ra_as_input(r->t[T_V].tensor);
+    t.o = r->t[T_O].tensor;
     t.lse = r->t[T_LSE].tensor.data;
     RA_TRY(ra_plan_forward(r->plan, &t, r->stream));
     ra_gradients g = RA_GRADIENTS_INIT;
-    g.q = t.q, g.k = t.k, g.v = t.v, g.o = t.o, g.lse = t.lse, g.dout = r->t[T_DOUT].tensor;
+    g.q = t.q, g.k = t.k, g.v = t.v, g.o = ra_as_input(t.o), g.lse = t.lse;
+    g.dout = ra_as_input(r->t[T_DOUT].tensor);
     g.dq = r->t[T_DQ].tensor, g.dk = r->t[T_DK].tensor, g.dv = r->t[T_DV].tensor;
     RA_TRY(ra_plan_backward(r->plan, &g, r->stream));
     RA_TRY(ra_plan_wait(r->plan, r->stream));

@@ -9,7 +9,7 @@ ra_status ra_cuda_status(cudaError_t error, const char *call) {
     if (error == cudaSuccess) return RA_OK;
     int length = (int)strcspn(call, "(");
     cudaGetLastError(); /* said here, so that no later check says it again */
-    return ra_fail(error == cudaErrorMemoryAllocation ? RA_ERR_MEMORY : RA_ERR_TRANSPORT, "%.*s: %s (%s)", length, call,
+    return ra_fail(error == cudaErrorMemoryAllocation ? RA_ERR_MEMORY : RA_ERR_DEVICE, "%.*s: %s (%s)", length, call,
                    cudaGetErrorString(error), cudaGetErrorName(error));
 }
 

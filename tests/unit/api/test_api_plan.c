@@ -34,7 +34,7 @@ static void spoil_causal(ra_problem *p, ra_options *o) { (void)o, p->causal = 1;
 static void spoil_length(ra_problem *p, ra_options *o) { (void)o, p->seq_q = 25; }
 static void spoil_scale(ra_problem *p, ra_options *o) { (void)o, p->scale = 0.3; }
 static void spoil_dtype(ra_problem *p, ra_options *o) { (void)o, p->dtype = RA_BF16; }
-static void spoil_window(ra_problem *p, ra_options *o) { (void)o, p->windowed = 1, p->window_left = 3, p->window_right = -1; }
+static void spoil_window(ra_problem *p, ra_options *o) { (void)o, p->window_left = 3, p->window_right = -1; }
 static void spoil_cuts(ra_problem *p, ra_options *o) { (void)o, p->cu_seqlens_q = other_cuts; }
 static void spoil_layout(ra_problem *p, ra_options *o) { (void)p, o->layout = RA_LAYOUT_STRIPED; }
 static void spoil_strategy(ra_problem *p, ra_options *o) { (void)p, o->strategy = RA_STRATEGY_ALLGATHER; }

@@ -111,7 +111,7 @@ static void test_names_and_sizes(void **state) {
     assert_int_equal(RA_ERR_ARGUMENT, ra_dtype_parse("f8", &untouched));
     assert_non_null(strstr(ra_last_error(), "bf16"));
     assert_int_equal(untouched, RA_F16);
-    assert_null(ra_dtype_name((ra_dtype)4));
+    assert_null(ra_dtype_name((ra_dtype)5));
     assert_int_equal(ra_dtype_bytes((ra_dtype)-1), 0);
     assert_int_equal(RA_ERR_ARGUMENT, ra_dtype_parse(NULL, &untouched));
 }

@@ -37,7 +37,7 @@ static void test_defaults(void **state) {
 static void test_a_zero_scale_can_be_asked_for(void **state) {
     (void)state;
     ra_problem p = good(), n;
-    p.scale_given = 1;
+    p.scale = 0;
     assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
     assert_true(n.scale == 0);
 }
@@ -69,14 +69,12 @@ static void test_refusals(void **state) {
     REFUSED(scale, INFINITY, "scale");
     REFUSED(documents, 2, "cu_seqlens_q");
     ra_problem p = good();
-    p.windowed = 1;
     p.window_left = -2;
     refused(p, "window");
     p = good();
     p.seq_q = p.seq_k = RA_MAX_LENGTH;
     refused(p, "too large");
     p = good();
-    p.out_dtype_given = 1;
     p.out_dtype = RA_BF16;
     refused(p, "out_dtype");
 }

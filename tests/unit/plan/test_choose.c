@@ -30,7 +30,6 @@ static void test_layouts(void **state) {
     (void)state;
     ra_problem dense = problem_of(0), causal = problem_of(1), window = problem_of(1);
     ra_layout layout;
-    window.windowed = 1;
     window.window_left = 100;
     window.window_right = 0;
     assert_int_equal(ra_layout_resolve(&dense, NULL, 4, &layout), RA_OK);

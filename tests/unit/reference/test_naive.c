@@ -61,7 +61,6 @@ static void parse_flag(golden *g, const char *flag) {
     assert_non_null(value);
     if (strcmp(flag, "--window") == 0) {
         assert_int_equal(parse_list(value, window), 2);
-        g->problem.windowed = 1;
         g->problem.window_left = window[0];
         g->problem.window_right = window[1];
     } else if (strcmp(flag, "--cu-seqlens") == 0) {
@@ -72,7 +71,6 @@ static void parse_flag(golden *g, const char *flag) {
         g->problem.cu_seqlens_k = g->cu_k;
     } else if (strcmp(flag, "--scale") == 0) {
         g->problem.scale = strtod(value, NULL);
-        g->problem.scale_given = 1;
     } else if (strcmp(flag, "--dilated") == 0) {
         parse_branches(g, value);
     } else if (strcmp(flag, "--dilated-heads") == 0) {

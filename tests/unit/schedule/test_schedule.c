@@ -176,9 +176,8 @@ static ra_problem problem_of(int64_t seq, int causal, int64_t left) {
     p.heads_q = 2;
     p.dim = 16;
     p.causal = causal;
-    p.windowed = left >= 0;
     p.window_left = left;
-    p.window_right = 0;
+    p.window_right = left >= 0 ? 0 : -1;
     assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
     return n;
 }
