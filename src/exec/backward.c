@@ -44,7 +44,11 @@ static ra_status prepare(ra_program *program, ra_program *forward, const ra_back
     ra_state state = ra_program_state(program, NULL);
     forward->own.k = io->k;
     forward->own.v = io->v;
-    RA_TRY(ra_exec_states(forward, io->q, state, "the backward pass (computing the states again)", walk->launch));
+    ra_program_tag(forward, RA_TAGS_STATES_AGAIN);
+    ra_status status =
+        ra_exec_states(forward, io->q, state, "the backward pass (computing the states again)", walk->launch);
+    ra_program_tag(forward, RA_TAGS_FORWARD);
+    if (status != RA_OK) return status;
     setup->kernel->resume(&setup->shape, state, io->dout, lse, delta, &walk->launch);
     walk->lse = lse;
     return RA_OK;

@@ -82,10 +82,32 @@ int ra_program_starts_own(const ra_program *program) {
            schedule->steps[0].computes[0].grad_slot == RA_OWN && program->steps[0].computes[0].fresh;
 }
 
+/* What a message is matched by, beside its peer, in the 15 bits of a tag:
+ *
+ *     serial 9 | pass 2 | step 3 | cargo 1
+ *
+ * So messages of different passes, of plans made less than 512 plans apart, or of neighbouring steps never meet, and
+ * ranks that run different ones get an error rather than each other's rows. A pass of 3 is nobody's: the tags of
+ * exchanges (transport/collective.c) are there. */
+enum { STEP_TAGS = 16, PASS_TAGS = 4 * STEP_TAGS, PLANS_TOLD_APART = 512 };
+
+static int tag_of(const ra_program *program, const ra_transfer *transfer) {
+    int pass = program->schedule->pass == RA_BACKWARD ? RA_TAGS_BACKWARD : RA_TAGS_FORWARD;
+    return program->setup->serial % PLANS_TOLD_APART * PASS_TAGS + pass * STEP_TAGS + transfer->tag % STEP_TAGS;
+}
+
+void ra_program_tag(ra_program *program, ra_pass_tags pass) {
+    for (int s = 0; s < program->schedule->step_count; s++)
+        for (int i = 0; i < program->steps[s].message_count; i++) {
+            int *tag = &program->steps[s].messages[i].tag;
+            *tag += ((int)pass - *tag % PASS_TAGS / STEP_TAGS) * STEP_TAGS;
+        }
+}
+
 static ra_message bind_message(const ra_program *program, const ra_transfer *transfer) {
     size_t bytes = ra_cargo_bytes(&program->setup->problem, transfer->cargo);
     unsigned char *slot = ra_program_slot(program, transfer->cargo, transfer->slot);
-    return (ra_message){.peer = transfer->peer, .is_send = transfer->is_send, .tag = transfer->tag,
+    return (ra_message){.peer = transfer->peer, .is_send = transfer->is_send, .tag = tag_of(program, transfer),
                         .data = slot + (size_t)transfer->offset * bytes, .bytes = (size_t)transfer->elements * bytes};
 }
 

@@ -33,11 +33,18 @@ typedef struct ra_program {
     ra_traffic traffic;
 } ra_program;
 
+/* The passes that messages are told apart by. The forward program also runs inside the backward pass, where softmaxes
+ * are kept apart; its messages are then others than the forward pass's. */
+typedef enum ra_pass_tags { RA_TAGS_FORWARD, RA_TAGS_BACKWARD, RA_TAGS_STATES_AGAIN } ra_pass_tags;
+
 /* *program_out is to be released whether this succeeds or not; zeroed before, it may be released without binding. */
 ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspace *workspace, void *memory,
                           const ra_schedule *schedule, ra_comm *comm, ra_program *program_out);
 
 void ra_program_release(ra_program *program);
+
+/* Between runs: gives the program's messages the tags of that pass. Binding gives them those of the schedule's. */
+void ra_program_tag(ra_program *program, ra_pass_tags pass);
 
 /* Raises *send_out and *receive_out to the most bytes that a step sends and receives. */
 void ra_program_group_bytes(const ra_program *program, size_t *send_out, size_t *receive_out);

@@ -14,6 +14,12 @@ static const strategy_entry strategies[] = {
     {RA_STRATEGY_ALLGATHER, ra_make_allgather},
 };
 
+static const strategy_entry *find_strategy(ra_strategy strategy) {
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
+        if (strategies[i].strategy == strategy) return &strategies[i];
+    return NULL;
+}
+
 ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
                            ra_schedule *schedule_out) {
     /* One step per rank; in the backward pass one more, in which the last gradients go home. */
@@ -23,9 +29,8 @@ ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy
     if (!schedule.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
     ra_pool scratch = {0};
     ra_builder builder = {cut, pass, rank, cut->ranks, pool, &scratch, &schedule};
-    ra_status status = ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)strategy);
-    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
-        if (strategies[i].strategy == strategy) status = strategies[i].make(&builder);
+    const strategy_entry *entry = find_strategy(strategy);
+    ra_status status = entry ? entry->make(&builder) : ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)strategy);
     ra_pool_free(&scratch);
     if (status == RA_OK) *schedule_out = schedule;
     return status;
