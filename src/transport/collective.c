@@ -22,17 +22,17 @@ static const tag_pair ALLGATHER = {32766, 32767}, AGREEMENT = {32764, 32765};
 typedef struct exchange {
     ra_comm *comm;
     tag_pair tags;
-    double deadline;
+    double timeout_seconds; /* of each wait */
 } exchange;
 
 static exchange begin(ra_comm *comm, tag_pair tags, double timeout_seconds) {
-    return (exchange){comm, tags, ra_clock() + (timeout_seconds > 0 ? timeout_seconds : RA_DEFAULT_TIMEOUT)};
+    return (exchange){comm, tags, timeout_seconds > 0 ? timeout_seconds : RA_DEFAULT_TIMEOUT};
 }
 
 static ra_status run_group(const exchange *x, const ra_message *messages, int count) {
     ra_place place = {"an exchange with all ranks", -1};
     RA_TRY(ra_comm_post(x->comm, messages, count, NULL, place));
-    return ra_comm_wait(x->comm, messages, count, x->deadline, place);
+    return ra_comm_wait(x->comm, messages, count, ra_clock() + x->timeout_seconds, place);
 }
 
 /* Rank 0: one message per peer, of `bytes` bytes from or to data + peer * stride. */
