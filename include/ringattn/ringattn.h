@@ -59,8 +59,8 @@ typedef enum ra_status {
 /* The status as a short text, never NULL. */
 RA_API const char *ra_status_text(ra_status status);
 
-/* What went wrong in the last failing call on this thread: what, where and what to do. Empty when nothing has failed; a call
- * that succeeds leaves it as it was. Valid until the next ringattn call on this thread. */
+/* What went wrong in the last failing call on this thread: what, where and what to do. Empty when nothing has failed; a
+ * call that succeeds leaves it as it was. Valid until the next ringattn call on this thread. */
 RA_API const char *ra_last_error(void);
 
 /* "0.1.0" */
@@ -165,9 +165,9 @@ typedef struct ra_options {
     ra_strategy strategy;
     int backward;           /* nonzero: the plan can run the backward pass too */
     const char *kernel;     /* a name from ra_backend_kernel; NULL or "auto": the best that the device runs */
-    int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process. A
-                             * child of fork() may go on with plans of a comm that is alone and on the CPU, or make comms
-                             * and plans of its own; comms of several ranks, and devices, do not survive a fork */
+    int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process.
+                             * A child of fork() may go on with plans of a comm that is alone and on the CPU, or make
+                             * comms and plans of its own; comms of several ranks, and devices, do not survive a fork */
     double timeout_seconds; /* every wait for a peer ends by then; default 60. Also a step's wait for the device, where
                              * messages go through host memory */
     void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
@@ -190,9 +190,10 @@ RA_API ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out);
 
 /* The simple way to run in-process ranks: starts `ranks` threads, calls body(comm, user) on each and waits for them.
  * Returns RA_OK when every body did, else the status of the first rank that failed by itself rather than because of a
- * peer, whose error text becomes this thread's ra_last_error(): the lowest rank with another status than MISMATCH, TIMEOUT,
- * PEER and BROKEN; if there is none the lowest with MISMATCH or TIMEOUT; else the lowest that failed. A rank whose body has
- * failed is gone: peers that need it get RA_ERR_PEER with its error text, and what is between others goes on. */
+ * peer, whose error text becomes this thread's ra_last_error(): the lowest rank with another status than MISMATCH,
+ * TIMEOUT, PEER and BROKEN; if there is none the lowest with MISMATCH or TIMEOUT; else the lowest that failed. A rank
+ * whose body has failed is gone: peers that need it get RA_ERR_PEER with its error text, and what is between others goes
+ * on. */
 typedef ra_status (*ra_rank_body)(ra_comm *comm, void *user);
 RA_API ra_status ra_run_threads(int ranks, ra_rank_body body, void *user);
 
@@ -251,9 +252,10 @@ typedef struct ra_gradients {
 } ra_gradients;
 #define RA_GRADIENTS_INIT {.struct_size = sizeof(ra_gradients)}
 
-/* Collective: every rank runs the same passes of the same plans in the same order. Messages are matched by plan (the last 512
- * of a comm) and pass, so ranks that run different ones at the same time never get each other's rows, but an error: in
- * process RA_ERR_TRANSPORT at once, else by timeout_seconds. NCCL matches by order alone: there it is not noticed.
+/* Collective: every rank runs the same passes of the same plans in the same order. Messages are matched by plan (512 that
+ * follow one another on a comm are told apart) and pass, so ranks that run different ones at the same time never get each
+ * other's rows, but an error: in process RA_ERR_TRANSPORT at once, else by timeout_seconds. NCCL matches by order alone:
+ * there it is not noticed.
  *
  * No allocation, no planning. After RA_ERR_TIMEOUT, RA_ERR_PEER or RA_ERR_TRANSPORT the comm refuses further
  * use on every rank. A wrong argument fails on this rank only, before anything is sent: the peers wait for its next,

@@ -40,7 +40,7 @@ static void meet(void *user, int thread) {
     int *there = user;
     (void)thread;
     __atomic_fetch_add(there, 1, __ATOMIC_SEQ_CST);
-    for (int i = 0; i < 5000 && __atomic_load_n(there, __ATOMIC_SEQ_CST) < 2; i++)
+    for (int i = 0; i < 2000 && __atomic_load_n(there, __ATOMIC_SEQ_CST) < 2; i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
