@@ -192,8 +192,8 @@ RA_API ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out);
  * Returns RA_OK when every body did, else the status of the first rank that failed by itself rather than because of a
  * peer, whose error text becomes this thread's ra_last_error(): the lowest rank with another status than MISMATCH,
  * TIMEOUT, PEER and BROKEN; if there is none the lowest with MISMATCH or TIMEOUT; else the lowest that failed. A rank
- * whose body has failed is gone: peers that need it get RA_ERR_PEER with its error text, and what is between others goes
- * on. */
+ * whose body has failed is gone: peers that need it get RA_ERR_PEER with its error text; what is between others goes on.
+ */
 typedef ra_status (*ra_rank_body)(ra_comm *comm, void *user);
 RA_API ra_status ra_run_threads(int ranks, ra_rank_body body, void *user);
 
@@ -230,8 +230,8 @@ typedef struct ra_tensor {
 
 /* q, k, v are read; o and lse are written and overlap nothing else. When the call fails each of them is as it was or all
  * NaN: nothing partial is left looking whole.
- * lse: C-order [batch, heads_q, rows_q], float (double for RA_F64), natural logarithm; NULL: not wanted, which each rank
- * may decide for itself: it is of this rank's rows and is not sent. */
+ * lse: C-order [batch, heads_q, rows_q], float (double for RA_F64), natural logarithm; NULL: not wanted, which each
+ * rank may decide for itself: it is of this rank's rows and is not sent. */
 typedef struct ra_tensors {
     size_t struct_size;
     ra_tensor q, k, v;
@@ -252,10 +252,10 @@ typedef struct ra_gradients {
 } ra_gradients;
 #define RA_GRADIENTS_INIT {.struct_size = sizeof(ra_gradients)}
 
-/* Collective: every rank runs the same passes of the same plans in the same order. Messages are matched by plan (512 that
- * follow one another on a comm are told apart) and pass, so ranks that run different ones at the same time never get each
- * other's rows, but an error: in process RA_ERR_TRANSPORT at once, else by timeout_seconds. NCCL matches by order alone:
- * there it is not noticed.
+/* Collective: every rank runs the same passes of the same plans in the same order. Messages are matched by pass and by
+ * plan (512 that follow one another on a comm are told apart), so ranks that run different ones at the same time never
+ * get each other's rows, but an error: in process RA_ERR_TRANSPORT at once, else by timeout_seconds. NCCL matches by
+ * order alone: there it is not noticed.
  *
  * No allocation, no planning. After RA_ERR_TIMEOUT, RA_ERR_PEER or RA_ERR_TRANSPORT the comm refuses further
  * use on every rank. A wrong argument fails on this rank only, before anything is sent: the peers wait for its next,

@@ -1,4 +1,4 @@
-/* Ranks that are called for different things over MPI: an error by the deadline on every rank, never each other's rows. */
+/* Ranks that are called for different things over MPI: an error by the deadline on every rank, never a peer's rows. */
 #include "mpi_test.h"
 #include "support/crossed.h"
 

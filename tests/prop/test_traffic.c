@@ -45,8 +45,8 @@ static void check(const sweep_data *data, int ranks) {
     assert_int_equal(fault_create(ranks, (fault){.kind = FAULT_NONE}, counts, comms), RA_OK);
     ranks_run(comms, ranks, body, &run, outcomes);
     ranks_destroy(comms, ranks);
-    /* Beside the passes there are the plan's agreement and the sweep's comparison, an allgather: how many bytes it is of
-     * is what rank 1 has left over. */
+    /* Beside the passes there are the plan's agreement and the sweep's comparison, an allgather: how many bytes it is
+     * of is what rank 1 has left over. */
     int64_t left_bytes = 0;
     for (int r = 0; r < ranks; r++) {
         if (outcomes[r].status != RA_OK) fail_msg("rank %d: %s", r, outcomes[r].error);

@@ -14,8 +14,8 @@ typedef enum crossing {
     CROSSED_COUNT
 } crossing;
 
-/* Collective, at least two ranks: makes the plans, then the calls that do not belong together. Returns the status of the
- * last; RA_ERR_INTERNAL when that failed and its outputs look whole. */
+/* Collective, at least two ranks: makes the plans, then the calls that do not belong together. Returns the status of
+ * the last; RA_ERR_INTERNAL when that failed and its outputs look whole. */
 ra_status crossed_run(ra_comm *comm, crossing kind, double timeout_seconds);
 
 #endif

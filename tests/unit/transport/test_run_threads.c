@@ -56,7 +56,7 @@ static void test_a_failure_without_a_text(void **state) {
     assert_non_null(strstr(ra_last_error(), ra_status_text(RA_ERR_UNSUPPORTED)));
 }
 
-/* ---- what the others see ------------------------------------------------------------------------------------------ */
+/* ---- what the others see ----------------------------------------------------------------------------------------- */
 
 typedef struct planning {
     int failing;
