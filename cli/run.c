@@ -14,6 +14,7 @@
 #include "npy_rows.h"
 #include "progress.h"
 #include "report.h"
+#include "request.h"
 #include "timing.h"
 
 #include <stdlib.h>
@@ -326,7 +327,7 @@ static ra_status run_body(ra_comm *comm, void *user) {
     run_rank r = {.job = user, .comm = comm, .rank = ra_comm_rank(comm), .ranks = ra_comm_ranks(comm)};
     ra_status opened = r.job->opened;
     if (opened != RA_OK) ra_fail(opened, "%s", r.job->opened_error);
-    ra_status status = agree(&r, opened);
+    ra_status status = request_agree(comm, r.job->options, opened, r.job->launch->timeout_seconds);
     if (status == RA_OK) status = run_stages(&r);
     ra_plan_destroy(r.plan);
     arrays_free(&r.on_device);

@@ -70,8 +70,8 @@ typedef enum ra_status {
 /* The status as a short text, never NULL. */
 RA_API const char *ra_status_text(ra_status status);
 
-/* What went wrong in the last failing call on this thread: what, where and what to do. Empty when nothing has failed.
- * Valid until the next ringattn call on this thread. */
+/* What went wrong in the last failing call on this thread: what, where and what to do. Empty when nothing has failed; a
+ * call that succeeds leaves it as it was. Valid until the next ringattn call on this thread. */
 RA_API const char *ra_last_error(void);
 
 /* "0.2.0" */
@@ -178,7 +178,9 @@ typedef struct ra_options {
     ra_strategy strategy;
     int backward;           /* nonzero: the plan can run the backward pass too */
     const char *kernel;     /* a name from ra_backend_kernel; NULL or "auto": the best that the device runs */
-    int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process */
+    int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process.
+                             * A child of fork() may go on with plans of a comm that is alone and on the CPU, or make
+                             * comms and plans of its own; comms of several ranks, and devices, do not survive a fork */
     double timeout_seconds; /* every wait for a peer ends by then; default 60. Also a step's wait for the device, where
                              * messages go through host memory */
     void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
@@ -202,7 +204,10 @@ RA_API ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out);
 
 /* The simple way to run in-process ranks: starts `ranks` threads, calls body(comm, user) on each and waits for them.
  * Returns RA_OK when every body did, else the status of the first rank that failed by itself rather than because of a
- * peer, whose error text becomes this thread's ra_last_error(). */
+ * peer, whose error text becomes this thread's ra_last_error(): the lowest rank with another status than MISMATCH,
+ * TIMEOUT, PEER and BROKEN; if there is none the lowest with MISMATCH or TIMEOUT; else the lowest that failed. A rank
+ * whose body has failed is gone: peers that need it get RA_ERR_PEER with its error text; what is between others goes on.
+ */
 typedef ra_status (*ra_rank_body)(ra_comm *comm, void *user);
 RA_API ra_status ra_run_threads(int ranks, ra_rank_body body, void *user);
 
@@ -223,7 +228,8 @@ RA_API void ra_comm_destroy(ra_comm *comm);
 typedef struct ra_plan ra_plan;
 
 /* Collective: every rank of comm calls it with the same problem. When they disagree every rank gets RA_ERR_MISMATCH
- * naming a rank and a field; when one rank cannot (no memory, a wrong argument) every rank gets an error. options may
+ * naming a rank and a field; when one rank cannot (no memory, a wrong argument) it gets its own error and every other
+ * RA_ERR_MISMATCH with that rank and its reason. Costs one exchange of a few bytes per rank through rank 0. options may
  * be NULL. *plan_out is set only on success. comm must outlive the plan. */
 RA_API ra_status ra_plan_create(ra_comm *comm, const ra_problem *problem, const ra_options *options,
                                 ra_plan **plan_out);
@@ -252,7 +258,8 @@ static inline ra_input ra_as_input(ra_tensor tensor) {
 
 /* q, k, v are read; o and lse are written and overlap nothing else. When the call fails each of them is as it was or all
  * NaN: nothing partial is left looking whole.
- * lse: C-order [batch, heads_q, rows_q], float (double for RA_F64), natural logarithm; NULL: not wanted. */
+ * lse: C-order [batch, heads_q, rows_q], float (double for RA_F64), natural logarithm; NULL: not wanted, which each
+ * rank may decide for itself: it is of this rank's rows and is not sent. */
 typedef struct ra_tensors {
     size_t struct_size;
     ra_input q, k, v;
@@ -275,8 +282,13 @@ typedef struct ra_gradients {
 #define RA_GRADIENTS_INIT {.struct_size = sizeof(ra_gradients)}
 RA_API void ra_gradients_init(ra_gradients *gradients_out);
 
-/* Collective. No allocation, no planning. After RA_ERR_TIMEOUT, RA_ERR_PEER, RA_ERR_TRANSPORT or RA_ERR_DEVICE the comm
- * refuses further use on every rank. A wrong argument fails on this rank only, before anything is sent: the peers wait for its next,
+/* Collective: every rank runs the same passes of the same plans in the same order. Messages are matched by pass and by
+ * plan (256 that follow one another on a comm are told apart), so ranks that run different ones at the same time never
+ * get each other's rows, but an error: in process RA_ERR_TRANSPORT at once, else by timeout_seconds. NCCL matches by
+ * order alone: there it is not noticed.
+ *
+ * No allocation, no planning. After RA_ERR_TIMEOUT, RA_ERR_PEER, RA_ERR_TRANSPORT or RA_ERR_DEVICE the comm refuses
+ * further use on every rank. A wrong argument fails on this rank only, before anything is sent: the peers wait for its next,
  * right call until their deadline.
  *
  * stream: NULL on the CPU. On a device the stream of that device (NULL: its default one) that the work is put on: the

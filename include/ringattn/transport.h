@@ -23,7 +23,8 @@ typedef struct ra_device ra_device;
 typedef struct ra_message {
     int peer;     /* never this rank itself */
     int is_send;  /* else a receive */
-    int tag;      /* 0 to 32767; tells apart the messages of a pair */
+    int tag;      /* 0 to 32767; tells apart the messages of a pair: those of different tags, which may be of different
+                   * plans, must not meet */
     void *data;   /* stays valid and, for a send, unchanged until the group is done or abandoned */
     size_t bytes; /* at least 1; may exceed 2^31 */
 } ra_message;

@@ -4,8 +4,10 @@
 #include "exec/exec.h"
 #include "plan/digest.h"
 #include "plan/predict.h"
+#include "transport/collective.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,7 @@ struct ra_plan {
     unsigned char *memory;
     int memory_is_ours;
     ra_program forward, backward;
+    ra_program states_again; /* the forward program inside the backward pass, where softmaxes are kept apart */
     ra_traffic forward_traffic, backward_traffic; /* as planned, and as the last pass each way sent */
     void *finished; /* event, on an asynchronous device: the end of what was put on a stream last */
     /* The last pass each way that was put on a stream since the last wait: what is spoiled when it turns out to have
@@ -55,7 +58,7 @@ static ra_status bind(ra_plan *plan) {
     RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, comm, &plan->forward));
     if (!p->setup.backward) return RA_OK;
     RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->backward, comm, &plan->backward));
-    return RA_OK;
+    return ra_program_bind_again(&plan->pool, &plan->forward, RA_TAGS_STATES_AGAIN, &plan->states_again);
 }
 
 /* As planned: the backward pass's may include the forward pass's. */
@@ -83,6 +86,7 @@ static ra_status build(ra_plan *plan, const ra_problem *problem, const ra_option
     ra_seat seat = {comm->rank, comm->ranks, comm->process_ranks, comm->machine_ranks};
     int previous;
     RA_TRY(ra_setup_make(problem, options, seat, &p->setup));
+    p->setup.serial = comm->plans - 1;
     RA_TRY(ra_prediction_make(&plan->pool, p));
     note_traffic(plan);
     RA_TRY(ra_device_enter(p->setup.device, &previous));
@@ -92,15 +96,15 @@ static ra_status build(ra_plan *plan, const ra_problem *problem, const ra_option
     return status;
 }
 
-/* Every rank shows its digest, also one that failed, so that no rank waits for a plan that never comes. */
-static ra_status agree(const ra_plan *plan, const ra_digest *mine, double timeout_seconds) {
-    ra_comm *comm = plan->comm;
-    ra_digest *all = calloc((size_t)comm->ranks, sizeof *all);
-    if (!all) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "rank %d: no memory to compare the plans", comm->rank));
-    ra_status status = ra_comm_allgather(comm, mine, sizeof *mine, all, timeout_seconds);
-    if (status == RA_OK) status = ra_digest_compare(all, comm->ranks, comm->rank);
-    free(all);
-    return status;
+/* Every rank takes part, also one that failed, so that no rank waits for a plan that never comes. */
+static ra_status agree(ra_comm *comm, const ra_digest *mine, double timeout_seconds) {
+    ra_seal seal = ra_digest_seal(mine);
+    ra_digest pair[2];
+    int64_t culprit;
+    RA_TRY(ra_comm_judge(comm, &seal, sizeof seal, ra_seals_judge, &culprit, sizeof culprit, timeout_seconds));
+    if (culprit < 0) return RA_OK;
+    RA_TRY(ra_comm_show(comm, (int)culprit, mine, sizeof *mine, pair, timeout_seconds));
+    return ra_digest_explain(&pair[0], &pair[1], (int)culprit, comm->rank);
 }
 
 static double timeout_of(const ra_options *options) {
@@ -109,17 +113,32 @@ static double timeout_of(const ra_options *options) {
     return seconds > 0 && isfinite(seconds) ? seconds : RA_DEFAULT_TIMEOUT;
 }
 
+/* A rank's own failure tells it more than that the ranks do not agree. A rank among others says which one it is. */
+static ra_status own_failure(const ra_comm *comm, ra_status status, const char *error) {
+    return comm->ranks > 1 ? ra_fail(status, "rank %d: %s", comm->rank, error) : ra_fail(status, "%s", error);
+}
+
+/* Builds the plan and finds out whether every rank has built the same. */
+static ra_status build_together(ra_plan *plan, const ra_problem *problem, const ra_options *options, int wanted) {
+    ra_status status = wanted ? build(plan, problem, options) : ra_fail(RA_ERR_ARGUMENT, "plan_out is NULL");
+    if (status == RA_OK) {
+        ra_digest mine = ra_digest_of(&plan->prediction.setup);
+        return agree(plan->comm, &mine, timeout_of(options));
+    }
+    char error[1024];
+    snprintf(error, sizeof error, "%s", ra_last_error());
+    ra_digest mine = ra_digest_of_failure(status, error);
+    agree(plan->comm, &mine, timeout_of(options));
+    return own_failure(plan->comm, status, error);
+}
+
 ra_status ra_plan_create(ra_comm *comm, const ra_problem *problem, const ra_options *options, ra_plan **plan_out) {
     RA_TRY(ra_comm_check(comm));
     ra_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "rank %d: no memory for a plan", comm->rank));
     plan->comm = comm;
-    ra_status status = plan_out ? build(plan, problem, options) : ra_fail(RA_ERR_ARGUMENT, "plan_out is NULL");
-    ra_digest mine = status == RA_OK ? ra_digest_of(&plan->prediction.setup)
-                                     : ra_digest_of_failure(status, ra_last_error());
-    ra_status agreed = agree(plan, &mine, timeout_of(options));
-    if (status != RA_OK) ra_fail(status, "%s", mine.error); /* its own failure tells more than that of the comparison */
-    else status = agreed;
+    comm->plans++;
+    ra_status status = build_together(plan, problem, options, plan_out != NULL);
     if (status == RA_OK) *plan_out = plan;
     else ra_plan_destroy(plan);
     return status;
@@ -230,7 +249,7 @@ static ra_status run_backward(ra_plan *plan, const ra_backward_io *io, void *str
     int previous;
     RA_TRY(ra_device_enter(device_of(plan), &previous));
     forget_finished(plan);
-    ra_status ran = ra_exec_backward(&plan->backward, &plan->forward, io, stream, &plan->backward_traffic);
+    ra_status ran = ra_exec_backward(&plan->backward, &plan->states_again, io, stream, &plan->backward_traffic);
     ra_status status = mark_end(plan, ran, stream);
     if (status != ran) ra_exec_spoil_backward(&plan->backward, io, stream);
     if (status != RA_OK && were_passes_cut(plan)) spoil_passes(plan, stream);

@@ -40,7 +40,7 @@ static ra_view kept_dq(const ra_program *program) {
 }
 
 /* delta, from the output or, for several softmaxes, from their states; sets the queries' lse and delta. */
-static ra_status prepare(ra_walk *walk, const ra_program *forward, const ra_backward_io *io, ra_traffic *sent) {
+static ra_status prepare(ra_walk *walk, const ra_program *states_again, const ra_backward_io *io, ra_traffic *sent) {
     const ra_program *program = walk->program;
     const ra_setup *setup = program->setup;
     void *lse = program->memory + program->workspace->lse, *delta = program->memory + program->workspace->delta;
@@ -52,7 +52,7 @@ static ra_status prepare(ra_walk *walk, const ra_program *forward, const ra_back
     }
     ra_state state = ra_program_state(program, NULL);
     const char *name = "the backward pass (computing the states again)";
-    RA_TRY(ra_exec_states(forward, io->q, io->k, io->v, state, name, walk->launch, sent));
+    RA_TRY(ra_exec_states(states_again, io->q, io->k, io->v, state, name, walk->launch, sent));
     setup->kernel->resume(&setup->shape, state, io->dout, lse, delta, &walk->launch);
     walk->queries.lse = lse;
     return RA_OK;
@@ -129,12 +129,12 @@ static ra_walk walk_of(const ra_program *program, const ra_backward_io *io, void
     return walk;
 }
 
-ra_status ra_exec_backward(const ra_program *program, const ra_program *forward, const ra_backward_io *io, void *stream,
+ra_status ra_exec_backward(const ra_program *program, const ra_program *states_again, const ra_backward_io *io, void *stream,
                            ra_traffic *sent_out) {
     RA_TRY(ra_comm_check(program->comm));
     ra_walk walk = walk_of(program, io, stream);
     sent_out->bytes_sent = sent_out->messages_sent = 0;
-    RA_TRY(prepare(&walk, forward, io, sent_out));
+    RA_TRY(prepare(&walk, states_again, io, sent_out));
     for_query_output(&walk, io, start_at_zero);
     if (!ra_program_starts_own(program)) for_key_outputs(&walk, io, start_at_zero);
     ra_status status = ra_walk_steps(&walk);

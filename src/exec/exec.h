@@ -21,8 +21,8 @@ typedef struct ra_backward_io {
  * success too where that is nothing. Nothing of a program is changed by running it. */
 ra_status ra_exec_forward(const ra_program *program, const ra_forward_io *io, void *stream, ra_traffic *sent_out);
 
-/* forward: the same plan's, for problems whose softmaxes are kept apart. */
-ra_status ra_exec_backward(const ra_program *program, const ra_program *forward, const ra_backward_io *io, void *stream,
+/* states_again: the forward program, with tags of its own, for problems whose softmaxes are kept apart. */
+ra_status ra_exec_backward(const ra_program *program, const ra_program *states_again, const ra_backward_io *io, void *stream,
                            ra_traffic *sent_out);
 
 /* Makes the outputs of a pass NaN, in stream order. */

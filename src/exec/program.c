@@ -131,14 +131,44 @@ int ra_program_starts_own(const ra_program *program) {
            schedule->steps[0].computes[0].grad_slot == RA_OWN && program->steps[0].computes[0].fresh;
 }
 
+/* What a message is matched by, beside its peer, in the 15 bits of a tag:
+ *
+ *     serial 8 | pass 2 | step 2 | cargo 3
+ *
+ * So messages of different passes, of plans made less than 256 plans apart, or of neighbouring steps never meet, and
+ * ranks that run different ones get an error rather than each other's rows. A pass of 3 is nobody's: the tags of
+ * exchanges (transport/collective.c) are there. */
+enum { STEP_TAGS = 4 * RA_CARGO_TAGS, PASS_TAGS = 4 * STEP_TAGS, PLANS_TOLD_APART = 256 };
+
+static int tag_of(const ra_program *program, const ra_transfer *transfer) {
+    int pass = program->schedule->pass == RA_BACKWARD ? RA_TAGS_BACKWARD : RA_TAGS_FORWARD;
+    return program->setup->serial % PLANS_TOLD_APART * PASS_TAGS + pass * STEP_TAGS + transfer->tag % STEP_TAGS;
+}
+
+ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pass_tags pass, ra_program *program_out) {
+    int count = program->schedule->step_count;
+    ra_bound_step *steps = ra_pool_take(pool, count, sizeof *steps);
+    if (!steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int s = 0; s < count; s++) {
+        steps[s] = program->steps[s];
+        steps[s].messages = ra_pool_take(pool, steps[s].message_count, sizeof *steps[s].messages);
+        if (!steps[s].messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+        for (int i = 0; i < steps[s].message_count; i++) {
+            ra_message *message = &steps[s].messages[i];
+            *message = program->steps[s].messages[i];
+            message->tag += ((int)pass - message->tag % PASS_TAGS / STEP_TAGS) * STEP_TAGS;
+        }
+    }
+    *program_out = *program;
+    program_out->steps = steps;
+    return RA_OK;
+}
+
 static ra_message bind_message(const ra_program *program, const ra_transfer *transfer) {
     size_t bytes = ra_cargo_bytes(&program->setup->problem, transfer->cargo);
     unsigned char *slot = ra_program_slot(program, transfer->cargo, transfer->slot);
-    return (ra_message){.peer = transfer->peer,
-                        .is_send = transfer->is_send,
-                        .tag = transfer->tag,
-                        .data = slot + (size_t)transfer->offset * bytes,
-                        .bytes = (size_t)transfer->elements * bytes};
+    return (ra_message){.peer = transfer->peer, .is_send = transfer->is_send, .tag = tag_of(program, transfer),
+                        .data = slot + (size_t)transfer->offset * bytes, .bytes = (size_t)transfer->elements * bytes};
 }
 
 static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_step *step, ra_bound_step *bound) {

@@ -42,11 +42,19 @@ typedef struct ra_program {
     ra_comm *comm;
 } ra_program;
 
+/* The passes that messages are told apart by. The forward program also runs inside the backward pass, where softmaxes
+ * are kept apart; its messages are then others than the forward pass's. */
+typedef enum ra_pass_tags { RA_TAGS_FORWARD, RA_TAGS_BACKWARD, RA_TAGS_STATES_AGAIN } ra_pass_tags;
+
 /* *program_out is to be released whether this succeeds or not; zeroed before, it may be released without binding. */
 ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspace *workspace, void *memory,
                           const ra_schedule *schedule, ra_comm *comm, ra_program *program_out);
 
 void ra_program_release(ra_program *program);
+
+/* The same program with the tags of another pass. It shares all but the messages with the first one, which alone is
+ * released. */
+ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pass_tags pass, ra_program *program_out);
 
 /* Raises *send_out and *receive_out to the most bytes that a step sends and receives. */
 void ra_program_group_bytes(const ra_program *program, size_t *send_out, size_t *receive_out);

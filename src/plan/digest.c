@@ -19,15 +19,26 @@ static const struct {
     {"cu_seqlens_q", HASH},            {"cu_seqlens_k", HASH},   {"layout", NUMBER},       {"strategy", NUMBER},
     {"backward", NUMBER},              {"branches", NUMBER},     {"dilated", HASH},        {"dilated_heads", NUMBER},
     {"dilated_offset", NUMBER},        {"dilated_combine", NUMBER}, {"device", HASH},
+    {"the number of plans made on this communicator before", NUMBER},
 };
 
-/* FNV-1a over the entries; 0 for no array. */
+/* One to one, and every bit of x reaches every bit of the result (the finaliser of splitmix64). */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* Each step is one to one in the value, so arrays that differ in one entry never have the same hash. */
+static uint64_t hash_from(uint64_t seed, const int64_t *values, int64_t count) {
+    uint64_t h = mix(seed + (uint64_t)count);
+    for (int64_t i = 0; i < count; i++) h = mix((h ^ (uint64_t)values[i]) + 0x9e3779b97f4a7c15u);
+    return h;
+}
+
+/* 0 for no array. */
 static int64_t hash(const int64_t *values, int64_t count) {
-    uint64_t h = 0xcbf29ce484222325u;
-    if (!values) return 0;
-    for (int64_t i = 0; i < count; i++)
-        for (int shift = 0; shift < 64; shift += 8) h = (h ^ (((uint64_t)values[i] >> shift) & 255)) * 0x100000001b3u;
-    return (int64_t)h;
+    return values ? (int64_t)hash_from(0, values, count) : 0;
 }
 
 ra_digest ra_digest_of(const ra_setup *setup) {
@@ -46,7 +57,7 @@ ra_digest ra_digest_of(const ra_setup *setup) {
                    p->dim, p->dim_v, scale, p->causal != 0, p->window_left, p->window_right, p->documents,
                    hash(p->cu_seqlens_q, p->documents + 1), hash(p->cu_seqlens_k, p->documents + 1), setup->layout,
                    setup->strategy, setup->backward, p->branches, hash(dilated, 2 * p->branches), p->dilated_heads,
-                   p->dilated_offset, p->dilated_combine, hash(device, 2)},
+                   p->dilated_offset, p->dilated_combine, hash(device, 2), setup->serial},
     };
     return digest;
 }
@@ -78,13 +89,33 @@ static ra_status mismatch(int rank, int other, int field, int64_t here, int64_t 
                    "the same problem", rank, fields[field].name, a, other, b);
 }
 
-ra_status ra_digest_compare(const ra_digest *all, int ranks, int rank) {
-    for (int r = 0; r < ranks; r++)
-        if (all[r].status != RA_OK)
-            return ra_fail(RA_ERR_MISMATCH, "rank %d: rank %d could not make its plan: %.*s", rank, r,
-                           (int)sizeof all[r].error - 1, all[r].error);
+ra_seal ra_digest_seal(const ra_digest *digest) {
+    ra_seal seal = {.status = digest->status};
+    for (uint64_t i = 0; i < 2; i++) seal.hash[i] = hash_from(i + 1, digest->fields, RA_DIGEST_FIELDS);
+    return seal;
+}
+
+static int differs(const ra_seal *a, const ra_seal *b) {
+    return a->hash[0] != b->hash[0] || a->hash[1] != b->hash[1];
+}
+
+void ra_seals_judge(const void *all, int ranks, void *culprit_out) {
+    const ra_seal *seals = all;
+    int64_t culprit = -1;
+    for (int r = ranks - 1; r > 0; r--)
+        if (differs(&seals[r], &seals[0])) culprit = r;
+    for (int r = ranks - 1; r >= 0; r--)
+        if (seals[r].status != RA_OK) culprit = r;
+    memcpy(culprit_out, &culprit, sizeof culprit);
+}
+
+ra_status ra_digest_explain(const ra_digest *first, const ra_digest *culprits, int culprit, int rank) {
+    if (culprits->status != RA_OK)
+        return ra_fail(RA_ERR_MISMATCH, "rank %d: rank %d could not make its plan: %.*s", rank, culprit,
+                       (int)sizeof culprits->error - 1, culprits->error);
     for (int f = 0; f < RA_DIGEST_FIELDS; f++)
-        for (int r = 1; r < ranks; r++)
-            if (all[r].fields[f] != all[0].fields[f]) return mismatch(rank, r, f, all[r].fields[f], all[0].fields[f]);
-    return RA_OK;
+        if (culprits->fields[f] != first->fields[f])
+            return mismatch(rank, culprit, f, culprits->fields[f], first->fields[f]);
+    return ra_fail(RA_ERR_INTERNAL, "rank %d: rank %d and rank 0 have equal problems that look different", rank,
+                   culprit);
 }

@@ -15,6 +15,7 @@ typedef struct ra_setup {
     const ra_kernel *kernel;
     const ra_device *device;
     int rank, ranks;
+    int serial; /* how many plans its comm had before: what its messages are told apart by; 0 without a comm */
     int threads;
     int backward;
     double timeout_seconds;

@@ -50,7 +50,7 @@ static ra_status add_transfer(ra_builder *b, int step, ra_transfer transfer) {
     ra_step *s = &b->schedule->steps[step];
     /* Messages of a pair are told apart by step and cargo and, beyond that, by their order, which is the same at both
      * ends. */
-    transfer.tag = (RA_CARGO_COUNT * step + (int)transfer.cargo) % 32766; /* the last two are ra_comm_allgather's */
+    transfer.tag = RA_CARGO_TAGS * step + (int)transfer.cargo;
     ra_transfer *item = ra_pool_append(b->pool, &s->transfers, &s->transfer_count, &s->transfer_capacity, sizeof *item);
     if (!item) return no_memory();
     *item = transfer;

@@ -54,6 +54,9 @@ typedef enum ra_cargo {
     RA_CARGO_COUNT
 } ra_cargo;
 
+/* A transfer's tag is this times the step, plus the cargo. */
+#define RA_CARGO_TAGS 8
+
 /* In place of a slot: what the rank itself has, all rows of its shard. */
 #define RA_OWN (-1)
 

@@ -11,6 +11,7 @@ struct ra_comm {
     int rank, ranks;
     int process_ranks; /* ranks of this process: what its cores are shared by */
     int machine_ranks; /* ranks of this machine */
+    int plans;         /* that were begun on it: the same number on every rank, for making one is collective */
     int broken;       /* lost: refuses further use */
     int memory_held;  /* the transport may still write into the last group's memory */
     char reason[512]; /* why it is broken */

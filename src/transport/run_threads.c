@@ -1,6 +1,7 @@
 /* ra_run_threads: in-process ranks with their threads, and one answer for all of them. */
 #include "base/status.h"
 #include "transport/comm.h"
+#include "transport/thread.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -13,27 +14,41 @@ typedef struct rank_thread {
     ra_rank_body body;
     void *user;
     ra_status status;
-    char error[512];
+    char error[1024];
 } rank_thread;
+
+/* The rank has failed: its peers must not be left waiting for it. It does not give the comm up for them, for they may
+ * be about to finish an exchange that it has taken part in, and are to get its result. */
+static void leave(rank_thread *rank) {
+    if (!rank->error[0])
+        snprintf(rank->error, sizeof rank->error, "rank %d: %s", rank->comm->rank, ra_status_text(rank->status));
+    ra_thread_part(rank->comm->self, rank->error);
+}
 
 static void *run_rank(void *argument) {
     rank_thread *rank = argument;
     rank->status = rank->body(rank->comm, rank->user);
     if (rank->status != RA_OK) {
         snprintf(rank->error, sizeof rank->error, "%s", ra_last_error());
-        ra_comm_lose(rank->comm, rank->status); /* a body that fails must not leave its peers waiting for it */
+        leave(rank);
     }
-    ra_comm_destroy(rank->comm); /* nor one that ends early */
+    ra_comm_destroy(rank->comm); /* nor is anybody left waiting for one that ends early */
     return NULL;
 }
 
-/* A rank that failed by itself tells more than one that failed because a peer did. */
+/* How far a failure is another rank's: 0, its own; 1, the ranks disagree, which may be because one of them failed, or
+ * nobody answers; 2, a peer's. */
+static int remoteness(ra_status status) {
+    if (status == RA_ERR_PEER || status == RA_ERR_BROKEN) return 2;
+    return status == RA_ERR_MISMATCH || status == RA_ERR_TIMEOUT;
+}
+
+/* The lowest rank whose failure is its own, or is nearest to that. */
 static const rank_thread *first_failure(const rank_thread *all, int ranks) {
     const rank_thread *found = NULL;
     for (int r = 0; r < ranks; r++) {
         if (all[r].status == RA_OK) continue;
-        if (all[r].status != RA_ERR_PEER && all[r].status != RA_ERR_BROKEN) return &all[r];
-        if (!found) found = &all[r];
+        if (!found || remoteness(all[r].status) < remoteness(found->status)) found = &all[r];
     }
     return found;
 }
@@ -44,7 +59,7 @@ static ra_status run_all(rank_thread *all, int ranks) {
         if (all[r].started) continue;
         all[r].status = RA_ERR_MEMORY;
         snprintf(all[r].error, sizeof all[r].error, "rank %d: its thread could not be started", r);
-        ra_comm_lose(all[r].comm, ra_fail(RA_ERR_MEMORY, "%s", all[r].error));
+        leave(&all[r]);
         ra_comm_destroy(all[r].comm);
     }
     for (int r = 0; r < ranks; r++)

@@ -33,9 +33,11 @@ typedef struct endpoint {
     size_t *arrived;            /* [capacity]: bytes at the other end, where they differ */
     int count, capacity;
     int on_device; /* the group's memory is the device's */
+    int listening; /* the group is empty: somebody wants to hear whether a peer has given up */
     ra_link link;  /* to the device, where there is one */
     int copies; /* under way on this rank's memory */
     int gone;   /* its comm was destroyed */
+    char *parting; /* why it left; NULL: it did not say */
     pthread_cond_t changed;
 } endpoint;
 
@@ -137,6 +139,30 @@ static ra_status match_group(hub *h, endpoint *me) {
     return RA_OK;
 }
 
+/* Whether other has a message for, or from, this rank that waits for its other end. */
+static int awaits(const endpoint *other, int rank) {
+    for (int i = 0; i < other->count; i++)
+        if (other->messages[i].peer == rank && other->marks[i] == MARK_POSTED) return 1;
+    return 0;
+}
+
+/* Both ends of a message post it in the same step. So a pair that have both posted, and wait for each other with
+ * messages that do not match, have been called for different things and would wait for ever. Under the lock, when what
+ * matches has been matched. */
+static ra_status check_odds(const hub *h, const endpoint *me) {
+    for (int i = 0; i < me->count; i++) {
+        const ra_message *m = &me->messages[i];
+        const endpoint *other = &h->endpoints[m->peer];
+        if (me->marks[i] != MARK_POSTED || find_match(other, me->rank, m) >= 0 || !awaits(other, me->rank)) continue;
+        return ra_fail(
+            RA_ERR_TRANSPORT,
+            "rank %d waits for this rank in another pass, plan or exchange: every rank must make the same calls "
+            "in the same order",
+            m->peer);
+    }
+    return RA_OK;
+}
+
 static ra_status post_group(endpoint *me, const ra_message *messages, int count, int on_device) {
     hub *h = me->hub;
     pthread_mutex_lock(&h->lock);
@@ -148,7 +174,9 @@ static ra_status post_group(endpoint *me, const ra_message *messages, int count,
         for (int i = 0; i < count; i++) me->marks[i] = MARK_POSTED;
         me->count = count;
         me->on_device = on_device;
+        me->listening = count == 0;
         status = match_group(h, me);
+        if (status == RA_OK) status = check_odds(h, me);
     }
     pthread_mutex_unlock(&h->lock);
     return status;
@@ -192,11 +220,13 @@ static ra_status inspect(const endpoint *me, int *done_out, int *culprit_out) {
         }
         if (me->marks[i] != MARK_DONE && *culprit_out < 0) *culprit_out = i;
     }
-    if (me->hub->failed_rank >= 0) return peer_failed(me->hub);
     *done_out = *culprit_out < 0;
-    if (!*done_out && me->hub->endpoints[me->messages[*culprit_out].peer].gone)
-        return ra_fail(RA_ERR_PEER, "it has left: its communicator was destroyed");
-    return RA_OK;
+    if (*done_out && !me->listening) return RA_OK; /* a peer that gives up later does not spoil this group */
+    if (me->hub->failed_rank >= 0) return peer_failed(me->hub);
+    if (*done_out) return RA_OK;
+    const endpoint *peer = &me->hub->endpoints[me->messages[*culprit_out].peer];
+    if (!peer->gone) return RA_OK;
+    return ra_fail(RA_ERR_PEER, "it has left: %s", peer->parting ? peer->parting : "its communicator was destroyed");
 }
 
 static ra_status poll(void *self, double seconds, int *done_out, int *culprit_out) {
@@ -238,6 +268,7 @@ static void free_hub(hub *h) {
     for (int r = 0; r < h->ranks; r++) {
         free(h->endpoints[r].marks);
         free(h->endpoints[r].arrived);
+        free(h->endpoints[r].parting);
         ra_link_close(&h->endpoints[r].link);
         pthread_cond_destroy(&h->endpoints[r].changed);
     }
@@ -255,6 +286,15 @@ static void destroy(void *self) {
     for (int r = 0; r < h->ranks; r++) pthread_cond_broadcast(&h->endpoints[r].changed);
     pthread_mutex_unlock(&h->lock);
     if (last) free_hub(h);
+}
+
+void ra_thread_part(void *self, const char *reason) {
+    endpoint *me = self;
+    char *kept = strdup(reason);
+    pthread_mutex_lock(&me->hub->lock);
+    free(me->parting);
+    me->parting = kept;
+    pthread_mutex_unlock(&me->hub->lock);
 }
 
 const ra_transport_ops ra_thread_ops = {.struct_size = sizeof ra_thread_ops, .name = "thread", .post = post, .poll = poll,

@@ -64,6 +64,7 @@ static void test_a_missing_plan_out_is_told_to_everyone(void **state) {
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(outcomes[r].status, r == 1 ? RA_ERR_ARGUMENT : RA_ERR_MISMATCH);
         error_names(outcomes[r].error, "plan_out");
+        error_names(outcomes[r].error, "rank 1");
     }
 }
 
@@ -108,9 +109,57 @@ static void test_disagreement_is_told_to_everyone(void **state) {
             int own_fault = r == 2 && (d.spoil == spoil_everything || d.spoil == spoil_workspace || d.spoil == spoil_length);
             assert_int_equal(outcomes[r].status, own_fault ? RA_ERR_ARGUMENT : RA_ERR_MISMATCH);
             if (d.spoil != spoil_length) error_names(outcomes[r].error, d.word);
-            if (!own_fault) error_names(outcomes[r].error, "rank 2");
+            error_names(outcomes[r].error, "rank 2");
         }
     }
+}
+
+/* ---- nothing has failed ------------------------------------------------------------------------------------------ */
+
+static ra_status run_all_calls(ra_comm *comm, ra_strategy strategy) {
+    enum { ELEMENTS = 24 * 2 * 4 };
+    float q[ELEMENTS] = {0}, o[ELEMENTS], lse[24 * 2], dq[ELEMENTS], dk[ELEMENTS], dv[ELEMENTS];
+    ra_problem p = good();
+    ra_options options = RA_OPTIONS_INIT;
+    ra_plan_info info = RA_PLAN_INFO_INIT;
+    ra_layout layout;
+    ra_plan *plan;
+    char mine = 1, all[RANKS];
+    options.strategy = strategy;
+    options.backward = 1;
+    options.threads = 1;
+    ra_tensors t = RA_TENSORS_INIT;
+    ra_gradients g = RA_GRADIENTS_INIT;
+    t.q.data = t.k.data = t.v.data = g.q.data = g.k.data = g.v.data = g.dout.data = q;
+    t.o.data = g.o.data = o;
+    t.lse = lse;
+    g.lse = lse;
+    g.dq.data = dq;
+    g.dk.data = dk;
+    g.dv.data = dv;
+    RA_TRY(ra_predict(&p, &options, RANKS, 0, &info));
+    RA_TRY(ra_layout_resolve(&p, &options, RANKS, &layout));
+    RA_TRY(ra_plan_create(comm, &p, &options, &plan));
+    RA_TRY(ra_plan_forward(plan, &t, NULL));
+    RA_TRY(ra_plan_backward(plan, &g, NULL));
+    RA_TRY(ra_plan_wait(plan, NULL));
+    RA_TRY(ra_plan_describe(plan, &info));
+    ra_plan_destroy(plan);
+    return ra_comm_allgather(comm, &mine, 1, all, 30);
+}
+
+static ra_status flawless_body(ra_comm *comm, void *user) {
+    (void)user;
+    for (int strategy = RA_STRATEGY_AUTO; strategy <= RA_STRATEGY_ALLGATHER; strategy++) {
+        RA_TRY(run_all_calls(comm, (ra_strategy)strategy));
+        if (ra_last_error()[0]) return ra_fail(RA_ERR_INTERNAL, "nothing failed, but: %s", ra_last_error());
+    }
+    return RA_OK;
+}
+
+static void test_no_error_where_nothing_failed(void **state) {
+    (void)state;
+    if (ra_run_threads(RANKS, flawless_body, NULL) != RA_OK) fail_msg("%s", ra_last_error());
 }
 
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
@@ -220,6 +269,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_disagreement_is_told_to_everyone),
         cmocka_unit_test(test_a_missing_plan_out_is_told_to_everyone),
+        cmocka_unit_test(test_no_error_where_nothing_failed),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_custom_transport_refusals),
         cmocka_unit_test(test_a_workspace_of_the_callers),
