@@ -31,7 +31,6 @@ static ra_status make_plans(ra_comm *comm, crossing kind, double timeout_seconds
     o.timeout_seconds = timeout_seconds;
     RA_TRY(ra_plan_create(comm, &p, &o, &d->plan));
     p.scale = 2;
-    p.scale_given = 1;
     return ra_plan_create(comm, &p, &o, &d->other);
 }
 

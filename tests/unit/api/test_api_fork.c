@@ -31,7 +31,7 @@ static ra_status run_both(ra_plan *plan, outputs *out) {
     ra_tensors t = RA_TENSORS_INIT;
     ra_gradients g = RA_GRADIENTS_INIT;
     t.q.data = t.k.data = t.v.data = g.q.data = g.k.data = g.v.data = q;
-    t.o.data = g.o.data = out->o;
+    g.o.data = t.o.data = out->o;
     t.lse = out->lse;
     g.lse = out->lse;
     g.dout.data = dout;

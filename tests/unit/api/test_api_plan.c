@@ -131,7 +131,7 @@ static ra_status run_all_calls(ra_comm *comm, ra_strategy strategy) {
     ra_tensors t = RA_TENSORS_INIT;
     ra_gradients g = RA_GRADIENTS_INIT;
     t.q.data = t.k.data = t.v.data = g.q.data = g.k.data = g.v.data = g.dout.data = q;
-    t.o.data = g.o.data = o;
+    g.o.data = t.o.data = o;
     t.lse = lse;
     g.lse = lse;
     g.dq.data = dq;
