@@ -1,0 +1,4 @@
+"""python -m ringattn: what `ringattn info` prints."""
+from .info import text
+
+print(text())
