@@ -49,7 +49,16 @@ class Context:
         self._plans: "OrderedDict[Hashable, Plan]" = OrderedDict()
         self._workspaces: Dict[Any, torch.Tensor] = {}
         self._device_comms: Dict[int, Comm] = {}
+        self._siblings: Dict[str, "Context"] = {self.layout: self}
         _contexts[self.number] = self
+
+    def with_layout(self, layout: str) -> "Context":
+        """The same ranks with rows laid out otherwise: one and the same object each time."""
+        if layout not in self._siblings:
+            made = Context(self.comm, self.group, layout, self.strategy, self.timeout, self.threads)
+            made._siblings, made._workspaces, made._device_comms = self._siblings, self._workspaces, self._device_comms
+            self._siblings[layout] = made
+        return self._siblings[layout]
 
     # ---- rows
 
@@ -134,8 +143,9 @@ class Context:
         _held.extend(self._workspaces.values())
 
     def close(self) -> None:
-        """Ends plans and comms. Ranks that are processes close together."""
-        self._plans.clear()
+        """Ends plans and comms, also of siblings. Ranks that are processes close together."""
+        for sibling in list(self._siblings.values()):
+            sibling._plans.clear()
         for comm in self._device_comms.values():
             comm.close()
         self.comm.close()
