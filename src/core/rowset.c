@@ -10,6 +10,12 @@ ra_span ra_head_set(const ra_problem *p, int64_t i) {
     return p->branches ? (ra_span){i, 1, 1} : (ra_span){0, 1, p->heads_kv};
 }
 
+ra_head_range ra_head_set_queries(const ra_problem *p, int64_t i) {
+    ra_span kv = ra_head_set(p, i);
+    int64_t share = p->heads_q / p->heads_kv;
+    return (ra_head_range){kv.first * share, (kv.first + kv.count) * share};
+}
+
 /* ---- building ----------------------------------------------------------------------------------------------------- */
 
 static int64_t last_of(ra_span s) {
@@ -119,6 +125,21 @@ ra_status ra_rowset_minus(ra_pool *pool, const ra_rowset *a, const ra_rowset *b,
     return RA_OK;
 }
 
+int ra_rowset_within(const ra_rowset *a, const ra_rowset *b) {
+    cursor x = {a, 0, 0}, y = {b, 0, 0};
+    while (!ended(&x)) {
+        if (ended(&y) || value(&x) < value(&y)) return 0;
+        if (value(&y) < value(&x)) {
+            take(&y, before(&y, value(&x)));
+        } else {
+            int64_t count = common(&x, &y);
+            take(&x, count);
+            take(&y, count);
+        }
+    }
+    return 1;
+}
+
 int64_t ra_rowset_rows(const ra_rowset *set) {
     int64_t rows = 0;
     for (int64_t i = 0; i < set->count; i++) rows += set->spans[i].count;
@@ -130,35 +151,58 @@ int64_t ra_rowset_rows(const ra_rowset *set) {
 /* Contacts come in rising runs, one per branch, head and span; each run becomes a set, and the sets are united. */
 typedef struct need_loop {
     ra_pool *pool;
-    int64_t head_from, head_to; /* the query heads of the set */
+    ra_head_range heads; /* the query heads of the set */
     ra_rowset *sets;
     int64_t count, capacity;
 } need_loop;
 
-static ra_status collect(const ra_contact *contact, void *user) {
-    need_loop *loop = user;
-    if (ra_span_clip(contact->heads, loop->head_from, loop->head_to).count == 0) return RA_OK;
+static ra_status collect(need_loop *loop, ra_span heads, ra_span rows) {
+    if (ra_span_clip(heads, loop->heads.from, loop->heads.to).count == 0) return RA_OK;
     ra_rowset *last = loop->count ? &loop->sets[loop->count - 1] : NULL;
-    int rises = last && contact->k_rows.first > last_of(last->spans[last->count - 1]);
+    int rises = last && rows.first > last_of(last->spans[last->count - 1]);
     if (!rises) {
         last = ra_pool_append(loop->pool, &loop->sets, &loop->count, &loop->capacity, sizeof *last);
         if (!last) return ra_fail(RA_ERR_MEMORY, "no memory for a set of rows while planning");
     }
-    return append(loop->pool, last, contact->k_rows);
+    return append(loop->pool, last, rows);
+}
+
+static ra_status collect_contact(const ra_contact *contact, void *user) {
+    return collect(user, contact->heads, contact->k_rows);
+}
+
+static ra_status collect_sight(const ra_sight *sight, void *user) {
+    return collect(user, sight->heads, sight->keys);
+}
+
+static ra_status unite(need_loop *loop, ra_rowset *set_out) {
+    for (int64_t n = loop->count; n > 1; n = (n + 1) / 2) /* by pairs, so that no set is walked more than log n times */
+        for (int64_t j = 0; j < (n + 1) / 2; j++) {
+            if (2 * j + 1 < n)
+                RA_TRY(ra_rowset_union(loop->pool, &loop->sets[2 * j], &loop->sets[2 * j + 1], &loop->sets[j]));
+            else
+                loop->sets[j] = loop->sets[2 * j];
+        }
+    *set_out = loop->count ? loop->sets[0] : (ra_rowset){0};
+    return RA_OK;
 }
 
 ra_status ra_rowset_needed(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int k_rank, int64_t i,
                            ra_rowset *set_out) {
-    const ra_problem *p = cut->problem;
-    ra_span kv = ra_head_set(p, i);
-    int64_t share = p->heads_q / p->heads_kv;
-    need_loop loop = {.pool = pool, .head_from = kv.first * share, .head_to = (kv.first + kv.count) * share};
-    RA_TRY(ra_pattern_contacts(cut, q_rank, k_rank, collect, &loop));
-    for (int64_t n = loop.count; n > 1; n = (n + 1) / 2) /* by pairs, so that no set is walked more than log n times */
-        for (int64_t j = 0; j < (n + 1) / 2; j++) {
-            if (2 * j + 1 < n) RA_TRY(ra_rowset_union(pool, &loop.sets[2 * j], &loop.sets[2 * j + 1], &loop.sets[j]));
-            else loop.sets[j] = loop.sets[2 * j];
-        }
-    *set_out = loop.count ? loop.sets[0] : (ra_rowset){0};
-    return RA_OK;
+    need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
+    RA_TRY(ra_pattern_contacts_of(cut, q_rank, k_rank, loop.heads, collect_contact, &loop));
+    return unite(&loop, set_out);
+}
+
+ra_status ra_rowset_hinted(ra_pool *pool, const ra_cut_problem *cut, int from, int to, int k_rank, int64_t i,
+                           ra_rowset *set_out) {
+    need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
+    RA_TRY(ra_pattern_hints(cut, from, to, k_rank, loop.heads, collect_sight, &loop));
+    return unite(&loop, set_out);
+}
+
+ra_status ra_rowset_seen(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int64_t i, ra_rowset *set_out) {
+    need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
+    RA_TRY(ra_pattern_sights(cut, q_rank, loop.heads, collect_sight, &loop));
+    return unite(&loop, set_out);
 }

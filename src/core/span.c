@@ -54,6 +54,8 @@ static int64_t gcd(int64_t a, int64_t b) {
 
 /* a.first + i a.stride = b.first + j b.stride, solved for i modulo b.stride / gcd (the Chinese remainder theorem). */
 ra_span ra_span_intersect(ra_span a, ra_span b) {
+    if (a.count && a.stride == 1) return ra_span_clip(b, a.first, a.first + a.count);
+    if (b.count && b.stride == 1) return ra_span_clip(a, b.first, b.first + b.count);
     int64_t g = gcd(a.stride, b.stride), modulus = b.stride / g, distance = b.first - a.first;
     ra_span common = {a.first, a.stride * modulus, 0};
     if (a.count == 0 || b.count == 0 || distance % g != 0) return common;

@@ -52,9 +52,11 @@ typedef struct ra_route {
     ra_parcel parcel;
     int *last; /* [piece_count]: the last hop that needs the piece, not increasing */
 } ra_route;
-ra_status ra_route_make(ra_builder *b, int owner, ra_route *route_out);
 
-/* The pieces that some hop from t on needs: a prefix of the route. */
+/* The part of the route that goes at least to `hop`, from 1 on: what a rank that far from the owner has to do with. */
+ra_status ra_route_make(ra_builder *b, int owner, int hop, ra_route *route_out);
+
+/* The pieces that some hop from t on needs, where t is not below the route's: a prefix of the route. */
 ra_parcel ra_route_from(const ra_builder *b, const ra_route *route, int t);
 
 #endif

@@ -23,9 +23,10 @@ ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy
     if (!schedule.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
     ra_pool scratch = {0};
     ra_builder builder = {cut, pass, rank, cut->ranks, pool, &scratch, &schedule};
-    ra_status status = ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)strategy);
-    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
-        if (strategies[i].strategy == strategy) status = strategies[i].make(&builder);
+    size_t i = 0, count = sizeof strategies / sizeof *strategies;
+    while (i < count && strategies[i].strategy != strategy) i++;
+    ra_status status = i < count ? strategies[i].make(&builder)
+                                 : ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)strategy);
     ra_pool_free(&scratch);
     if (status == RA_OK) *schedule_out = schedule;
     return status;

@@ -1,37 +1,62 @@
 /* How much a strategy sends, from the sets of needed rows alone. */
+#include "core/load.h"
 #include "schedule/builder.h"
 
-static ra_status ring_volume(ra_builder *b, int64_t *elements) {
-    for (int owner = 0; owner < b->ranks; owner++) {
-        ra_route route;
-        RA_TRY(ra_route_make(b, owner, &route));
-        /* A piece travels as many hops as its last one is away. */
-        for (int64_t i = 0; i < route.parcel.piece_count; i++)
-            *elements += route.last[i] * ra_piece_elements(b->cut->problem, &route.parcel.pieces[i]);
+/* A piece travels as many hops as its last one is away. */
+static ra_status ring_volume(ra_builder *b, int owner, int64_t *elements_out) {
+    ra_route route;
+    int64_t elements = 0;
+    RA_TRY(ra_route_make(b, owner, 1, &route));
+    for (int64_t i = 0; i < route.parcel.piece_count; i++)
+        elements += route.last[i] * ra_piece_elements(b->cut->problem, &route.parcel.pieces[i]);
+    *elements_out = elements;
+    return RA_OK;
+}
+
+static ra_status pairwise_volume(ra_builder *b, int owner, int64_t *elements_out) {
+    int64_t elements = 0;
+    for (int t = 1; t < b->ranks; t++) {
+        ra_parcel parcel;
+        RA_TRY(ra_parcel_needed(b, ra_rank_along(b, owner, t), owner, &parcel));
+        elements += parcel.elements;
     }
+    *elements_out = elements;
     return RA_OK;
 }
 
-static ra_status pairwise_volume(ra_builder *b, int64_t *elements) {
-    for (int owner = 0; owner < b->ranks; owner++)
-        for (int q_rank = 0; q_rank < b->ranks; q_rank++) {
-            ra_parcel parcel;
-            if (q_rank == owner) continue;
-            RA_TRY(ra_parcel_needed(b, q_rank, owner, &parcel));
-            *elements += parcel.elements;
-        }
+/* What the ranks are sent is what the others send. */
+static ra_status pairwise_total(const ra_cut_problem *cut, int64_t *elements_out) {
+    int64_t records = 0;
+    for (int rank = 0; rank < cut->ranks; rank++) {
+        ra_load load;
+        RA_TRY(ra_load_of(cut, rank, &load));
+        records += load.records;
+    }
+    *elements_out = records * ra_record_elements(cut->problem);
     return RA_OK;
 }
 
-int64_t ra_schedule_volume(const ra_cut_problem *cut, ra_strategy strategy) {
+ra_status ra_schedule_volume_of(const ra_cut_problem *cut, ra_strategy strategy, int owner, int64_t *elements_out) {
     const ra_problem *p = cut->problem;
-    if (strategy == RA_STRATEGY_ALLGATHER)
-        return (cut->ranks - 1) * p->batch * p->seq_k * p->heads_kv * (p->dim + p->dim_v);
     ra_pool pool = {0};
     ra_builder builder = {.cut = cut, .ranks = cut->ranks, .pool = &pool, .scratch = &pool};
-    int64_t elements = 0;
-    ra_status status = strategy == RA_STRATEGY_RING ? ring_volume(&builder, &elements)
-                                                    : pairwise_volume(&builder, &elements);
+    ra_status status = RA_OK;
+    if (strategy == RA_STRATEGY_RING) status = ring_volume(&builder, owner, elements_out);
+    else if (strategy == RA_STRATEGY_PAIRWISE) status = pairwise_volume(&builder, owner, elements_out);
+    else *elements_out = (cut->ranks - 1) * p->heads_kv * ra_record_elements(p) *
+                         ra_shard_of(cut->layout, p->seq_k, cut->ranks, owner).rows;
     ra_pool_free(&pool);
-    return status == RA_OK ? elements : -1;
+    return status;
+}
+
+ra_status ra_schedule_volume(const ra_cut_problem *cut, ra_strategy strategy, int64_t *elements_out) {
+    int64_t total = 0;
+    if (strategy == RA_STRATEGY_PAIRWISE) return pairwise_total(cut, elements_out);
+    for (int owner = 0; owner < cut->ranks; owner++) {
+        int64_t elements;
+        RA_TRY(ra_schedule_volume_of(cut, strategy, owner, &elements));
+        total += elements;
+    }
+    *elements_out = total;
+    return RA_OK;
 }
