@@ -7,6 +7,7 @@ typedef struct load_loop {
     ra_head_range heads; /* query heads of the set in hand */
     ra_shard own;        /* keys of the rank */
     int64_t pairs, rows;
+    size_t sets_bytes;
 } load_loop;
 
 /* How many of the keys other ranks have. */
@@ -36,6 +37,7 @@ static ra_status count_rows(load_loop *loop, const ra_cut_problem *cut, int rank
     ra_status status = ra_rowset_seen(&pool, cut, rank, set, &seen);
     loop->rows = 0;
     for (int64_t i = 0; status == RA_OK && i < seen.count; i++) loop->rows += foreign(loop, seen.spans[i]);
+    loop->sets_bytes = pool.bytes;
     ra_pool_free(&pool);
     return status;
 }
@@ -50,6 +52,7 @@ ra_status ra_load_of(const ra_cut_problem *cut, int rank, ra_load *load_out) {
         if (shared) RA_TRY(count_rows(&loop, cut, rank, i));
         load.pairs += loop.pairs * p->batch;
         load.records += loop.rows * ra_head_set(p, i).count;
+        load.sets_bytes += loop.sets_bytes;
     }
     *load_out = load;
     return RA_OK;

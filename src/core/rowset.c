@@ -83,10 +83,31 @@ static int64_t before(const cursor *c, int64_t row) {
     return count < 0 ? 0 : count > left(c) ? left(c) : count;
 }
 
-/* How many rows both cursors, which stand on the same one, have in common before their spans differ. */
-static int64_t common(const cursor *a, const cursor *b) {
-    int64_t count = left(a) < left(b) ? left(a) : left(b);
-    return current(a).stride == current(b).stride ? count : 1;
+/* Of two cursors that stand on the same row: how many rows of b, from that one on, are rows of a before either span ends.
+ * Where a's rows lie as close as b's or closer, all are; else the one they stand on is known to be. */
+static int64_t shared(const cursor *a, const cursor *b) {
+    if (current(b).stride % current(a).stride) return 1;
+    int64_t count = (last_of(current(a)) - value(a)) / current(b).stride + 1;
+    return count < left(b) ? count : left(b);
+}
+
+/* Passes `count` rows of b that are shared with a, in both: of a all up to the last of them. Returns how many. */
+static int64_t pass(cursor *a, cursor *b, int64_t count) {
+    int64_t rows = count > 1 ? (count - 1) * (current(b).stride / current(a).stride) + 1 : 1;
+    take(a, rows);
+    take(b, count);
+    return rows;
+}
+
+/* The cursors stand on the same row. What they have in common is passed as one run of the closer rows. Where the strides
+ * differ, its first row is appended by itself, since a row by itself may continue a span of any stride. */
+static ra_status append_shared(ra_pool *pool, ra_rowset *set, cursor *x, cursor *y) {
+    cursor *closer = current(x).stride <= current(y).stride ? x : y, *other = closer == x ? y : x;
+    ra_span span = current(closer);
+    int alike = span.stride == current(other).stride;
+    int64_t from = closer->index, rows = pass(closer, other, shared(closer, other)), head = alike ? rows : 1;
+    RA_TRY(append(pool, set, ra_span_slice(span, from, from + head)));
+    return append(pool, set, ra_span_slice(span, from + head, from + rows));
 }
 
 ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out) {
@@ -97,11 +118,7 @@ ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b,
             RA_TRY(append(pool, &set, take(&x, ended(&y) ? left(&x) : before(&x, value(&y)))));
         else if (ended(&x) || value(&y) < value(&x))
             RA_TRY(append(pool, &set, take(&y, ended(&x) ? left(&y) : before(&y, value(&x)))));
-        else {
-            int64_t count = common(&x, &y);
-            take(&y, count);
-            RA_TRY(append(pool, &set, take(&x, count)));
-        }
+        else RA_TRY(append_shared(pool, &set, &x, &y));
     }
     *set_out = set;
     return RA_OK;
@@ -116,9 +133,7 @@ ra_status ra_rowset_minus(ra_pool *pool, const ra_rowset *a, const ra_rowset *b,
         } else if (value(&y) < value(&x)) {
             take(&y, before(&y, value(&x)));
         } else {
-            int64_t count = common(&x, &y);
-            take(&x, count);
-            take(&y, count);
+            pass(&y, &x, shared(&y, &x));
         }
     }
     *set_out = set;
@@ -132,9 +147,7 @@ int ra_rowset_within(const ra_rowset *a, const ra_rowset *b) {
         if (value(&y) < value(&x)) {
             take(&y, before(&y, value(&x)));
         } else {
-            int64_t count = common(&x, &y);
-            take(&x, count);
-            take(&y, count);
+            pass(&y, &x, shared(&y, &x));
         }
     }
     return 1;

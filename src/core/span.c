@@ -13,8 +13,9 @@ static int64_t clamp(int64_t x, int64_t lo, int64_t hi) {
 }
 
 void ra_span_indices(ra_span s, int64_t lo, int64_t hi, int64_t *from_out, int64_t *to_out) {
-    int64_t from = clamp(ra_ceil_div(lo - s.first, s.stride), 0, s.count);
-    int64_t to = clamp(ra_ceil_div(hi - s.first, s.stride), from, s.count);
+    int run = s.stride == 1; /* the commonest spans are runs, and divisions are slow */
+    int64_t from = clamp(run ? lo - s.first : ra_ceil_div(lo - s.first, s.stride), 0, s.count);
+    int64_t to = clamp(run ? hi - s.first : ra_ceil_div(hi - s.first, s.stride), from, s.count);
     *from_out = from;
     *to_out = to;
 }

@@ -32,8 +32,9 @@ static uint64_t triangle(uint64_t n) {
 
 /* Sum over a in [0, rows) of clamp(slope a + shift, 0, keys), modulo 2^64: nothing, then a rising line, then keys. */
 static uint64_t staircase(int64_t rows, int64_t keys, int64_t slope, int64_t shift) {
-    int64_t start = clamp(ra_ceil_div(-shift, slope), 0, rows);           /* the first a with slope a + shift >= 0 */
-    int64_t level = clamp(ra_ceil_div(keys - shift, slope), start, rows); /* the first with slope a + shift >= keys */
+    int steep = slope > 1; /* a division by 1 is slow all the same */
+    int64_t start = clamp(steep ? ra_ceil_div(-shift, slope) : -shift, 0, rows); /* the first a of the rising line */
+    int64_t level = clamp(steep ? ra_ceil_div(keys - shift, slope) : keys - shift, start, rows); /* and of its end */
     uint64_t n = (uint64_t)(level - start), low = (uint64_t)start * (uint64_t)slope + (uint64_t)shift;
     return n * low + (uint64_t)slope * triangle(n) + (uint64_t)(rows - level) * (uint64_t)keys;
 }

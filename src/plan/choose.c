@@ -16,19 +16,30 @@ double ra_cost_of(const ra_problem *p, const ra_load *load) {
     return flops + RA_FLOPS_PER_BYTE * bytes;
 }
 
-/* The i-th rank to be weighed of so many: all of them, or some at distances that have no pattern in common with
- * segments, whose lengths are often powers of two. */
-static int weighed_rank(int ranks, int weighed, int i) {
-    return weighed == ranks ? i : (int)(((int64_t)i * ranks / weighed + (int64_t)i * i % 7) % ranks);
+/* A step through the ranks, from any to any: each comes once, and the first few are spread over all with no pattern in
+ * common with segments, whose lengths are often powers of two. About the golden section of the ranks, and prime to them. */
+static int spread_step(int ranks) {
+    int step = (int)((int64_t)ranks * 618 / 1000) + 1;
+    for (;; step++) {
+        int a = ranks, b = step;
+        while (b) {
+            int rest = a % b;
+            a = b;
+            b = rest;
+        }
+        if (a == 1) return step;
+    }
 }
 
 ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cost_out) {
-    int weighed = cut->problem->branches && cut->ranks > RA_RANKS_WEIGHED ? RA_RANKS_WEIGHED : cut->ranks;
     double most = 0;
-    for (int i = 0; i < weighed && most <= limit; i++) {
+    size_t bytes = 0;
+    int64_t step = spread_step(cut->ranks);
+    for (int64_t i = 0; i < cut->ranks && most <= limit && bytes <= RA_WEIGHING_BYTES; i++) {
         ra_load load;
-        RA_TRY(ra_load_of(cut, weighed_rank(cut->ranks, weighed, i), &load));
+        RA_TRY(ra_load_of(cut, (int)((i + 1) * step % cut->ranks), &load));
         double cost = ra_cost_of(cut->problem, &load);
+        bytes += load.sets_bytes;
         if (cost > most) most = cost;
     }
     *cost_out = most;
@@ -59,17 +70,29 @@ static ra_status ring_sends_more(const ra_cut_problem *cut, int owner, int *more
     return RA_OK;
 }
 
+/* Whether it does over all owners, of which so many, from the middle on, are compared one by one. */
+static ra_status ring_sends_more_of_some(const ra_cut_problem *cut, int owners, int *more_out) {
+    int64_t step = spread_step(cut->ranks);
+    *more_out = 0;
+    for (int64_t i = 0; i < owners && !*more_out; i++)
+        RA_TRY(ring_sends_more(cut, (int)((cut->ranks / 2 + i * step) % cut->ranks), more_out));
+    return RA_OK;
+}
+
+static ra_status ring_sends_more_in_all(const ra_cut_problem *cut, int *more_out) {
+    int64_t ring, pairwise;
+    RA_TRY(ra_schedule_volume(cut, RA_STRATEGY_RING, &ring));
+    RA_TRY(ra_schedule_volume(cut, RA_STRATEGY_PAIRWISE, &pairwise));
+    *more_out = ring > pairwise;
+    return RA_OK;
+}
+
 /* The ring never sends less than pairwise of any owner's rows. So one owner can decide against it, and one from the middle
  * mostly does; else the sums must be equal. */
 ra_status ra_choose_strategy(const ra_cut_problem *cut, ra_strategy *strategy_out) {
-    int more;
-    int64_t ring, pairwise;
-    RA_TRY(ring_sends_more(cut, cut->ranks / 2, &more));
-    if (!more) {
-        RA_TRY(ra_schedule_volume(cut, RA_STRATEGY_RING, &ring));
-        RA_TRY(ra_schedule_volume(cut, RA_STRATEGY_PAIRWISE, &pairwise));
-        more = ring > pairwise;
-    }
+    int more, sample = cut->problem->branches && cut->ranks > RA_OWNERS_COMPARED;
+    RA_TRY(ring_sends_more_of_some(cut, sample ? RA_OWNERS_COMPARED : 1, &more));
+    if (!more && !sample) RA_TRY(ring_sends_more_in_all(cut, &more));
     *strategy_out = more ? RA_STRATEGY_PAIRWISE : RA_STRATEGY_RING;
     return RA_OK;
 }

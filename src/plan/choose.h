@@ -25,9 +25,10 @@
 double ra_cost_of(const ra_problem *normal, const ra_load *load);
 
 /* The time of the slowest rank when each is sent what it needs once, which is what pairwise does; no other strategy sends
- * less. Stops at the first rank above `limit` and gives its time. In a dilated problem the loads of many ranks would take
- * long to find, and RA_RANKS_WEIGHED of them, spread over all, stand for the rest. */
-#define RA_RANKS_WEIGHED 64
+ * less. Stops at the first rank above `limit` and gives its time. Where the rows of several dilated branches are strewn,
+ * finding a load takes long, and once the sets of rows have taken RA_WEIGHING_BYTES, the ranks looked at, which are spread
+ * over all, stand for the rest. */
+#define RA_WEIGHING_BYTES (16 << 20)
 ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cost_out);
 
 /* The first of contiguous, zigzag and striped that none of the others beats by RA_LAYOUT_MARGIN. Fails only for want of
@@ -35,7 +36,9 @@ ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cos
 ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layout_out);
 
 /* The ring where it sends no more than pairwise, since it uses neighbours only; else pairwise: a row that only distant
- * ranks need would travel through all those between. Fails only for want of memory. */
+ * ranks need would travel through all those between. In a dilated problem RA_OWNERS_COMPARED ranks' rows stand for all.
+ * Fails only for want of memory. */
+#define RA_OWNERS_COMPARED 8
 ra_status ra_choose_strategy(const ra_cut_problem *cut, ra_strategy *strategy_out);
 
 #endif

@@ -13,13 +13,39 @@ static ra_status ring_volume(ra_builder *b, int owner, int64_t *elements_out) {
     return RA_OK;
 }
 
+/* Whether some of the ranks [from, to) may see a row of the owner. */
+static ra_status may_see(ra_builder *b, int owner, int from, int to, int *may_out) {
+    ra_pool pool = {0};
+    ra_status status = RA_OK;
+    *may_out = 0;
+    for (int64_t i = 0; i < ra_head_sets(b->cut->problem) && status == RA_OK && !*may_out; i++) {
+        ra_rowset set;
+        status = ra_rowset_hinted(&pool, b->cut, from, to, owner, i, &set);
+        if (status == RA_OK) *may_out = set.count > 0;
+    }
+    ra_pool_free(&pool);
+    return status;
+}
+
+/* What the ranks [from, to) are sent of the owner's rows is added; those that cannot see any are not looked at. */
+static ra_status add_pairwise(ra_builder *b, int owner, int from, int to, int64_t *elements) {
+    int may = 1, middle = from + (to - from) / 2;
+    if (to - from > 1) RA_TRY(may_see(b, owner, from, to, &may));
+    if (!may || to <= from) return RA_OK;
+    if (to - from > 1) {
+        RA_TRY(add_pairwise(b, owner, from, middle, elements));
+        return add_pairwise(b, owner, middle, to, elements);
+    }
+    ra_parcel parcel;
+    RA_TRY(ra_parcel_needed(b, from, owner, &parcel));
+    *elements += parcel.elements;
+    return RA_OK;
+}
+
 static ra_status pairwise_volume(ra_builder *b, int owner, int64_t *elements_out) {
     int64_t elements = 0;
-    for (int t = 1; t < b->ranks; t++) {
-        ra_parcel parcel;
-        RA_TRY(ra_parcel_needed(b, ra_rank_along(b, owner, t), owner, &parcel));
-        elements += parcel.elements;
-    }
+    RA_TRY(add_pairwise(b, owner, 0, owner, &elements));
+    RA_TRY(add_pairwise(b, owner, owner + 1, b->ranks, &elements));
     *elements_out = elements;
     return RA_OK;
 }
