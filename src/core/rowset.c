@@ -103,11 +103,12 @@ static int64_t pass(cursor *a, cursor *b, int64_t count) {
  * differ, its first row is appended by itself, since a row by itself may continue a span of any stride. */
 static ra_status append_shared(ra_pool *pool, ra_rowset *set, cursor *x, cursor *y) {
     cursor *closer = current(x).stride <= current(y).stride ? x : y, *other = closer == x ? y : x;
-    ra_span span = current(closer);
+    ra_span span = current(closer), head = ra_span_slice(current(x), x->index, x->index + 1);
     int alike = span.stride == current(other).stride;
-    int64_t from = closer->index, rows = pass(closer, other, shared(closer, other)), head = alike ? rows : 1;
-    RA_TRY(append(pool, set, ra_span_slice(span, from, from + head)));
-    return append(pool, set, ra_span_slice(span, from + head, from + rows));
+    int64_t from = closer->index, rows = pass(closer, other, shared(closer, other));
+    if (alike) return append(pool, set, ra_span_slice(span, from, from + rows));
+    RA_TRY(append(pool, set, head));
+    return append(pool, set, ra_span_slice(span, from + 1, from + rows));
 }
 
 ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out) {
