@@ -152,6 +152,42 @@ static void test_random_schedules(void **state) {
     }
 }
 
+/* Hops that an owner's rows travel when each goes as far as somebody needs it, from what every rank needs. */
+static int64_t hops_of(const ra_cut_problem *cut, int owner) {
+    int64_t hops = 0, rows = ra_shard_of(cut->layout, cut->problem->seq_k, cut->ranks, owner).rows;
+    for (int64_t i = 0; i < ra_head_sets(cut->problem); i++) {
+        ra_pool pool = {0};
+        int *last = calloc((size_t)rows + 1, sizeof *last);
+        for (int t = 1; t < cut->ranks; t++) {
+            ra_rowset needed;
+            assert_int_equal(ra_rowset_needed(&pool, cut, (owner + t) % cut->ranks, owner, i, &needed), RA_OK);
+            for (int64_t n = 0; n < needed.count; n++)
+                for (int64_t j = 0; j < needed.spans[n].count; j++) last[ra_span_at(needed.spans[n], j)] = t;
+        }
+        for (int64_t row = 0; row < rows; row++) hops += last[row] * ra_head_set(cut->problem, i).count;
+        ra_pool_free(&pool);
+        free(last);
+    }
+    return hops;
+}
+
+/* Routes pass over ranges of hops; none that needs a row is passed over. */
+static void test_rows_travel_as_far_as_needed(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        static test_case c;
+        ra_problem p;
+        case_make(&c, seed, RA_F64, 1e7);
+        assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
+        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % 3), 1 + (int)(seed % 37)};
+        for (int owner = 0; owner < cut.ranks; owner++) {
+            int64_t elements;
+            assert_int_equal(ra_schedule_volume_of(&cut, RA_STRATEGY_RING, owner, &elements), RA_OK);
+            assert_int_equal(elements, hops_of(&cut, owner) * ra_record_elements(&p));
+        }
+    }
+}
+
 static int64_t sent_by_all(const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass) {
     ra_pool pool = {0};
     int64_t total = 0, bytes, messages;
@@ -298,6 +334,7 @@ static void test_checker_finds_faults(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_schedules),
+        cmocka_unit_test(test_rows_travel_as_far_as_needed),
         cmocka_unit_test(test_figures),
         cmocka_unit_test(test_packs),
         cmocka_unit_test(test_checker_finds_faults),
