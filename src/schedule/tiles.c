@@ -33,7 +33,7 @@ typedef struct tile_entry {
 typedef struct tile_loop {
     ra_builder *b;
     ra_compute *compute;
-    int64_t head_from, head_to; /* query heads of the set in hand */
+    ra_head_range heads;        /* query heads of the set in hand */
     int one_head;               /* the set is one key/value head: an index of records can serve it */
 
     /* The pieces that hold the set's heads, as runs in rising order of rows: [starts[r], starts[r + 1]). */
@@ -185,7 +185,7 @@ enum { SHORT_RUN = 32 };
 
 static ra_status place_contact(const ra_contact *contact, void *user) {
     tile_loop *loop = user;
-    ra_span heads = ra_span_clip(contact->heads, loop->head_from, loop->head_to);
+    ra_span heads = ra_span_clip(contact->heads, loop->heads.from, loop->heads.to);
     if (heads.count == 0) return RA_OK;
     RA_TRY(find_fragments(loop, contact->k_rows));
     int runs = loop->fragment_count <= 2 || contact->k_rows.count / loop->fragment_count >= SHORT_RUN;
@@ -248,10 +248,9 @@ ra_status ra_tiles_make(ra_builder *b, ra_compute *compute) {
     if (!loop.part_of) return no_memory();
     for (int64_t i = 0; i <= parcel->piece_count; i++) loop.part_of[i] = -1;
     for (int64_t i = 0; i < sets; i++) {
-        loop.head_from = together ? 0 : i * share;
-        loop.head_to = together ? problem->heads_q : (i + 1) * share;
+        loop.heads = together ? (ra_head_range){0, problem->heads_q} : (ra_head_range){i * share, (i + 1) * share};
         RA_TRY(index_pieces(&loop, i));
-        RA_TRY(ra_pattern_contacts(b->cut, b->rank, parcel->owner, place_contact, &loop));
+        RA_TRY(ra_pattern_contacts_of(b->cut, b->rank, parcel->owner, loop.heads, place_contact, &loop));
     }
     return make_list(&loop);
 }
