@@ -237,6 +237,22 @@ static void test_figures(void **state) {
     assert_int_equal(sent_by_all(&cut, RA_STRATEGY_RING, RA_BACKWARD), 2 * 7 * 128 * ROW_BYTES);
 }
 
+/* Making a schedule leaves the last error as it was. */
+static void test_success_is_no_error(void **state) {
+    (void)state;
+    ra_problem p = problem_of(64, 0, -1);
+    ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
+    ra_pool pool = {0};
+    ra_schedule schedule;
+    ra_layout layout;
+    assert_int_equal(ra_layout_parse("none", &layout), RA_ERR_ARGUMENT);
+    assert_int_equal(ra_schedule_make(&pool, &cut, RA_STRATEGY_RING, RA_FORWARD, 1, &schedule), RA_OK);
+    assert_non_null(strstr(ra_last_error(), "layout"));
+    assert_int_equal(ra_schedule_make(&pool, &cut, (ra_strategy)9, RA_FORWARD, 1, &schedule), RA_ERR_ARGUMENT);
+    assert_non_null(strstr(ra_last_error(), "strategy 9"));
+    ra_pool_free(&pool);
+}
+
 /* The parcel that a rank has packed last when step s sends. */
 static const ra_parcel *packed_before(const ra_schedule *schedule, int s) {
     for (; s >= 0; s--)
@@ -337,6 +353,7 @@ int main(void) {
         cmocka_unit_test(test_rows_travel_as_far_as_needed),
         cmocka_unit_test(test_figures),
         cmocka_unit_test(test_packs),
+        cmocka_unit_test(test_success_is_no_error),
         cmocka_unit_test(test_checker_finds_faults),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
