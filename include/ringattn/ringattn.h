@@ -151,14 +151,14 @@ RA_API void ra_problem_init(ra_problem *problem_out);
 /* Who owns which positions. Queries and keys are laid out alike, each over its own length. Any length, any number of
  * ranks: shards differ by a row or two, and may be empty. */
 typedef enum ra_layout {
-    RA_LAYOUT_AUTO = 0,   /* a balanced one for the problem */
+    RA_LAYOUT_AUTO = 0,   /* the one whose slowest rank has least to compute and to be sent: docs/design.md */
     RA_LAYOUT_CONTIGUOUS, /* rank r has the r-th of p runs */
     RA_LAYOUT_ZIGZAG,     /* rank r has the r-th and the r-th last of 2p runs */
     RA_LAYOUT_STRIPED     /* rank r has positions r, r + p, r + 2p, ... */
 } ra_layout;
 
 typedef enum ra_strategy {
-    RA_STRATEGY_AUTO = 0,
+    RA_STRATEGY_AUTO = 0, /* the ring, unless pairwise sends less */
     RA_STRATEGY_RING,     /* rows are passed to the neighbour as long as somebody further along needs them */
     RA_STRATEGY_PAIRWISE, /* the owner sends each rank exactly the rows it needs */
     RA_STRATEGY_ALLGATHER, /* everything to everyone, then compute: memory grows with the whole sequence */

@@ -79,6 +79,43 @@ static void test_refusals(void **state) {
     refused(p, "out_dtype");
 }
 
+static void taken(ra_problem p) {
+    ra_problem out;
+    if (ra_problem_normalise(&p, &out) != RA_OK) fail_msg("%s", ra_last_error());
+}
+
+/* What is refused is more pairs than can be counted, not long sequences. */
+static void test_long_sequences(void **state) {
+    (void)state;
+    static const ra_branch branches[] = {{4096, 1}, {1 << 20, 256}};
+    static const int64_t cu[] = {0, 1 << 30, (int64_t)1 << 31};
+    ra_problem p = good();
+    p.seq_q = (int64_t)1 << 31;
+    p.heads_q = 1;
+    refused(p, "too large");
+    p.window_left = 10;
+    p.window_right = -1;
+    refused(p, "too large");
+    p.causal = 1;
+    taken(p);
+    p.heads_q = 32;
+    taken(p);
+    p = good();
+    p.seq_q = 1 << 30;
+    refused(p, "too large"); /* four heads */
+    p.branches = 2;
+    p.dilated = branches;
+    taken(p);
+    p = good();
+    p.seq_q = (int64_t)1 << 31;
+    p.heads_q = 1;
+    p.documents = 2;
+    p.cu_seqlens_q = cu;
+    taken(p);
+    p.heads_q = 2;
+    refused(p, "too large");
+}
+
 static void test_document_refusals(void **state) {
     (void)state;
     static const int64_t start[] = {1, 5, 10}, down[] = {0, 7, 5, 10}, end[] = {0, 5, 9}, fine[] = {0, 5, 10};
@@ -117,6 +154,7 @@ int main(void) {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_a_zero_scale_can_be_asked_for),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_long_sequences),
         cmocka_unit_test(test_document_refusals),
     };
     return cmocka_run_group_tests_name("problem", tests, NULL, NULL);
