@@ -17,8 +17,8 @@ double ra_watch_slice(ra_watch *watch) {
     return watch->slice;
 }
 
-/* Whether the ranks from peer on wait each for the next and the last for this one, all for the whole timeout by words that
- * are not old. A circle that this rank is not in is found by those who are. */
+/* Whether the ranks from peer on wait each for the next and the last for this one, all for the whole timeout by words
+ * that are not old. A circle that this rank is not in is found by those who are. */
 static int closes_circle(const ra_watch *watch, const ra_comm *comm, ra_sign sign) {
     for (int hops = 1; hops < comm->ranks; hops++) {
         int is_stuck = sign.waits_for >= 0 && sign.waits_for < comm->ranks && sign.waited >= watch->timeout &&
@@ -35,11 +35,13 @@ static ra_status check_peer(const ra_watch *watch, const ra_comm *comm, int peer
     comm->ops.inquire(comm->self, peer, &sign);
     double silent = sign.silent < listened ? sign.silent : listened;
     if (silent >= watch->timeout + watch->slice)
-        return ra_fail(RA_ERR_TIMEOUT, "no answer within the deadline (rank %d has been silent for %.1f s)", peer, silent);
+        return ra_fail(RA_ERR_TIMEOUT, "no answer within the deadline (rank %d has been silent for %.1f s)", peer,
+                       silent);
     if (listened >= watch->timeout && closes_circle(watch, comm, sign))
-        return ra_fail(RA_ERR_TIMEOUT, "no message within the deadline (rank %d is alive, but it waits for rank %d and so, "
-                       "in a circle, for this one; waited %.1f s): do all ranks run the same plan?", peer, sign.waits_for,
-                       listened);
+        return ra_fail(RA_ERR_TIMEOUT,
+                       "no message within the deadline (rank %d is alive, but it waits for rank %d and so, "
+                       "in a circle, for this one; waited %.1f s): do all ranks run the same plan?",
+                       peer, sign.waits_for, listened);
     return RA_OK;
 }
 

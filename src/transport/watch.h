@@ -3,10 +3,10 @@
  *     wait ── slice ──┬── slice ──┬── slice ──┬── ...          poll in slices, and between them:
  *                     └ ask       └ ask       └ ask            is the peer alive? does it wait for this rank in turn?
  *
- * Each rank watches the one that it waits for and no other. So where ranks wait for a rank that waits for a dead one, the
- * last of them gives up, names the dead, and its notice ends the others' waits. Two things end a wait: a peer that has
- * left every question of a whole timeout unanswered; and a circle of ranks that are alive but have all been waiting, for
- * as long, each for the next: ranks that follow different plans, or a message that does not get through.
+ * Each rank watches the one that it waits for and no other. So where ranks wait for a rank that waits for a dead one,
+ * the last of them gives up, names the dead, and its notice ends the others' waits. Two things end a wait: a peer that
+ * has left every question of a whole timeout unanswered; and a circle of ranks that are alive but have all been
+ * waiting, for as long, each for the next: ranks that follow different plans, or a message that does not get through.
  *
  * Time in which this rank itself did not run (it was stopped, or the whole machine was) is nobody's silence.
  */
@@ -27,8 +27,8 @@ ra_watch ra_watch_start(double timeout_seconds);
 /* How long to poll; to be asked right before each poll. */
 double ra_watch_slice(ra_watch *watch);
 
-/* After a poll that did not end the wait for peer (-1: for nobody in particular): RA_ERR_TIMEOUT, with a text, when it has
- * lasted long enough. */
+/* After a poll that did not end the wait for peer (-1: for nobody in particular): RA_ERR_TIMEOUT, with a text, when it
+ * has lasted long enough. */
 ra_status ra_watch_check(ra_watch *watch, const ra_comm *comm, int peer);
 
 #endif
