@@ -96,8 +96,8 @@ ra_status ra_walk_steps(ra_walk *walk) {
         RA_TRY(ra_program_check(program, place));
         RA_TRY(ra_comm_post(program->comm, bound->messages, bound->message_count, &queue, place));
         compute_step(walk, step, bound);
-        RA_TRY(ra_comm_wait(program->comm, bound->messages, bound->message_count,
-                            program->setup->timeout_seconds, place));
+        RA_TRY(
+            ra_comm_wait(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds, place));
         program->traffic.bytes_sent += bound->sent_bytes;
         program->traffic.messages_sent += bound->sent_messages;
         for (int64_t i = 0; i < step->fold_count; i++) fold(walk, &step->folds[i]);

@@ -82,9 +82,9 @@ static const char *place_text(ra_place place, char *text, size_t bytes) {
     return text;
 }
 
-/* Says where it happened in front of what the transport said, or what the deadline means. A peer's failure is passed on as
- * it was heard: if every rank put its own place in front, the last would read of waiters only, and not of the one that
- * failed. */
+/* Says where it happened in front of what the transport said, or what the deadline means. A peer's failure is passed on
+ * as it was heard: if every rank put its own place in front, the last would read of waiters only, and not of the one
+ * that failed. */
 static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culprit, ra_place place) {
     char where[96], cause[512];
     snprintf(cause, sizeof cause, "%s", ra_last_error());
@@ -120,7 +120,8 @@ ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_byt
         return ra_fail(RA_ERR_UNSUPPORTED, "this communicator already moves the memory of another device than this plan's: "
                        "make one for each device");
     unsigned said = ra_fail_count();
-    if (comm->ops.attach) RA_TRY(vet(comm, comm->ops.attach(comm->self, device), said));
+    if (comm->ops.attach)
+        RA_TRY(vet(comm, comm->ops.attach(comm->self, device), said));
     else RA_TRY(ra_staging_attach(&comm->ops, comm->self, device, send_bytes, receive_bytes, &comm->staging));
     comm->device = device;
     return RA_OK;
@@ -158,11 +159,14 @@ static ra_status poll(ra_comm *comm, double seconds, int *done_out, int *culprit
 static ra_status join(ra_comm *comm) {
     if (!comm->in_flight.device) return RA_OK;
     unsigned said = ra_fail_count();
-    return vet(comm, comm->staging ? ra_staging_join(comm->staging, comm->in_flight.stream)
-                                   : comm->ops.join(comm->self, comm->in_flight.stream), said);
+    return vet(comm,
+               comm->staging ? ra_staging_join(comm->staging, comm->in_flight.stream)
+                             : comm->ops.join(comm->self, comm->in_flight.stream),
+               said);
 }
 
-/* ---- a group ------------------------------------------------------------------------------------------------------ */
+/* ---- a group ------------------------------------------------------------------------------------------------------
+ */
 
 ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, const ra_queue *queue, ra_place place) {
     if (count == 0) return RA_OK;
@@ -213,7 +217,8 @@ ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, dou
     return RA_OK;
 }
 
-/* ---- between groups ----------------------------------------------------------------------------------------------- */
+/* ---- between groups -----------------------------------------------------------------------------------------------
+ */
 
 /* Without a group in flight it is only for peers that ask, who are patient. */
 static const double LISTEN_SECONDS = 1e-3;
@@ -229,7 +234,8 @@ void ra_comm_progress(ra_comm *comm) {
     poll(comm, 0, &done, &culprit);
 }
 
-/* An empty group is done at once, unless a peer has given up. Where groups end on the device, the last one counts on. */
+/* An empty group is done at once, unless a peer has given up. Where groups end on the device, the last one counts on.
+ */
 int ra_comm_lost(ra_comm *comm) {
     int done, culprit;
     if (!comm || comm->broken || comm->failure != RA_OK) return comm != NULL;
@@ -252,7 +258,8 @@ ra_status ra_comm_wait_event(ra_comm *comm, const ra_device *device, void *event
         if (status != RA_OK) return lose_at(comm, status, NULL, place);
         if (done) return RA_OK;
         double waited = ra_clock() - start;
-        if (!comm->ops.ends_on_device) ra_comm_progress(comm); /* its peers may ask after it */
+        if (!comm->ops.ends_on_device)
+            ra_comm_progress(comm); /* its peers may ask after it */
         else if (!comm->broken) {
             status = poll(comm, 0, &over, &culprit);
             if (status == RA_OK && waited > timeout_seconds)

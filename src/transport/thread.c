@@ -284,9 +284,16 @@ static void destroy(void *self) {
     if (last) free_hub(h);
 }
 
-const ra_transport_ops ra_thread_ops = {.struct_size = sizeof ra_thread_ops, .name = "thread", .post = post, .poll = poll,
-                                        .abandon = abandon, .destroy = destroy, .attach = attach,
-                                        .post_device = post_device, .join = join, .inquire = inquire};
+const ra_transport_ops ra_thread_ops = {.struct_size = sizeof ra_thread_ops,
+                                        .name = "thread",
+                                        .post = post,
+                                        .poll = poll,
+                                        .abandon = abandon,
+                                        .destroy = destroy,
+                                        .attach = attach,
+                                        .post_device = post_device,
+                                        .join = join,
+                                        .inquire = inquire};
 
 ra_status ra_thread_create(int ranks, void **selves_out) {
     hub *h = calloc(1, sizeof *h);
