@@ -21,7 +21,7 @@ static ra_message send_to(int peer, void *data, size_t bytes) {
 }
 
 /* Rank 0 waits for the last rank, which sends nothing; then it gives up, and everyone hears of it at once, from rank 0
- * or from another that heard it earlier and gave up with the same reason. */
+ * or from another that heard it earlier: it then passes on what rank 0 said, and not its own. */
 static void a_deadline_and_a_notice(int rank, int ranks) {
     ra_mpi *mpi = open_transport();
     char data[64];
@@ -36,10 +36,10 @@ static void a_deadline_and_a_notice(int rank, int ranks) {
         CHECK(ra_mpi_ops.abandon(mpi, "the reason") != 0);
     } else {
         CHECK(ra_mpi_ops.post(mpi, &from_first, 1, NULL) == RA_OK);
-        CHECK_FAILS(ra_mpi_ops.poll(mpi, 30, &done, &culprit), RA_ERR_PEER, "gave up: the reason");
+        CHECK_FAILS(ra_mpi_ops.poll(mpi, 30, &done, &culprit), RA_ERR_PEER, "rank 0 gave up: the reason");
         CHECK(!done && culprit == 0);
         CHECK(MPI_Wtime() - start < 2.5);
-        CHECK(ra_mpi_ops.abandon(mpi, "the reason") != 0);
+        CHECK(ra_mpi_ops.abandon(mpi, "another reason") != 0);
     }
     ra_mpi_ops.destroy(mpi);
     CHECK(MPI_Wtime() - start < 4);
