@@ -2,10 +2,10 @@
  *
  *     loop         runs passes until something goes wrong
  *     mismatch     gives the last rank another problem
- *     passes N     runs N passes and prints a hash of what they gave
- *     compute N    the same with a slow kernel and a problem that one rank computes much longer than the others
- *     count        prints how often the last rank asks for memory until it has a plan
- *     memory N     the N-th time of these it gets none
+ *     passes N     runs passes for N seconds of rank 0's and prints a hash of what they gave
+ *     compute      the same for one pass, with a slow kernel and a problem that one rank computes much longer than
+ * others count        prints how often the last rank asks for memory until it has a plan memory N     the N-th time of
+ * these it gets none
  *
  * Every rank prints its pid; one that gets an error prints it and then ends the job the way docs/mpi.md tells programs
  * to. */
@@ -105,8 +105,19 @@ static ra_status make_plan(ra_comm *comm, const job *j, ra_plan **plan_out) {
     return ra_plan_create(comm, &problem, &options, plan_out);
 }
 
+/* Whether there is another pass to run, which rank 0 decides for all. */
+static ra_status decide(ra_comm *comm, const job *j, double start, int *more_out) {
+    int mine = MPI_Wtime() - start < (double)j->number, all[64];
+    *more_out = !is_mode(j, "compute");
+    if (!is_mode(j, "passes")) return RA_OK;
+    ra_status status = ra_comm_allgather(comm, &mine, sizeof mine, all, j->timeout);
+    *more_out = all[0];
+    return status;
+}
+
 static ra_status run(ra_comm *comm, const job *j) {
-    int rank = ra_comm_rank(comm), endless = !is_mode(j, "passes") && !is_mode(j, "compute");
+    int rank = ra_comm_rank(comm), more = 1;
+    double start = MPI_Wtime();
     ra_plan *plan = NULL;
     ra_status status = make_plan(comm, j, &plan);
     if (is_mode(j, "count")) {
@@ -114,7 +125,10 @@ static ra_status run(ra_comm *comm, const job *j) {
         return status;
     }
     arrays a = make_arrays(rank);
-    for (long i = 0; status == RA_OK && (endless || i < j->number); i++) status = pass_there_and_back(plan, a);
+    while (status == RA_OK && more) {
+        status = pass_there_and_back(plan, a);
+        if (status == RA_OK) status = decide(comm, j, start, &more);
+    }
     if (status == RA_OK) print_hash(rank, a);
     free_arrays(a);
     if (status == RA_OK) ra_plan_destroy(plan);
@@ -137,7 +151,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: fault TIMEOUT loop|mismatch|passes|compute|count|memory [N]\n");
         return 2;
     }
-    job j = {.timeout = atof(argv[1]), .mode = argv[2], .number = argc == 4 ? atol(argv[3]) : 0};
+    job j = {.timeout = atof(argv[1]), .mode = argv[2], .number = argc == 4 ? (long)atof(argv[3]) : 0};
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

@@ -146,16 +146,20 @@ ra_status ra_mpi_open(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **mpi_o
 }
 
 /* Drives MPI for the whole time, even when every notice counts as sent: MPI may have copied it and not sent it yet. */
-static int abandon(void *self, const char *reason) {
-    ra_mpi *mpi = self;
-    if (ra_mpi_check_usable() != RA_OK) return mpi->pending == 0;
-    mpi->lost = 1;
-    ra_mpi_tell(mpi, reason);
+static void see_off(ra_mpi *mpi) {
     ra_mpi_wait wait = ra_mpi_wait_start(TELL_SECONDS);
     do {
         ra_mpi_all_told(mpi);
         ra_mpi_drain(mpi);
     } while (ra_mpi_wait_pause(&wait, 0));
+}
+
+static int abandon(void *self, const char *reason) {
+    ra_mpi *mpi = self;
+    if (ra_mpi_check_usable() != RA_OK) return mpi->pending == 0;
+    mpi->lost = 1;
+    ra_mpi_tell(mpi, reason);
+    see_off(mpi);
     ra_mpi_cancel_receives(mpi);
     return mpi->pending == 0;
 }
@@ -176,9 +180,9 @@ static double await_answers(ra_mpi *mpi, double seconds) {
 static int everyone_left(ra_mpi *mpi) {
     MPI_Request request;
     int over = 0;
-    if (mpi->pending > 0) return 0;
+    if (mpi->pending > 0 || mpi->left > 0) return 0;
     double left = await_answers(mpi, mpi->limits.destroy_seconds);
-    if (left < 0 || MPI_Ibarrier(mpi->comm, &request) != MPI_SUCCESS) return 0;
+    if (left < 0 || mpi->left > 0 || MPI_Ibarrier(mpi->comm, &request) != MPI_SUCCESS) return 0;
     return await(mpi, &request, left, "MPI_Ibarrier", &over) == RA_OK && over;
 }
 
@@ -193,7 +197,11 @@ static void destroy(void *self) {
     if (ra_mpi_check_usable() != RA_OK) return; /* a thread that may not call MPI: all that is left is to leak */
 
     int clean = !mpi->lost && everyone_left(mpi);
-    if (!clean && !mpi->lost) abandon(mpi, "it destroyed its comm while other ranks still used theirs");
+    if (!clean && !mpi->lost) { /* those who still work need not wait for this rank, and fail only when they must */
+        ra_mpi_take_leave(mpi);
+        see_off(mpi);
+        ra_mpi_cancel_receives(mpi);
+    }
     int hushed = ra_mpi_hush(mpi);
     int told = ra_mpi_all_told(mpi);
     if (clean) MPI_Comm_free(&mpi->comm);
