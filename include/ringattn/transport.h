@@ -11,11 +11,11 @@
  * Threads. All functions of one `self` are called by the thread that has called ringattn with its comm, never by the
  * threads that a kernel computes with, and never two at once. Different ranks of one process call at the same time.
  *
- * Errors. A function that fails returns a ra_status and describes it with ra_fail: RA_ERR_PEER when a peer has failed
- * or left, RA_ERR_TRANSPORT when the transport has, RA_ERR_MEMORY for want of memory, or another one that fits. What is
- * no ra_status reaches the user as RA_ERR_TRANSPORT, and an error without ra_fail as a sentence that names the
- * transport. Any error loses the comm. An error that poll meets in passing is remembered: the transport need not say it
- * twice.
+ * Errors. A function that fails returns a ra_status and describes it with ra_fail: RA_ERR_PEER, with a text
+ * that begins with "rank" and its number, when a peer has failed or left, RA_ERR_TRANSPORT when the transport has,
+ * RA_ERR_MEMORY for want of memory, or another one that fits. What is no ra_status reaches the user as
+ * RA_ERR_TRANSPORT, and an error without ra_fail as a sentence that names the transport. Any error loses the comm. An
+ * error that poll meets in passing is remembered: the transport need not say it twice.
  */
 #ifndef RINGATTN_TRANSPORT_H
 #define RINGATTN_TRANSPORT_H

@@ -82,9 +82,9 @@ static const char *place_text(ra_place place, char *text, size_t bytes) {
     return text;
 }
 
-/* Says where it happened in front of what the transport said, or what the deadline means. A peer's failure is passed on
- * as it was heard: if every rank put its own place in front, the last would read of waiters only, and not of the one
- * that failed. */
+/* Says where it happened in front of what the transport said, or what the deadline means. A peer's failure that names
+ * its rank is passed on as it was heard: if every rank put its own place in front, the last would read of waiters only,
+ * and not of the one that failed. */
 static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culprit, ra_place place) {
     char where[96], cause[512];
     snprintf(cause, sizeof cause, "%s", ra_last_error());
@@ -94,7 +94,8 @@ static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culp
                 culprit->peer, cause);
     else
         ra_fail(status, "rank %d, %s: %s", comm->rank, where, cause);
-    return lose(comm, status, status == RA_ERR_PEER ? cause : NULL);
+    int is_news = status == RA_ERR_PEER && strncmp(cause, "rank ", 5) == 0;
+    return lose(comm, status, is_news ? cause : NULL);
 }
 
 ra_status ra_comm_lose_at(ra_comm *comm, ra_status status, ra_place place) {
@@ -120,8 +121,7 @@ ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_byt
         return ra_fail(RA_ERR_UNSUPPORTED, "this communicator already moves the memory of another device than this plan's: "
                        "make one for each device");
     unsigned said = ra_fail_count();
-    if (comm->ops.attach)
-        RA_TRY(vet(comm, comm->ops.attach(comm->self, device), said));
+    if (comm->ops.attach) RA_TRY(vet(comm, comm->ops.attach(comm->self, device), said));
     else RA_TRY(ra_staging_attach(&comm->ops, comm->self, device, send_bytes, receive_bytes, &comm->staging));
     comm->device = device;
     return RA_OK;
@@ -165,8 +165,7 @@ static ra_status join(ra_comm *comm) {
                said);
 }
 
-/* ---- a group ------------------------------------------------------------------------------------------------------
- */
+/* ---- a group ----------------------------------------------------------------------------------------------------- */
 
 ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, const ra_queue *queue, ra_place place) {
     if (count == 0) return RA_OK;
@@ -202,14 +201,16 @@ ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, dou
     ra_watch watch = ra_watch_start(timeout_seconds);
     double start = watch.since;
     for (int done = 0; !done;) {
-        int culprit = -1, watched = comm->ops.inquire && !awaits_device(comm);
-        double seconds = watched ? ra_watch_slice(&watch) : time_left(start, timeout_seconds);
+        int culprit = -1, had_left = !awaits_device(comm);
+        double seconds = comm->ops.inquire ? ra_watch_slice(&watch) : time_left(start, timeout_seconds);
         ra_status status = poll(comm, seconds, &done, &culprit);
         const ra_message *message = culprit >= 0 && culprit < count ? &messages[culprit] : NULL;
         if (status == RA_OK && done) status = join(comm);
-        else if (status == RA_OK)
-            status = watched ? ra_watch_check(&watch, comm, message ? message->peer : -1)
-                             : check_deadline(comm, start, timeout_seconds);
+        else if (status == RA_OK && (!comm->ops.inquire || awaits_device(comm)))
+            status = check_deadline(comm, start, timeout_seconds);
+        else if (status == RA_OK && had_left)
+            status = ra_watch_check(&watch, comm, message ? message->peer : -1);
+        else if (status == RA_OK) watch = ra_watch_start(timeout_seconds); /* the device came to it: peers can be asked */
         if (status != RA_OK) return lose_at(comm, status, message, place);
     }
     comm->in_flight = (ra_queue){0};
@@ -217,8 +218,7 @@ ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, dou
     return RA_OK;
 }
 
-/* ---- between groups -----------------------------------------------------------------------------------------------
- */
+/* ---- between groups ---------------------------------------------------------------------------------------------- */
 
 /* Without a group in flight it is only for peers that ask, who are patient. */
 static const double LISTEN_SECONDS = 1e-3;

@@ -220,7 +220,8 @@ static ra_status inspect(const endpoint *me, int *done_out, int *culprit_out) {
     if (me->hub->failed_rank >= 0) return peer_failed(me->hub);
     *done_out = *culprit_out < 0;
     if (!*done_out && me->hub->endpoints[me->messages[*culprit_out].peer].gone)
-        return ra_fail(RA_ERR_PEER, "it has left: its communicator was destroyed");
+        return ra_fail(RA_ERR_PEER, "rank %d has left: its communicator was destroyed",
+                       me->messages[*culprit_out].peer);
     return RA_OK;
 }
 

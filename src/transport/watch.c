@@ -5,7 +5,7 @@
 
 /* The first question comes after one slice, so that ranks that are quick ask none; the last one can be answered for the
  * whole timeout, so that a peer is given up one slice after it at the latest. */
-static const double SLICES_PER_TIMEOUT = 16, LONGEST_SLICE = 0.5;
+static const double SLICES_PER_TIMEOUT = 32, LONGEST_SLICE = 0.5;
 
 ra_watch ra_watch_start(double timeout_seconds) {
     double slice = timeout_seconds / SLICES_PER_TIMEOUT, start = ra_clock();
@@ -22,7 +22,7 @@ double ra_watch_slice(ra_watch *watch) {
 static int closes_circle(const ra_watch *watch, const ra_comm *comm, ra_sign sign) {
     for (int hops = 1; hops < comm->ranks; hops++) {
         int is_stuck = sign.waits_for >= 0 && sign.waits_for < comm->ranks && sign.waited >= watch->timeout &&
-                       sign.silent < 3 * watch->slice;
+                       sign.silent < watch->timeout / 4;
         if (!is_stuck) return 0;
         if (sign.waits_for == comm->rank) return 1;
         comm->ops.inquire(comm->self, sign.waits_for, &sign);

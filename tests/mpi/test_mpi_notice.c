@@ -71,7 +71,7 @@ static void a_peer_that_leaves(int rank) {
     ra_message message = receive(1, data, sizeof data);
     if (rank == 0) {
         CHECK(ra_mpi_ops.post(mpi, &message, 1, NULL) == RA_OK);
-        CHECK_FAILS(ra_mpi_ops.poll(mpi, 30, &done, &culprit), RA_ERR_PEER, "it has left");
+        CHECK_FAILS(ra_mpi_ops.poll(mpi, 30, &done, &culprit), RA_ERR_PEER, "rank 1 has left");
         ra_mpi_ops.abandon(mpi, "a peer left");
     }
     ra_mpi_ops.destroy(mpi);
@@ -86,7 +86,7 @@ static void a_peer_that_is_not_missed(int rank, int ranks) {
     if (rank < ranks - 1) {
         ra_message group[] = {receive((rank + ranks - 2) % (ranks - 1), &got, sizeof got),
                               send_to((rank + 1) % (ranks - 1), &mine, sizeof mine)};
-        while (MPI_Wtime() - start < 1) /* the last rank has left by then */
+        while (mpi->left == 0 && MPI_Wtime() - start < 20)
             CHECK(ra_mpi_ops.poll(mpi, 0, &done, &culprit) == RA_OK && done);
         CHECK(mpi->left == 1);
         if (ranks > 2) {
@@ -96,7 +96,7 @@ static void a_peer_that_is_not_missed(int rank, int ranks) {
         start = MPI_Wtime();
     }
     ra_mpi_ops.destroy(mpi); /* nobody waits for the one that has left, nor does that one for long */
-    CHECK(MPI_Wtime() - start < 1);
+    CHECK(MPI_Wtime() - start < 3);
     MPI_Barrier(MPI_COMM_WORLD);
 }
 

@@ -127,7 +127,7 @@ static ra_status check_left(const ra_mpi *mpi, int *culprit_out) {
         int message = mpi->peers[rank].gone ? unfinished(mpi, rank) : -1;
         if (message < 0 || mpi->messages[message].peer != rank) continue;
         *culprit_out = message;
-        return ra_fail(RA_ERR_PEER, "it has left: its communicator was destroyed");
+        return ra_fail(RA_ERR_PEER, "rank %d has left: its communicator was destroyed", rank);
     }
     return RA_OK;
 }
