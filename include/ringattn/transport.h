@@ -104,9 +104,9 @@ typedef struct ra_transport_ops {
      * What is last known of peer, another rank; asks it for more, so that the next call knows better, and returns
      * without waiting. Called a few times per timeout by a rank that has waited for a while: ranks that are quick send
      * nothing. A rank is alive when it posts or polls, in whatever way; it waits when it polls with seconds, for the
-     * peer of the culprit, from the first such poll of the group on. poll must therefore answer peers that ask, and is
-     * called now and then while this rank computes, also when no group is in flight or none was ever posted (it is done
-     * then); and post with a count of 0 may come from anywhere. */
+     * peer of the culprit, which stays the same until it is complete, from the first such poll of the group on. poll
+     * must therefore answer peers that ask, and is called now and then while this rank computes, also when no group is
+     * in flight or none was ever posted (it is done then); and post with a count of 0 may come from anywhere. */
     void (*inquire)(void *self, int peer, ra_sign *sign_out);
 } ra_transport_ops;
 

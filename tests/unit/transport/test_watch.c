@@ -14,9 +14,10 @@
 enum { RANKS = 4 };
 static const double TIMEOUT = 0.3;
 
-/* Rank 0, which waits for rank 1. Times are seconds since the post. */
+/* Rank 0, which waits for rank 1 and then for rank 2. Times are seconds since the post. */
 typedef struct script {
     double done_at; /* the group is done; never when negative */
+    double next_at; /* rank 1's message is complete; 0: not before the group is done */
     void (*know)(const struct script *script, int peer, double at, ra_sign *sign_out);
     double oversleep_at, oversleep; /* a poll after that time takes longer than it should, once */
     double start;
@@ -44,7 +45,7 @@ static ra_status poll(void *self, double seconds, int *done_out, int *culprit_ou
     }
     sleep_for(seconds);
     *done_out = s->done_at >= 0 && ra_clock() - s->start >= s->done_at;
-    *culprit_out = *done_out ? -1 : 0;
+    *culprit_out = *done_out ? -1 : s->next_at > 0 && ra_clock() - s->start >= s->next_at;
     return RA_OK;
 }
 
@@ -74,12 +75,12 @@ static const ra_transport_ops scripted_ops = {.struct_size = sizeof scripted_ops
 /* Returns the status of the wait, and how long it took. */
 static ra_status run(script *s, const ra_transport_ops *ops, double *seconds_out) {
     ra_comm *comm = NULL;
-    char byte;
-    ra_message message = {.peer = 1, .data = &byte, .bytes = 1};
+    char bytes[2];
+    ra_message messages[] = {{.peer = 1, .data = &bytes[0], .bytes = 1}, {.peer = 2, .data = &bytes[1], .bytes = 1}};
     ra_place place = {"a test", 3};
     assert_int_equal(ra_comm_create_custom(ops, s, 0, RANKS, &comm), RA_OK);
-    assert_int_equal(ra_comm_post(comm, &message, 1, NULL, place), RA_OK);
-    ra_status status = ra_comm_wait(comm, &message, 1, TIMEOUT, place);
+    assert_int_equal(ra_comm_post(comm, messages, 2, NULL, place), RA_OK);
+    ra_status status = ra_comm_wait(comm, messages, 2, TIMEOUT, place);
     *seconds_out = ra_clock() - s->start;
     assert_int_equal(ra_comm_lost(comm), status != RA_OK);
     ra_comm_destroy(comm);
@@ -166,6 +167,16 @@ static void test_silence_is_not(void **state) {
                    "rank 1 has been silent for");
 }
 
+/* Rank 2, too, was last heard of long ago, until it is asked. */
+static void answers_when_asked(const script *s, int peer, double at, ra_sign *sign_out) {
+    *sign_out = (ra_sign){peer == 2 && at < s->next_at + 0.5 * TIMEOUT ? 100 : 0, -1, 0};
+}
+
+static void test_each_peer_is_given_its_time(void **state) {
+    (void)state;
+    expect_done(&(script){.done_at = 4 * TIMEOUT, .next_at = 2 * TIMEOUT, .know = answers_when_asked});
+}
+
 static void test_a_waiter_is_not_blamed(void **state) {
     (void)state;
     expect_done(&(script){.done_at = 3 * TIMEOUT, .know = waits_for_the_dead});
@@ -215,6 +226,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_work_is_waited_for),
         cmocka_unit_test(test_silence_is_not),
+        cmocka_unit_test(test_each_peer_is_given_its_time),
         cmocka_unit_test(test_a_waiter_is_not_blamed),
         cmocka_unit_test(test_a_circle_ends),
         cmocka_unit_test(test_own_absence_is_nobodys_silence),
