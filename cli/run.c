@@ -16,6 +16,7 @@
 #include "report.h"
 #include "timing.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -99,7 +100,7 @@ static ra_status find_outputs(run_job *job) {
     job->dk = outputs_add(&job->outputs, "--dk", o->dk, dtype, 4, k);
     job->dv = outputs_add(&job->outputs, "--dv", o->dv, dtype, 4, v);
     job->report = outputs_add(&job->outputs, "--report", o->report, RA_F32, 0, NULL);
-    CLI_TRY(outputs_check(&job->outputs));
+    CLI_TRY(outputs_check(&job->outputs, job->launch->process == 0));
     CLI_TRY(outputs_check_input(&job->outputs, "--q", o->q));
     CLI_TRY(outputs_check_input(&job->outputs, "--k", o->k));
     CLI_TRY(outputs_check_input(&job->outputs, "--v", o->v));
@@ -131,6 +132,7 @@ typedef struct run_rank {
     rank_arrays on_device;
     ra_plan *plan;
     double seconds[3]; /* plan, forward, backward */
+    double said_at;    /* when rank 0, checking, last told the others that it is at work */
 } run_rank;
 
 /* What the passes work on. */
@@ -259,19 +261,31 @@ static ra_status write_report(const output_file *file, const run_report *report)
     return failed ? ra_fail(CLI_FAILED, "--report: writing %s failed", file->path) : RA_OK;
 }
 
-static ra_status check_sample(const run_job *job, deviation *sum) {
-    int64_t rows = job->options->check.values[0];
-    CLI_TRY(check_rows(&job->problem, &job->q, &job->k, &job->v, job->out, rows, sum));
+/* Between rows of a check, which may take longer than the deadline: the other ranks are told now and then. */
+static ra_status say_at_work(void *user) {
+    run_rank *r = user;
+    double timeout = r->job->launch->timeout_seconds;
+    if (timing_wall() < r->said_at + timeout / 4) return RA_OK;
+    ra_status status = launch_at_work(r->comm, timeout);
+    r->said_at = timing_wall();
+    return status;
+}
+
+static ra_status check_sample(run_rank *r, int64_t rows, deviation *sum) {
+    const run_job *job = r->job;
+    r->said_at = timing_wall();
+    CLI_TRY(check_rows(&job->problem, &job->q, &job->k, &job->v, job->out, rows, say_at_work, r, sum));
     if (!deviation_within(sum, job->problem.dtype, 0))
         return ra_fail(CLI_FAILED, "--check: the output is off by %.3g (relative %.3g), out of tolerance for %s",
                        sum->max_abs, deviation_relative(sum), ra_dtype_name(job->problem.dtype));
     printf("checked %lld elements against fp64: max abs error %.3g, relative %.3g\n", (long long)sum->count,
            sum->max_abs, deviation_relative(sum));
-    return RA_OK;
+    return fflush(stdout) == 0 ? RA_OK
+                               : ra_fail(CLI_FAILED, "--check: standard output could not be written: %s", strerror(errno));
 }
 
 /* Rank 0, when every row of every file is written. */
-static ra_status conclude(const run_rank *r, const ra_plan_info *info, const rank_report *ranks) {
+static ra_status conclude(run_rank *r, const ra_plan_info *info, const rank_report *ranks) {
     run_job *job = r->job;
     deviation checked;
     run_report report = {.kernel = info->kernel,
@@ -282,28 +296,33 @@ static ra_status conclude(const run_rank *r, const ra_plan_info *info, const ran
                          .dtype = job->problem.dtype,
                          .ranks = r->ranks,
                          .rank = ranks};
-    if (job->options->check.count) {
+    int64_t rows = 0; /* the most that a rank was asked to check */
+    for (int i = 0; i < r->ranks; ++i)
+        if (ranks[i].check_rows > rows) rows = ranks[i].check_rows;
+    if (rows) {
         phase(r, "checking");
-        CLI_TRY(check_sample(job, &checked));
+        CLI_TRY(check_sample(r, rows, &checked));
         report.checked = &checked;
     }
     if (job->report) CLI_TRY(write_report(job->report, &report));
     return outputs_commit(&job->outputs);
 }
 
+/* The other processes stay until rank 0 has concluded: should it die meanwhile, they remove the files. */
 static ra_status gather_and_conclude(run_rank *r) {
     ra_plan_info info;
     rank_report *ranks = malloc((size_t)r->ranks * sizeof *ranks);
-    ra_status status = ranks ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a report");
-    /* Rank 0 may take its time to conclude; the other processes end before it and must not take the files along. */
-    if (status == RA_OK && r->rank > 0 && r->job->launch->processes) status = outputs_leave(&r->job->outputs);
-    status = agree(r, status);
+    ra_status status = agree(r, ranks ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a report"));
+    rank_report mine = {.array_bytes = r->arrays.bytes,
+                        .check_rows = cli_list_at(r->job->options->check, 0, 0),
+                        .seconds_plan = r->seconds[0],
+                        .seconds_forward = r->seconds[1],
+                        .seconds_backward = r->seconds[2]};
     if (status == RA_OK)
-        status =
-            report_gather(r->comm, r->plan, r->arrays.bytes, r->seconds, r->job->launch->timeout_seconds, ranks, &info);
+        status = report_gather(r->comm, r->plan, &mine, r->job->launch->timeout_seconds, ranks, &info);
     if (status == RA_OK && r->rank == 0) status = conclude(r, &info, ranks);
     free(ranks);
-    return status;
+    return agree(r, status);
 }
 
 static ra_status run_stages(run_rank *r) {
