@@ -16,8 +16,8 @@
 
 enum { SENTENCE_BYTES = 1024, AT_WORK = -1 /* in the place of a status */ };
 
-/* MPI may take this long to start many processes, however short the deadline is. */
-#define START_SECONDS 60.0
+/* MPI may take this long to start the processes, however short the deadline is. */
+#define START_SECONDS 10.0
 
 static int lost(ra_status status) {
     return status == RA_ERR_TIMEOUT || status == RA_ERR_PEER || status == RA_ERR_TRANSPORT || status == RA_ERR_BROKEN;
@@ -61,7 +61,7 @@ static ra_status check_processes(const cli_launch *launch) {
 static ra_status open_mpi(cli_launch *launch) {
     int level;
     double seconds = launch->timeout_seconds;
-    watchdog_begin(seconds > START_SECONDS ? seconds : START_SECONDS, start_sentence);
+    watchdog_begin(seconds > START_SECONDS ? seconds : START_SECONDS, start_sentence, NULL);
     int initialised = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
     watchdog_end();
     if (initialised != MPI_SUCCESS) return ra_fail(CLI_FAILED, "--transport mpi: MPI could not be initialised");
@@ -99,16 +99,24 @@ static void withdraw_mpi(int code) {
     int initialised = 0;
     MPI_Initialized(&initialised);
     if (initialised || launcher_processes() == 1 || !launcher_ignores_exit_codes()) return;
-    watchdog_begin(START_SECONDS, start_sentence);
+    watchdog_begin(START_SECONDS, start_sentence, NULL);
     MPI_Init(NULL, NULL);
     abort_mpi(code);
+}
+
+/* Only the thread that is stuck in MPI_Finalize may call MPI, but a job that is broken may as well be told from here:
+ * otherwise a process that is stopped stays where exit codes are not looked at. */
+static void abort_late(void) {
+    MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 /* Destroying the comm and MPI_Finalize are collective, and every process is on its way to them: one that does not
  * arrive died or was stopped after it had said that all is well. */
 static void close_mpi(cli_launch *launch, int gone, int code) {
-    watchdog_begin(launch->timeout_seconds, gone ? "MPI_Abort did not end this process"
-                                                 : "MPI_Finalize did not end: another process has not come to it");
+    watchdog_begin(launch->timeout_seconds,
+                   gone ? "MPI_Abort did not end this process"
+                        : "MPI_Finalize did not end: another process has not come to it",
+                   gone ? NULL : abort_late);
     if (gone || (code && launcher_ignores_exit_codes())) abort_mpi(code);
     ra_comm_destroy(launch->comm);
     MPI_Finalize();

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@ static struct {
     struct timespec until;
     double seconds;
     const char *sentence;
+    void (*last_try)(void);
     int running;
 } watchdog = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -23,6 +25,11 @@ static void end_process(void) {
     cleanup_remove();
     fprintf(stderr, "ringattn: error: %s (waited %.1f s)\n", watchdog.sentence, watchdog.seconds);
     fflush(stderr);
+    if (watchdog.last_try) {
+        signal(SIGALRM, SIG_DFL);
+        alarm(1);
+        watchdog.last_try();
+    }
     _exit(1);
 }
 
@@ -47,7 +54,7 @@ static void make_wake(void) {
     pthread_condattr_destroy(&attributes);
 }
 
-void watchdog_begin(double seconds, const char *sentence) {
+void watchdog_begin(double seconds, const char *sentence, void (*last_try)(void)) {
     double whole = floor(seconds);
     make_wake();
     clock_gettime(CLOCK_MONOTONIC, &watchdog.until);
@@ -59,6 +66,7 @@ void watchdog_begin(double seconds, const char *sentence) {
     }
     watchdog.seconds = seconds;
     watchdog.sentence = sentence;
+    watchdog.last_try = last_try;
     watchdog.running = 1;
     if (pthread_create(&watchdog.thread, NULL, watch, NULL) != 0) watchdog.running = 0;
 }
