@@ -7,10 +7,10 @@
 
 /* One key/value head of the problem by itself, as the definition takes it: doubles, C-order [1, rows, heads, dim]. */
 typedef struct head_arrays {
-    double *q;         /* all heads, for a pattern may depend on the head's number; only what is asked for is filled in,
-                        * and the rest, never touched, takes no memory */
-    double *k, *v;     /* one head */
-    double *o;         /* [dim_v] */
+    double *q;     /* all heads, for a pattern may depend on the head's number; only what is asked for is filled in,
+                    * and the rest, never touched, takes no memory */
+    double *k, *v; /* one head */
+    double *o;     /* [dim_v] */
     check_rows_tick tick;
     void *user;
 } head_arrays;

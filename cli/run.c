@@ -157,9 +157,9 @@ static ra_status read_arrays(run_rank *r) {
     ra_options forward_only = r->how;
     forward_only.backward = 0;
     CLI_TRY(arrays_create(&job->problem, &forward_only, r->ranks, r->rank, NULL, a));
-    CLI_TRY(rows_read(&job->q, a->positions_q, a->rows_q, dtype, a->q));
-    CLI_TRY(rows_read(&job->k, a->positions_k, a->rows_k, dtype, a->k));
-    CLI_TRY(rows_read(&job->v, a->positions_k, a->rows_k, dtype, a->v));
+    CLI_TRY(rows_read(r->comm, &job->q, a->positions_q, a->rows_q, dtype, a->q));
+    CLI_TRY(rows_read(r->comm, &job->k, a->positions_k, a->rows_k, dtype, a->k));
+    CLI_TRY(rows_read(r->comm, &job->v, a->positions_k, a->rows_k, dtype, a->v));
     if (!r->how.backend) return RA_OK;
     CLI_TRY(arrays_create(&job->problem, &forward_only, r->ranks, r->rank, r->how.backend, &r->on_device));
     return arrays_copy_inputs(&r->on_device, a);
@@ -169,7 +169,8 @@ static ra_status read_arrays(run_rank *r) {
 static ra_status read_dout(run_rank *r) {
     const run_job *job = r->job;
     CLI_TRY(arrays_add_gradients(&job->problem, &r->arrays));
-    CLI_TRY(rows_read(&job->dout, r->arrays.positions_q, r->arrays.rows_q, job->problem.dtype, r->arrays.dout));
+    CLI_TRY(
+        rows_read(r->comm, &job->dout, r->arrays.positions_q, r->arrays.rows_q, job->problem.dtype, r->arrays.dout));
     if (!r->how.backend) return RA_OK;
     CLI_TRY(arrays_add_gradients(&job->problem, &r->on_device));
     return arrays_copy_inputs(&r->on_device, &r->arrays);
@@ -223,28 +224,29 @@ static ra_status open_outputs(run_rank *r) {
     return status;
 }
 
-static ra_status write_rows(const output_file *file, const int64_t *positions, int64_t rows, const void *data) {
+static ra_status write_rows(ra_comm *comm, const output_file *file, const int64_t *positions, int64_t rows,
+                            const void *data) {
     if (!file) return RA_OK;
     size_t row_bytes = (size_t)(file->shape[2] * file->shape[3]) * ra_dtype_bytes(file->dtype);
-    return rows_write(file->what, file->fd, file->data_offset, file->shape[0], file->shape[1], row_bytes, positions,
-                      rows, data);
+    return rows_write(comm, file->what, file->fd, file->data_offset, file->shape[0], file->shape[1], row_bytes,
+                      positions, rows, data);
 }
 
 static ra_status write_gradients(const run_rank *r) {
     const run_job *job = r->job;
     const rank_arrays *a = &r->arrays;
-    CLI_TRY(write_rows(job->dq, a->positions_q, a->rows_q, a->dq));
-    CLI_TRY(write_rows(job->dk, a->positions_k, a->rows_k, a->dk));
-    return write_rows(job->dv, a->positions_k, a->rows_k, a->dv);
+    CLI_TRY(write_rows(r->comm, job->dq, a->positions_q, a->rows_q, a->dq));
+    CLI_TRY(write_rows(r->comm, job->dk, a->positions_k, a->rows_k, a->dk));
+    return write_rows(r->comm, job->dv, a->positions_k, a->rows_k, a->dv);
 }
 
 static ra_status write_outputs(const run_rank *r) {
     const run_job *job = r->job;
     const rank_arrays *a = &r->arrays;
-    CLI_TRY(write_rows(job->out, a->positions_q, a->rows_q, a->o));
+    CLI_TRY(write_rows(r->comm, job->out, a->positions_q, a->rows_q, a->o));
     const output_file *lse = job->lse;
     if (!lse) return RA_OK;
-    return rows_write(lse->what, lse->fd, lse->data_offset, lse->shape[0] * lse->shape[1], lse->shape[2],
+    return rows_write(r->comm, lse->what, lse->fd, lse->data_offset, lse->shape[0] * lse->shape[1], lse->shape[2],
                       ra_dtype_bytes(lse->dtype), a->positions_q, a->rows_q, a->lse);
 }
 
@@ -280,8 +282,9 @@ static ra_status check_sample(run_rank *r, int64_t rows, deviation *sum) {
                        sum->max_abs, deviation_relative(sum), ra_dtype_name(job->problem.dtype));
     printf("checked %lld elements against fp64: max abs error %.3g, relative %.3g\n", (long long)sum->count,
            sum->max_abs, deviation_relative(sum));
-    return fflush(stdout) == 0 ? RA_OK
-                               : ra_fail(CLI_FAILED, "--check: standard output could not be written: %s", strerror(errno));
+    return fflush(stdout) == 0
+               ? RA_OK
+               : ra_fail(CLI_FAILED, "--check: standard output could not be written: %s", strerror(errno));
 }
 
 /* Rank 0, when every row of every file is written. */
@@ -318,8 +321,7 @@ static ra_status gather_and_conclude(run_rank *r) {
                         .seconds_plan = r->seconds[0],
                         .seconds_forward = r->seconds[1],
                         .seconds_backward = r->seconds[2]};
-    if (status == RA_OK)
-        status = report_gather(r->comm, r->plan, &mine, r->job->launch->timeout_seconds, ranks, &info);
+    if (status == RA_OK) status = report_gather(r->comm, r->plan, &mine, r->job->launch->timeout_seconds, ranks, &info);
     if (status == RA_OK && r->rank == 0) status = conclude(r, &info, ranks);
     free(ranks);
     return agree(r, status);
