@@ -68,9 +68,16 @@ static char *name_beside(const output_file *file, const char *kind, const char *
     return name;
 }
 
-static ra_status name_partial(output_file *file, const char *token) {
-    file->partial = name_beside(file, "partial", token);
-    return file->partial ? RA_OK : ra_fail(RA_ERR_MEMORY, "%s: no memory for its name", file->what);
+ra_status outputs_name(output_set *set, const char *token) {
+    cleanup_catch_signals();
+    for (int i = 0; i < set->count; ++i) {
+        output_file *file = &set->files[i];
+        if (!file->target.path) continue;
+        file->partial = name_beside(file, "partial", token);
+        if (!file->partial) return ra_fail(RA_ERR_MEMORY, "%s: no memory for its name", file->what);
+        cleanup_set(i, file->partial);
+    }
+    return RA_OK;
 }
 
 static ra_status cannot(const output_file *file, const char *verb) {
@@ -90,45 +97,39 @@ static ra_status fill_header(output_file *file) {
     return rows_pwrite(file->what, file->fd, header, bytes, 0);
 }
 
-/* No signal comes between a file and its name on the list of those to be removed. Nobody but the owner reads the
- * beginnings of a file whose mode is set when it is whole. */
+/* A file of that name is somebody else's: it is not this process's to remove. Nobody but the owner reads the beginnings
+ * of a file whose mode is set when it is whole. */
 static ra_status make_partial(output_file *file, int place) {
-    cleanup_hold_signals();
+    cleanup_hold_signals(); /* whoever removes the files has not done so yet */
     file->fd = open(file->partial, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, file->target.replaces ? 0600 : 0666);
     int error = errno;
-    if (file->fd >= 0) cleanup_set(place, file->partial);
     cleanup_release_signals();
     if (file->fd >= 0) return RA_OK;
+    cleanup_set(place, NULL);
     free(file->partial);
     file->partial = NULL;
     errno = error;
     return cannot(file, "make");
 }
 
-static ra_status create(output_file *file, int place, const char *token) {
-    if (!file->target.path) {
-        file->fd = fcntl(file->target.stream, F_DUPFD_CLOEXEC, 0);
-        return file->fd < 0 ? cannot(file, "write") : RA_OK;
+static ra_status create(output_file *file, int place) {
+    if (file->target.path) {
+        CLI_TRY(make_partial(file, place));
+        return fill_header(file);
     }
-    CLI_TRY(name_partial(file, token));
-    CLI_TRY(make_partial(file, place));
-    return fill_header(file);
+    file->fd = fcntl(file->target.stream, F_DUPFD_CLOEXEC, 0);
+    return file->fd < 0 ? cannot(file, "write") : RA_OK;
 }
 
-ra_status outputs_create(output_set *set, const char *token) {
-    cleanup_catch_signals();
-    for (int i = 0; i < set->count; ++i) CLI_TRY(create(&set->files[i], i, token));
+ra_status outputs_create(output_set *set) {
+    for (int i = 0; i < set->count; ++i) CLI_TRY(create(&set->files[i], i));
     return RA_OK;
 }
 
-ra_status outputs_attach(output_set *set, const char *token) {
-    cleanup_catch_signals();
+ra_status outputs_attach(output_set *set) {
     for (int i = 0; i < set->count; ++i) {
         output_file *file = &set->files[i];
         char header[NPY_WRITE_BYTES];
-        if (!file->target.path) continue;
-        CLI_TRY(name_partial(file, token));
-        cleanup_set(i, file->partial);
         if (file->dims == 0) continue;
         file->fd = open(file->partial, O_RDWR | O_CLOEXEC);
         if (file->fd < 0) return cannot(file, "open");

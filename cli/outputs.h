@@ -1,8 +1,8 @@
 /* Output files. Each is written beside its target under another name and renamed when all of them are whole, so that
  * no file ever looks like a result and is not one, and either all targets are replaced or none:
  *
- *   check (targets)  ->  create (rank 0) / attach (other processes)  ->  rows are written  ->  commit (rank 0)
- *                                                                                     failure ->  discard
+ *   check (targets)  ->  name  ->  create (rank 0), then attach (others)  ->  rows are written  ->  commit (rank 0)
+ *                                                                                        failure ->  discard
  *
  * A text may also go to a stream (targets.h), which is written into as it stands. */
 #ifndef CLI_OUTPUTS_H
@@ -47,12 +47,15 @@ ra_status outputs_check_input(const output_set *set, const char *what, const cha
 /* One name for all partial files of this run. token_out [OUTPUT_TOKEN_BYTES]. */
 void outputs_token(char *token_out);
 
-/* Makes the partial files, at full size and with their headers. Once they exist, a signal that ends this process
- * removes them. */
-ra_status outputs_create(output_set *set, const char *token);
+/* Names the partial files. From here on a signal that ends this process removes them, whoever makes them. */
+ra_status outputs_name(output_set *set, const char *token);
+
+/* Makes the files, at full size and with their headers. Every process has named them by then, so that the others remove
+ * them should this one die. */
+ra_status outputs_create(output_set *set);
 
 /* Opens those that another process made. */
-ra_status outputs_attach(output_set *set, const char *token);
+ra_status outputs_attach(output_set *set);
 
 /* Renames all, or restores what was there. */
 ra_status outputs_commit(output_set *set);

@@ -205,21 +205,19 @@ static ra_status compute_backward(run_rank *r) {
     return r->how.backend ? arrays_copy_outputs(&r->arrays, &r->on_device) : RA_OK;
 }
 
-/* The processes other than rank 0's learn the names of the files that it has made. Ranks of one process share its
- * descriptors. */
+/* Rank 0 makes the files, whose names every process learns before there are any: should it die, the others remove them.
+ * Ranks of one process share its descriptors. */
 static ra_status open_outputs(run_rank *r) {
     run_job *job = r->job;
+    int first = r->rank == 0 || job->launch->processes; /* the first rank of its process */
     char token[OUTPUT_TOKEN_BYTES] = "";
     char *tokens = malloc((size_t)r->ranks * sizeof token);
-    ra_status status = tokens ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for %d names", r->ranks);
-    if (status == RA_OK && r->rank == 0) {
-        outputs_token(token);
-        status = outputs_create(&job->outputs, token);
-    }
-    status = agree(r, status);
+    ra_status status = agree(r, tokens ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for %d names", r->ranks));
+    outputs_token(token);
     if (status == RA_OK) status = ra_comm_allgather(r->comm, token, sizeof token, tokens, job->launch->timeout_seconds);
-    if (status == RA_OK && r->rank > 0 && job->launch->processes) status = outputs_attach(&job->outputs, tokens);
-    status = agree(r, status);
+    if (status == RA_OK) status = agree(r, first ? outputs_name(&job->outputs, tokens) : RA_OK);
+    if (status == RA_OK) status = agree(r, r->rank == 0 ? outputs_create(&job->outputs) : RA_OK);
+    if (status == RA_OK) status = agree(r, first && r->rank > 0 ? outputs_attach(&job->outputs) : RA_OK);
     free(tokens);
     return status;
 }

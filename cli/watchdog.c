@@ -2,19 +2,18 @@
 
 #include "cleanup.h"
 
-#include <errno.h>
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
+static const double TICK_SECONDS = 0.1;
+
 static struct {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    struct timespec until;
     double seconds;
     const char *sentence;
     void (*last_try)(void);
@@ -33,12 +32,23 @@ static void end_process(void) {
     _exit(1);
 }
 
+static struct timespec after(double seconds) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += (long)(1e9 * seconds);
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    return at;
+}
+
+/* Time is counted in ticks, so that the time for which this process itself was stopped is none. */
 static void *watch(void *unused) {
     (void)unused;
-    int error = 0;
     pthread_mutex_lock(&watchdog.lock);
-    while (watchdog.running && error != ETIMEDOUT)
-        error = pthread_cond_timedwait(&watchdog.wake, &watchdog.lock, &watchdog.until);
+    for (double left = watchdog.seconds; watchdog.running && left > 0; left -= TICK_SECONDS) {
+        struct timespec until = after(left < TICK_SECONDS ? left : TICK_SECONDS);
+        pthread_cond_timedwait(&watchdog.wake, &watchdog.lock, &until);
+    }
     int late = watchdog.running;
     pthread_mutex_unlock(&watchdog.lock);
     if (late) end_process();
@@ -55,15 +65,7 @@ static void make_wake(void) {
 }
 
 void watchdog_begin(double seconds, const char *sentence, void (*last_try)(void)) {
-    double whole = floor(seconds);
     make_wake();
-    clock_gettime(CLOCK_MONOTONIC, &watchdog.until);
-    watchdog.until.tv_sec += (time_t)whole;
-    watchdog.until.tv_nsec += (long)(1e9 * (seconds - whole));
-    if (watchdog.until.tv_nsec >= 1000000000) {
-        watchdog.until.tv_nsec -= 1000000000;
-        ++watchdog.until.tv_sec;
-    }
     watchdog.seconds = seconds;
     watchdog.sentence = sentence;
     watchdog.last_try = last_try;
