@@ -187,6 +187,11 @@ class NoMpi(Workspace):
         done = ringattn("run", *self.input_args(), "--out", self.path("out.npy"), "--transport", "mpi")
         self.assert_refused(done, "--transport mpi", "without MPI")
 
+    def test_a_launcher_is_noticed(self):
+        together = {**os.environ, "OMPI_COMM_WORLD_SIZE": "2"}
+        self.assert_refused(ringattn("verify", "--seq", 16, env=together), "2 processes", "without MPI")
+        self.run_ok("verify", "--seq", 16, "--transport", "thread", env=together)
+
 
 if __name__ == "__main__":
     unittest.main()
