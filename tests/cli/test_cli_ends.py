@@ -1,7 +1,8 @@
 """Processes that are killed or stopped at any moment of a run under mpirun, its last ones included: the others end within
 the deadline, no partial file stays, and mpirun says that it failed.
 
-RINGATTN_TRIALS=100 tries each way so often; RINGATTN_SEED repeats the moments of a run."""
+RINGATTN_TRIALS=100 tries each way so often; RINGATTN_SEED repeats the moments of a run; RINGATTN_SURVIVE=1 has mpirun leave
+the survivors to themselves in every trial, not in half of them."""
 import os
 import random
 import signal
