@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -48,6 +49,11 @@ static ra_status check_mask(ra_problem *p) {
     if (!p->scale_given && p->scale == 0) p->scale = 1 / sqrt((double)p->dim);
     p->scale_given = 1;
     if (!isfinite(p->scale)) RA_REFUSE("scale is not finite");
+    if (p->dtype != RA_F64 && p->scale != 0 && (fabs(p->scale) > FLT_MAX || fabs(p->scale) < FLT_MIN))
+        RA_REFUSE(
+            "scale is %g, which f32 does not hold (%.2g to %.2g in size, or 0): scale q or k by some of it, or use "
+            "RA_F64",
+            p->scale, (double)FLT_MIN, (double)FLT_MAX);
     if (!p->windowed) p->window_left = p->window_right = -1;
     p->windowed = 1;
     if (p->window_left < -1 || p->window_right < -1)

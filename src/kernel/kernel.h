@@ -42,7 +42,7 @@ typedef struct ra_kv_part {
 /* What the forward pass carries from step to step, accumulation type:
  *   o: a view, so that it may be the output itself   sum of e^{s - m} v, not normalised
  *   m [states, batch, heads_q, rows_q], C-order      running maximum of the scores s (with the scale); -inf: nothing seen
- *   l [states, batch, heads_q, rows_q], C-order      sum of e^{s - m} */
+ *   l [states, batch, heads_q, rows_q], C-order      sum of e^{s - m}; 0: nothing seen; NaN: a score was NaN or +inf */
 typedef struct ra_state {
     ra_view o;       /* of state 0 */
     int64_t o_state; /* elements from one state's o to the next one's */
@@ -74,7 +74,7 @@ typedef struct ra_forward_call {
 
 /* For every tile, with p = e^{s - lse}, dp = dout . v, ds = p * (dp - delta):
  *   dq += scale * ds k,  dk += scale * ds^T q,  dv += p^T dout.
- * Rows with lse = -inf contribute nothing. */
+ * Rows with lse = -inf contribute nothing; an lse of +inf counts as NaN. What is not finite reaches only what sees it. */
 typedef struct ra_backward_call {
     const ra_shape *shape;
     ra_view q, dout;
