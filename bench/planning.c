@@ -64,6 +64,7 @@ int main(int argc, char **argv) {
     ra_problem full = causal, window = causal, documents = causal, dilated = causal, shared = causal;
     full.causal = 0;
     window.window_left = 4096;
+    window.window_right = 0;
     cut(cu, documents.seq_q);
     documents.documents = DOCUMENTS;
     documents.cu_seqlens_q = cu;

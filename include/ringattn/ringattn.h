@@ -117,6 +117,7 @@ typedef enum ra_dilated_combine {
  * nothing has o = 0, lse = -inf and takes part in no gradient. */
 typedef struct ra_problem {
     size_t struct_size;
+    int initialised;         /* by RA_PROBLEM_INIT or ra_problem_init; refused otherwise, since zeros are a window */
     ra_dtype dtype;          /* of q, k, v and dout; default f32 */
     ra_dtype out_dtype;      /* of o, dq, dk, dv; default dtype. f32 is allowed beside bf16 and f16 */
     int64_t batch;           /* default 1 */
@@ -126,7 +127,7 @@ typedef struct ra_problem {
     int64_t heads_kv;        /* default heads_q; divides heads_q */
     int64_t dim;             /* of q and k, 1 to 256 */
     int64_t dim_v;           /* of v and o, 1 to 256; default dim */
-    double scale;            /* RA_SCALE_DEFAULT, which is initial: 1/sqrt(dim) */
+    double scale;            /* RA_SCALE_DEFAULT, which is initial: 1/sqrt(dim). But for RA_F64 0 or a normal number of f32 */
     int causal;              /* nonzero: aligned bottom right, the last query sees the last key */
     int64_t window_left;     /* keys before the query's aligned position that it sees; -1, which is initial: no limit */
     int64_t window_right;    /* likewise after it */
@@ -145,7 +146,10 @@ typedef struct ra_problem {
 } ra_problem;
 #define RA_SCALE_DEFAULT (-(double)INFINITY)
 #define RA_PROBLEM_INIT                                                                                                \
-    { .struct_size = sizeof(ra_problem), .scale = RA_SCALE_DEFAULT, .window_left = -1, .window_right = -1 }
+    {                                                                                                                  \
+        .struct_size = sizeof(ra_problem), .initialised = 1, .scale = RA_SCALE_DEFAULT, .window_left = -1,             \
+        .window_right = -1                                                                                             \
+    }
 RA_API void ra_problem_init(ra_problem *problem_out);
 
 /* Who owns which positions. Queries and keys are laid out alike, each over its own length. Any length, any number of

@@ -3,6 +3,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 
@@ -46,6 +47,11 @@ static ra_status check_shape(ra_problem *p) {
 static ra_status check_mask(ra_problem *p) {
     if (p->scale == RA_SCALE_DEFAULT) p->scale = 1 / sqrt((double)p->dim);
     if (!isfinite(p->scale)) RA_REFUSE("scale is not finite");
+    if (p->dtype != RA_F64 && p->scale != 0 && (fabs(p->scale) > FLT_MAX || fabs(p->scale) < FLT_MIN))
+        RA_REFUSE(
+            "scale is %g, which f32 does not hold (%.2g to %.2g in size, or 0): scale q or k by some of it, or use "
+            "RA_F64",
+            p->scale, (double)FLT_MIN, (double)FLT_MAX);
     if (p->window_left < -1 || p->window_right < -1)
         RA_REFUSE("window is (%lld, %lld); each side must be at least 0, or -1 for no limit", (long long)p->window_left,
                   (long long)p->window_right);
@@ -135,7 +141,10 @@ static ra_status check_pairs(const ra_problem *p) {
 
 ra_status ra_problem_normalise(const ra_problem *in, ra_problem *out) {
     ra_problem p = RA_PROBLEM_INIT;
-    RA_TRY(ra_sized_read("problem", in, offsetof(ra_problem, window_left), sizeof p, &p));
+    RA_TRY(ra_sized_read("problem", in, offsetof(ra_problem, documents), sizeof p, &p));
+    if (p.initialised != 1)
+        RA_REFUSE("problem was not initialised: start from RA_PROBLEM_INIT or ra_problem_init, which say that there is no "
+                  "window and that the scale is the default");
     RA_TRY(check_types(&p));
     RA_TRY(check_shape(&p));
     RA_TRY(check_mask(&p));

@@ -142,7 +142,8 @@ static void add_times(double *to, double by, const double *x, int64_t count) {
 }
 
 /* s [seq_k] = the row's scores plus the logarithm of how often each counts in branches [from, to), -inf where never;
- * only keys that some branch keeps are written. Returns their lse. */
+ * only keys that some branch keeps are written. Returns their lse: -inf where there is no score above it, NaN where one is
+ * NaN or +inf. */
 static double scores(const query *row, int64_t from, int64_t to, double *s) {
     const ra_problem *problem = row->problem;
     double most = -INFINITY, sum = 0;
@@ -153,18 +154,21 @@ static double scores(const query *row, int64_t from, int64_t to, double *s) {
         if (count > 1) s[j] += log((double)count);
         most = s[j] > most ? s[j] : most;
     }
-    double base = isfinite(most) ? most : 0;
+    double base = most == -INFINITY ? 0 : most;
     for (int64_t j = key_from(row, row->from); j < row->to; j = key_from(row, j + 1)) sum += exp(s[j] - base);
-    return log(sum) + base;
+    return sum == 0 ? -INFINITY : log(sum) + base;
 }
+
+/* Stands for the p of a key that takes no part: one that is not seen, or whose score is -inf. */
+#define NO_PART (-1.0)
 
 /* s becomes p; o [dim_v] += weight times the output of one softmax, which is left in own [dim_v]. */
 static void soften(const query *row, double lse, double weight, double *s, double *own, double *o) {
     const ra_problem *problem = row->problem;
     memset(own, 0, (size_t)problem->dim_v * sizeof *own);
     for (int64_t j = key_from(row, row->from); j < row->to; j = key_from(row, j + 1)) {
-        s[j] = isfinite(lse) && s[j] > -INFINITY ? exp(s[j] - lse) : 0;
-        if (s[j] != 0) add_times(own, s[j], row->v + j * value_stride(problem), problem->dim_v);
+        s[j] = s[j] == -INFINITY ? NO_PART : exp(s[j] - lse);
+        if (s[j] != NO_PART) add_times(own, s[j], row->v + j * value_stride(problem), problem->dim_v);
     }
     add_times(o, weight, own, problem->dim_v);
 }
@@ -175,7 +179,7 @@ static void differentiate(const query *row, const double *p, double weight, cons
     const ra_problem *problem = row->problem;
     double delta = dot(dout, own, problem->dim_v);
     for (int64_t j = key_from(row, row->from); j < row->to; j = key_from(row, j + 1)) {
-        if (p[j] == 0) continue;
+        if (p[j] == NO_PART) continue;
         double ds = weight * p[j] * (dot(dout, row->v + j * value_stride(problem), problem->dim_v) - delta);
         add_times(dv + j * value_stride(problem), weight * p[j], dout, problem->dim_v);
         add_times(dq, problem->scale * ds, row->k + j * key_stride(problem), problem->dim);

@@ -88,6 +88,7 @@ static void test_looks_grow_with_ranks(void **state) {
     ra_problem causal = problem_of(1 << 20), full = causal, window = causal;
     full.causal = 0;
     window.window_left = 4096;
+    window.window_right = 0;
     check_growth(&causal, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO, 20);
     check_growth(&full, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO, 40);
     check_growth(&window, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO, 40);

@@ -159,7 +159,8 @@ static void test_golden(void **state) {
 
 static void test_refusals(void **state) {
     (void)state;
-    ra_problem problem = {.struct_size = sizeof problem, .seq_q = 2, .heads_q = 1, .dim = 1};
+    ra_problem problem = RA_PROBLEM_INIT;
+    problem.seq_q = 2, problem.heads_q = 1, problem.dim = 1;
     double x[2] = {0}, o[2], lse[2], g[2];
     assert_int_equal(RA_ERR_ARGUMENT, ra_reference(&problem, NULL, x, x, NULL, o, lse, NULL, NULL, NULL));
     assert_int_equal(RA_ERR_ARGUMENT, ra_reference(&problem, x, x, x, x, o, lse, g, NULL, g));
@@ -180,9 +181,11 @@ static void test_costs_what_is_seen(void **state) {
     assert_non_null(all);
     for (int64_t i = 0; i < 4 * ROWS; i++) all[i] = 1; /* q, k, v and dout: every score is the scale, 1 */
     for (int64_t i = 0; i <= ROWS / 4; i++) cu[i] = 4 * i;
-    ra_problem window = {.struct_size = sizeof window, .seq_q = ROWS, .heads_q = 1, .dim = 1};
+    ra_problem window = RA_PROBLEM_INIT;
+    window.seq_q = ROWS, window.heads_q = 1, window.dim = 1;
     ra_problem documents = window, dilated = window;
     window.window_left = 10;
+    window.window_right = 0;
     documents.documents = ROWS / 4;
     documents.cu_seqlens_q = cu;
     dilated.branches = 1;
