@@ -20,19 +20,20 @@ __device__ __forceinline__ float2 two_of(const float *column, int n, int a) {
     return *(const float2 *)(column + n * 8 + a);
 }
 
-/* Whether a score or an lse is not finite: then pairs need to be looked at one by one. 0 times such a value is no
- * number, and costs less than a comparison. */
+/* Whether a score is not finite, or an lse is not or is large: then pairs need to be looked at one by one. 0 times a
+ * score that is not finite is no number, and costs less than a comparison. */
 template <class S>
 __device__ __forceinline__ bool pairs_are_odd(const pair_columns<S> &s, const float *lse, const pairs_place &at) {
     float sum = 0;
+    bool odd = false;
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
         float2 l = two_of(lse, n, at.a);
-        sum = fmaf(l.x, 0, fmaf(l.y, 0, sum));
+        odd |= !(fabsf(l.x) < LARGE_SCORE) || !(fabsf(l.y) < LARGE_SCORE);
 #pragma unroll
         for (int e = 0; e < 4; e++) sum = fmaf(s[n][e], 0, sum);
     }
-    return sum != 0;
+    return odd || sum != 0;
 }
 
 /* s becomes p where every pair is visible. */
@@ -59,13 +60,12 @@ __device__ __forceinline__ void make_ds(const pair_columns<S> &p, pair_columns<S
     }
 }
 
-/* The same where some pairs are not visible, or where a query saw nothing (its lse is not finite), or a score is -inf,
- * which counts as unseen. Both return whether a pair with p = 0 has a score, or a dP, that is no number: then Q, dO, K
- * or V have an infinity or a NaN, which times 0 would spread. */
+/* The same where some pairs are not visible, or where a query saw nothing (its lse is -inf), or a score is -inf, which
+ * counts as unseen, or where scores are large. Both return whether a pair that takes no part has a score, or a dP, that
+ * is no number: then Q, dO, K or V have an infinity or a NaN, which times 0 would spread. */
 template <class S>
 __device__ __forceinline__ bool make_p_masked(pair_columns<S> &s, const float *lse, float scale,
                                               const backward_step &step, const pairs_place &at) {
-    float by = scale * LOG2_E;
     bool wild = false;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -76,11 +76,10 @@ __device__ __forceinline__ bool make_p_masked(pair_columns<S> &s, const float *l
             float2 l = two_of(lse, n, at.a);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                float &x = s[n][r * 2 + e], base = e ? l.y : l.x;
-                bool seen = n * 8 + e >= first && n * 8 + e < end && !isinf(base);
-                float p = seen ? exp2_fast(fmaf(x, by, base * -LOG2_E)) : 0;
-                wild |= p == 0 && !isfinite(x);
-                x = p;
+                float &x = s[n][r * 2 + e], base = counted_lse(e ? l.y : l.x), score = scaled_score(x, scale);
+                bool part = n * 8 + e >= first && n * 8 + e < end && base != -INFINITY && score != -INFINITY;
+                wild |= !part && !isfinite(x);
+                x = part ? large_weight(score, base) : NO_PART;
             }
         }
     }
@@ -97,8 +96,9 @@ __device__ __forceinline__ bool make_ds_masked(const pair_columns<S> &p, pair_co
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             float &y = dp[n][e];
-            wild |= p[n][e] == 0 && !isfinite(y);
-            y = p[n][e] == 0 ? 0 : p[n][e] * (y - (e % 2 ? d.y : d.x));
+            bool part = takes_part(p[n][e]);
+            wild |= !part && !isfinite(y);
+            y = part ? p[n][e] * (y - (e % 2 ? d.y : d.x)) : NO_PART;
         }
     }
     return wild;

@@ -164,10 +164,10 @@ __device__ __forceinline__ void add_wild_pairs(const gpu_backward &args, const b
     const item_place &item = room.plan().item;
     int count = key_count(args, item);
     int first = item.block * S::KEYS + at.key0 + at.warp * 16;
-    add_skipping_zeros<S>(key_rows<&ra_kv_part::dv>(args, item), first, count, args.problem.dim_v, p, room.dout(stage),
-                          1, fresh);
-    add_skipping_zeros<S>(key_rows<&ra_kv_part::dk>(args, item), first, count, args.problem.dim, ds, room.q(stage),
-                          (float)args.problem.scale, fresh);
+    add_those_seen<S>(key_rows<&ra_kv_part::dv>(args, item), first, count, args.problem.dim_v, p, room.dout(stage), 1,
+                      fresh);
+    add_those_seen<S>(key_rows<&ra_kv_part::dk>(args, item), first, count, args.problem.dim, ds, room.q(stage),
+                      (float)args.problem.scale, fresh);
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++)
 #pragma unroll
@@ -262,8 +262,8 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
         keep_registers(dq);
         if (j) gate_wait(room.dq_empty(), (j - 1) % 2);
         if (wild)
-            query_gradient_skipping_zeros<S>(room, ds_tile, dq_row0<S>(at.group) + at.warp * 16,
-                                             dq_column0<S>(at.group), scale);
+            query_gradient_of_those_seen<S>(room, ds_tile, dq_row0<S>(at.group) + at.warp * 16, dq_column0<S>(at.group),
+                                            scale);
         else
             put_dq<S>(room, dq, at, scale);
         shared_writes_to_products();
