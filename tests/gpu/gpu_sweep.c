@@ -2,7 +2,7 @@
  * every layout and strategy; both passes, twice, with the same bits. Then one problem whose error must not grow with
  * the ranks.
  *
- *     gpu_sweep [--count 150] [--seed 1] [--kernel NAME] [--work 30000000]
+ *     gpu_sweep [--count 150] [--seed 1] [--kernel NAME] [--type NAME] [--work 30000000] [--sweep-only]
  */
 #include "gpu_test.h"
 #include "tolerance.h"
@@ -11,9 +11,9 @@
 
 static const char *const output_names[OUT_COUNT] = {"o", "lse", "dq", "dk", "dv"};
 
-static const char *kernel_from(int argc, char **argv) {
+static const char *name_from(int argc, char **argv, const char *flag) {
     for (int i = 1; i + 1 < argc; i++)
-        if (strcmp(argv[i], "--kernel") == 0) return argv[i + 1];
+        if (strcmp(argv[i], flag) == 0) return argv[i + 1];
     return NULL;
 }
 
@@ -100,8 +100,10 @@ int main(int argc, char **argv) {
     if (!backend) return 0;
     int count = gpu_number(argc, argv, "--count", 150), first = gpu_number(argc, argv, "--seed", 1), bad = 0;
     double work = gpu_number(argc, argv, "--work", 30000000);
-    const char *kernel = kernel_from(argc, argv);
-    for (int i = 0; i < 4; i++) bad += sweep(types[i], backend, kernel, count, first, work);
+    const char *kernel = name_from(argc, argv, "--kernel"), *type = name_from(argc, argv, "--type");
+    for (int i = 0; i < 4; i++)
+        if (!type || strcmp(type, ra_dtype_name(types[i])) == 0)
+            bad += sweep(types[i], backend, kernel, count, first, work);
     for (int i = 1; i < 4 && !gpu_flag(argc, argv, "--sweep-only"); i++) bad += check_flat(types[i], backend, kernel);
     return bad != 0;
 }

@@ -87,10 +87,9 @@ __device__ __forceinline__ void copy_part_of_chunk(unsigned char *to, const row_
     constexpr int EACH = 16 / (int)sizeof(T);
     const char *from = there ? s.base + row_offset<T>(s, i) : s.base;
     if (s.aligned && bytes % 4 == 0) {
+        from += chunk * 16;
 #pragma unroll
-        for (int word = 0; word < 4; word++)
-            copy_4_or_zeros(shared_address(to) + word * 4, from + (word * 4 < bytes ? chunk * 16 + word * 4 : 0),
-                            there && word * 4 < bytes);
+        for (int at = 0; at < 16; at += 4) copy_4_or_zeros(shared_address(to) + at, from + at, there && at < bytes);
         return;
     }
     union {
