@@ -103,17 +103,6 @@ __device__ __forceinline__ void copy_part_of_chunk(unsigned char *to, const row_
     *(uint4 *)to = x.chunk;
 }
 
-/* copy_rows for what is not in whole chunks: a function of its own, so that its registers are nobody else's. */
-template <class T, int PITCH, int ROWS, int THREADS>
-__device__ __noinline__ void copy_rows_in_parts(void *to, const row_source &s, int first, int limit, int width) {
-    constexpr int CHUNKS = PITCH * (int)sizeof(T) / 16, STEP = THREADS / CHUNKS;
-    int chunk = (int)threadIdx.x % CHUNKS, bytes = bytes_in_chunk<T>(width, chunk);
-#pragma unroll 1
-    for (int row = (int)threadIdx.x / CHUNKS; row < ROWS; row += STEP)
-        copy_part_of_chunk<T>((unsigned char *)to + chunk_bytes_at<PITCH, T>(row, chunk), s, first + row, chunk, bytes,
-                              first + row < limit);
-}
-
 /* to [ROWS, PITCH] = rows [first, first + ROWS) of the source, `width` elements each; zero beyond them and from row
  * `limit` on. Thread t copies the same chunks whenever it is called: it can look at what it copied after its own
  * copies_wait, before any barrier. */
@@ -125,7 +114,10 @@ __device__ __forceinline__ void copy_rows(void *to, const row_source &s, int fir
     constexpr int STEP = THREADS / CHUNKS; /* rows from one of a thread's chunks to the next */
     int row = (int)threadIdx.x / CHUNKS, chunk = (int)threadIdx.x % CHUNKS, bytes = bytes_in_chunk<T>(width, chunk);
     if (!s.aligned || bytes % 16) {
-        copy_rows_in_parts<T, PITCH, ROWS, THREADS>(to, s, first, limit, width);
+#pragma unroll 1
+        for (int n = 0; n < TOTAL / THREADS; n++, row += STEP)
+            copy_part_of_chunk<T>((unsigned char *)to + chunk_bytes_at<PITCH, T>(row, chunk), s, first + row, chunk,
+                                  bytes, first + row < limit);
         return;
     }
     /* What is beyond the rows is copied as zeros, from wherever. */

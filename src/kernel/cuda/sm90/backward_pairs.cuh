@@ -20,20 +20,21 @@ __device__ __forceinline__ float2 two_of(const float *column, int n, int a) {
     return *(const float2 *)(column + n * 8 + a);
 }
 
-/* Whether a score is not finite, or an lse is not or is large: then pairs need to be looked at one by one. 0 times a
- * score that is not finite is no number, and costs less than a comparison. */
+/* Whether a score is not finite, or an lse is not, or they are large: then pairs need to be looked at one by one. 0
+ * times a score that is not finite is no number, and costs less than a comparison; so does the sum of the squares of
+ * the lse, which is above that of as many of LARGE_SCORE before one of them is six times as large. */
 template <class S>
 __device__ __forceinline__ bool pairs_are_odd(const pair_columns<S> &s, const float *lse, const pairs_place &at) {
-    float sum = 0;
-    bool odd = false;
+    constexpr float LARGE = LARGE_SCORE * LARGE_SCORE * (S::ROWS / 4);
+    float sum = 0, squares = 0;
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
         float2 l = two_of(lse, n, at.a);
-        odd |= !(fabsf(l.x) < LARGE_SCORE) || !(fabsf(l.y) < LARGE_SCORE);
+        squares = fmaf(l.x, l.x, fmaf(l.y, l.y, squares));
 #pragma unroll
         for (int e = 0; e < 4; e++) sum = fmaf(s[n][e], 0, sum);
     }
-    return odd || sum != 0;
+    return !(squares < LARGE) || sum != 0;
 }
 
 /* s becomes p where every pair is visible. */
