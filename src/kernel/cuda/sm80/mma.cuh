@@ -122,10 +122,10 @@ __device__ __forceinline__ float scaled_score(float s, float scale) {
 }
 
 /* e^{score - lse} of any scaled score. No more than 1, whatever the last bits of a score are in one pass and in the
- * other. */
+ * other; NaN for a score of +inf. */
 __device__ __forceinline__ float large_weight(float score, float lse) {
     float x = score - lse;
-    return exp2_fast((x > 0 ? 0 : x) * LOG2_E);
+    return exp2_fast((x > 0 ? x - x : x) * LOG2_E);
 }
 
 /* Addresses of the fragments of one operand of a product. A tile's rows are PITCH elements, swizzled as in
