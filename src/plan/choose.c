@@ -87,11 +87,23 @@ static ra_status ring_sends_more_in_all(const ra_cut_problem *cut, int *more_out
     return RA_OK;
 }
 
+/* Documents, or the segments of all branches. */
+static double parts_of(const ra_problem *p) {
+    double parts = (double)p->documents;
+    for (int64_t b = 0; b < p->branches; b++) parts += (double)p->seq_k / (double)p->dilated[b].segment;
+    return parts;
+}
+
+static int is_worth_comparing(const ra_cut_problem *cut) {
+    double parts = parts_of(cut->problem), pairs_of_ranks = (double)cut->ranks * cut->ranks;
+    return cut->layout != RA_LAYOUT_STRIPED || parts == 1 || parts * pairs_of_ranks <= RA_STRIPES_COMPARED;
+}
+
 /* The ring never sends less than pairwise of any owner's rows. So one owner can decide against it, and one from the middle
  * mostly does; else the sums must be equal. */
 ra_status ra_choose_strategy(const ra_cut_problem *cut, ra_strategy *strategy_out) {
-    int more, sample = cut->problem->branches && cut->ranks > RA_OWNERS_COMPARED;
-    RA_TRY(ring_sends_more_of_some(cut, sample ? RA_OWNERS_COMPARED : 1, &more));
+    int more = !is_worth_comparing(cut), sample = cut->problem->branches && cut->ranks > RA_OWNERS_COMPARED;
+    if (!more) RA_TRY(ring_sends_more_of_some(cut, sample ? RA_OWNERS_COMPARED : 1, &more));
     if (!more && !sample) RA_TRY(ring_sends_more_in_all(cut, &more));
     *strategy_out = more ? RA_STRATEGY_PAIRWISE : RA_STRATEGY_RING;
     return RA_OK;
