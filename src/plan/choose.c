@@ -17,7 +17,8 @@ double ra_cost_of(const ra_problem *p, const ra_load *load) {
 }
 
 /* A step through the ranks, from any to any: each comes once, and the first few are spread over all with no pattern in
- * common with segments, whose lengths are often powers of two. About the golden section of the ranks, and prime to them. */
+ * common with segments, whose lengths are often powers of two. About the golden section of the ranks, and prime to
+ * them. */
 static int spread_step(int ranks) {
     int step = (int)((int64_t)ranks * 618 / 1000) + 1;
     for (;; step++) {
@@ -46,9 +47,9 @@ ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cos
     return RA_OK;
 }
 
-/* A layout is given up at the first rank that takes longer than the best one's slowest: what is far off, stripes of many
- * documents above all, is found out cheaply. One that is given up has an earlier one before it that is no worse, so it
- * need not be known exactly. */
+/* A layout is given up at the first rank that takes longer than the best one's slowest: what is far off, stripes of
+ * many documents above all, is found out cheaply. One that is given up has an earlier one before it that is no worse,
+ * so it need not be known exactly. */
 ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layout_out) {
     double cost[LAYOUTS], least = INFINITY;
     int chosen = 0;
@@ -99,8 +100,8 @@ static int is_worth_comparing(const ra_cut_problem *cut) {
     return cut->layout != RA_LAYOUT_STRIPED || parts == 1 || parts * pairs_of_ranks <= RA_STRIPES_COMPARED;
 }
 
-/* The ring never sends less than pairwise of any owner's rows. So one owner can decide against it, and one from the middle
- * mostly does; else the sums must be equal. */
+/* The ring never sends less than pairwise of any owner's rows. So one owner can decide against it, and one from the
+ * middle mostly does; else the sums must be equal. */
 ra_status ra_choose_strategy(const ra_cut_problem *cut, ra_strategy *strategy_out) {
     int more = !is_worth_comparing(cut), sample = cut->problem->branches && cut->ranks > RA_OWNERS_COMPARED;
     if (!more) RA_TRY(ring_sends_more_of_some(cut, sample ? RA_OWNERS_COMPARED : 1, &more));

@@ -2,9 +2,9 @@
  * own rows that it needs, and receives what it needs of the rank s + 1 back. In the backward pass each contribution to
  * dK and dV goes home in the step after the one that computed it; the owner adds them in the order of the steps.
  *
- * Slots. KV: s mod 2 is computed with, the other is received into, slot 2 holds what is sent, and is packed anew only when
- * a peer needs other rows than the one before. Gradients: s mod 2 is computed into, the other is sent from, slot 2 is
- * received into.
+ * Slots. KV: s mod 2 is computed with, the other is received into, slot 2 holds what is sent, and is packed anew only
+ * when a peer needs other rows than the one before. Gradients: s mod 2 is computed into, the other is sent from, slot 2
+ * is received into.
  */
 #include "schedule/builder.h"
 
@@ -17,8 +17,10 @@ typedef struct exchange {
 } exchange;
 
 static ra_status keys_step(ra_builder *b, int s, exchange *e) {
-    if (s == 0) RA_TRY(ra_add_compute_own(b, s));
-    else RA_TRY(ra_add_compute(b, s, s % 2, s % 2, &e->in[s]));
+    if (s == 0)
+        RA_TRY(ra_add_compute_own(b, s));
+    else
+        RA_TRY(ra_add_compute(b, s, s % 2, s % 2, &e->in[s]));
     if (s + 1 == b->ranks) return RA_OK;
     const ra_parcel *sent = &e->out[s + 1], *arriving = &e->in[s + 1];
     if (sent->elements > 0 && !ra_parcel_is(sent, &e->packed)) {

@@ -67,10 +67,13 @@ ra_status ra_schedule_volume_of(const ra_cut_problem *cut, ra_strategy strategy,
     ra_pool pool = {0};
     ra_builder builder = {.cut = cut, .ranks = cut->ranks, .pool = &pool, .scratch = &pool};
     ra_status status = RA_OK;
-    if (strategy == RA_STRATEGY_RING) status = ring_volume(&builder, owner, elements_out);
-    else if (strategy == RA_STRATEGY_PAIRWISE) status = pairwise_volume(&builder, owner, elements_out);
-    else *elements_out = (cut->ranks - 1) * p->heads_kv * ra_record_elements(p) *
-                         ra_shard_of(cut->layout, p->seq_k, cut->ranks, owner).rows;
+    if (strategy == RA_STRATEGY_RING)
+        status = ring_volume(&builder, owner, elements_out);
+    else if (strategy == RA_STRATEGY_PAIRWISE)
+        status = pairwise_volume(&builder, owner, elements_out);
+    else
+        *elements_out = (cut->ranks - 1) * p->heads_kv * ra_record_elements(p) *
+                        ra_shard_of(cut->layout, p->seq_k, cut->ranks, owner).rows;
     ra_pool_free(&pool);
     return status;
 }
