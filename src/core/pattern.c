@@ -56,7 +56,8 @@ static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_row
 }
 
 /* Contacts: the rank's own of the queries with the owner's own of the keys. */
-static ra_status meet_owner(const contact_loop *loop, int query_span, ra_document document, ra_span queries, ra_span keys) {
+static ra_status meet_owner(const contact_loop *loop, int query_span, ra_document document, ra_span queries,
+                            ra_span keys) {
     int64_t lo, hi;
     ra_span q = ra_span_intersect(queries, loop->queries.spans[query_span]);
     if (q.count == 0) return RA_OK;
@@ -76,9 +77,9 @@ static ra_status emit_sight(const contact_loop *loop, ra_span keys, int64_t pair
     return loop->emit_sight(&sight, loop->user);
 }
 
-/* Sights: the rank's own of the queries with all of the keys. The queries' stride is a multiple of the keys', so the a-th
- * query sees the b-th key when lo <= b - slope a <= hi. Where these runs touch each other, their union is a run; else
- * the first keys of all runs are one sight, the second ones another, or, where that is less, each run is one. */
+/* Sights: the rank's own of the queries with all of the keys. The queries' stride is a multiple of the keys', so the
+ * a-th query sees the b-th key when lo <= b - slope a <= hi. Where these runs touch each other, their union is a run;
+ * else the first keys of all runs are one sight, the second ones another, or, where that is less, each run is one. */
 static ra_status meet_everyone(const contact_loop *loop, int query_span, ra_document document, ra_span queries,
                                ra_span keys) {
     ra_span q = ra_span_intersect(queries, loop->queries.spans[query_span]);
@@ -145,7 +146,8 @@ static int64_t first_document(const ra_problem *problem, int64_t d, int64_t quer
     while (lo < hi) {
         int64_t mid = lo + (hi - lo) / 2;
         ra_document document = ra_problem_document(problem, mid);
-        if (document.q1 > query && document.k1 > key) hi = mid;
+        if (document.q1 > query && document.k1 > key)
+            hi = mid;
         else lo = mid + 1;
     }
     return lo;
@@ -165,8 +167,8 @@ static int64_t next_key(const contact_loop *loop, int64_t position) {
     return nearest;
 }
 
-/* The first document from d on that has queries of the span and keys that matter, or as many as there are. Those that have
- * not, which on stripes may be most, are passed over: each leads to the next position of either side. */
+/* The first document from d on that has queries of the span and keys that matter, or as many as there are. Those that
+ * have not, which on stripes may be most, are passed over: each leads to the next position of either side. */
 static int64_t next_document(const contact_loop *loop, ra_span span, int64_t d) {
     const ra_problem *problem = loop->cut->problem;
     while (d < problem->documents) {
@@ -229,7 +231,8 @@ static ra_status run_sights(contact_loop *loop, ra_head_range heads) {
     return RA_OK;
 }
 
-ra_status ra_pattern_sights(const ra_cut_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit, void *user) {
+ra_status ra_pattern_sights(const ra_cut_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
+                            void *user) {
     contact_loop loop = {.cut = cut,
                          .queries = ra_shard_of(cut->layout, cut->problem->seq_q, cut->ranks, q_rank),
                          .keys = ra_shard_of(RA_LAYOUT_CONTIGUOUS, cut->problem->seq_k, 1, 0),

@@ -25,8 +25,8 @@ ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy
     ra_builder builder = {cut, pass, rank, cut->ranks, pool, &scratch, &schedule};
     size_t i = 0, count = sizeof strategies / sizeof *strategies;
     while (i < count && strategies[i].strategy != strategy) i++;
-    ra_status status = i < count ? strategies[i].make(&builder)
-                                 : ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)strategy);
+    ra_status status =
+        i < count ? strategies[i].make(&builder) : ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)strategy);
     ra_pool_free(&scratch);
     if (status == RA_OK) *schedule_out = schedule;
     return status;
