@@ -47,7 +47,8 @@ ra_status ra_load_of(const ra_cut_problem *cut, int rank, ra_load *load_out) {
     int shared = sights_share_keys(cut, rank);
     ra_load load = {0};
     for (int64_t i = 0; i < ra_head_sets(p); i++) {
-        load_loop loop = {.heads = ra_head_set_queries(p, i), .own = ra_shard_of(cut->layout, p->seq_k, cut->ranks, rank)};
+        load_loop loop = {.heads = ra_head_set_queries(p, i),
+                          .own = ra_shard_of(cut->layout, p->seq_k, cut->ranks, rank)};
         RA_TRY(ra_pattern_sights(cut, rank, loop.heads, add_sight, &loop));
         if (shared) RA_TRY(count_rows(&loop, cut, rank, i));
         load.pairs += loop.pairs * p->batch;

@@ -13,7 +13,7 @@ struct contact_loop {
     /* What is done with queries and keys of a document, as positions, once both are known. */
     ra_status (*meet)(const contact_loop *loop, int query_span, ra_document document, ra_span queries, ra_span keys);
     ra_contact_emit emit;
-    int key_span; /* of sights and hints, which take the key shard's spans one by one */
+    int key_span; /* of sights and hints, which take the key shard's spans one by one; -1: contacts, which take all */
     ra_sight_emit emit_sight;
     void *user;
 };
@@ -56,7 +56,8 @@ static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_row
 }
 
 /* Contacts: the rank's own of the queries with the owner's own of the keys. */
-static ra_status meet_owner(const contact_loop *loop, int query_span, ra_document document, ra_span queries, ra_span keys) {
+static ra_status meet_owner(const contact_loop *loop, int query_span, ra_document document, ra_span queries,
+                            ra_span keys) {
     int64_t lo, hi;
     ra_span q = ra_span_intersect(queries, loop->queries.spans[query_span]);
     if (q.count == 0) return RA_OK;
@@ -76,9 +77,9 @@ static ra_status emit_sight(const contact_loop *loop, ra_span keys, int64_t pair
     return loop->emit_sight(&sight, loop->user);
 }
 
-/* Sights: the rank's own of the queries with all of the keys. The queries' stride is a multiple of the keys', so the a-th
- * query sees the b-th key when lo <= b - slope a <= hi. Where these runs touch each other, their union is a run; else
- * the first keys of all runs are one sight, the second ones another, or, where that is less, each run is one. */
+/* Sights: the rank's own of the queries with all of the keys. The queries' stride is a multiple of the keys', so the
+ * a-th query sees the b-th key when lo <= b - slope a <= hi. Where these runs touch each other, their union is a run;
+ * else the first keys of all runs are one sight, the second ones another, or, where that is less, each run is one. */
 static ra_status meet_everyone(const contact_loop *loop, int query_span, ra_document document, ra_span queries,
                                ra_span keys) {
     ra_span q = ra_span_intersect(queries, loop->queries.spans[query_span]);
@@ -139,27 +140,52 @@ static ra_status document_contacts(const contact_loop *loop, int query_span, ra_
                       (ra_span){document.k0, 1, document.k1 - document.k0});
 }
 
-/* The first document whose queries end behind a position and whose keys end behind another. */
-static int64_t first_document(const ra_problem *problem, int64_t query, int64_t key) {
-    int64_t lo = 0, hi = problem->documents;
+/* The first document from d on whose queries end behind a position and whose keys end behind another. */
+static int64_t first_document(const ra_problem *problem, int64_t d, int64_t query, int64_t key) {
+    int64_t lo = d, hi = problem->documents;
     while (lo < hi) {
         int64_t mid = lo + (hi - lo) / 2;
         ra_document document = ra_problem_document(problem, mid);
-        if (document.q1 > query && document.k1 > key) hi = mid;
+        if (document.q1 > query && document.k1 > key)
+            hi = mid;
         else lo = mid + 1;
     }
     return lo;
 }
 
+/* The first position of the span from one on; beyond any where there is none. */
+static int64_t next_in(ra_span span, int64_t position) {
+    int64_t gap = position - span.first, i = gap <= 0 ? 0 : span.stride == 1 ? gap : ra_ceil_div(gap, span.stride);
+    return i < span.count ? ra_span_at(span, i) : INT64_MAX;
+}
+
+/* The same of the keys that matter. */
+static int64_t next_key(const contact_loop *loop, int64_t position) {
+    int64_t nearest = INT64_MAX;
+    for (int s = 0; s < loop->keys.span_count; s++)
+        if (loop->key_span < 0 || loop->key_span == s) nearest = min64(nearest, next_in(loop->keys.spans[s], position));
+    return nearest;
+}
+
+/* The first document from d on that has queries of the span and keys that matter, or as many as there are. Those that
+ * have not, which on stripes may be most, are passed over: each leads to the next position of either side. */
+static int64_t next_document(const contact_loop *loop, ra_span span, int64_t d) {
+    const ra_problem *problem = loop->cut->problem;
+    while (d < problem->documents) {
+        ra_document document = ra_problem_document(problem, d);
+        int64_t query = next_in(span, document.q0), key = next_key(loop, document.k0);
+        if (query < document.q1 && key < document.k1) return d;
+        d = first_document(problem, d + 1, query, key);
+    }
+    return d;
+}
+
 static ra_status span_contacts(const contact_loop *loop, int query_span) {
     const ra_problem *problem = loop->cut->problem;
     ra_span span = loop->queries.spans[query_span];
-    int64_t last = ra_span_at(span, span.count - 1);
-    for (int64_t d = first_document(problem, span.first, loop->key_first); d < problem->documents; d++) {
-        ra_document document = ra_problem_document(problem, d);
-        if (document.q0 > last || document.k0 > loop->key_last) break;
-        RA_TRY(document_contacts(loop, query_span, document));
-    }
+    int64_t d = next_document(loop, span, first_document(problem, 0, span.first, loop->key_first));
+    for (; d < problem->documents; d = next_document(loop, span, d + 1))
+        RA_TRY(document_contacts(loop, query_span, ra_problem_document(problem, d)));
     return RA_OK;
 }
 
@@ -180,6 +206,7 @@ ra_status ra_pattern_contacts_of(const ra_cut_problem *cut, int q_rank, int k_ra
                          .queries = ra_shard_of(cut->layout, problem->seq_q, cut->ranks, q_rank),
                          .keys = ra_shard_of(cut->layout, problem->seq_k, cut->ranks, k_rank),
                          .meet = meet_owner,
+                         .key_span = -1,
                          .emit = emit,
                          .user = user};
     if (loop.keys.rows == 0) return RA_OK;
@@ -204,7 +231,8 @@ static ra_status run_sights(contact_loop *loop, ra_head_range heads) {
     return RA_OK;
 }
 
-ra_status ra_pattern_sights(const ra_cut_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit, void *user) {
+ra_status ra_pattern_sights(const ra_cut_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
+                            void *user) {
     contact_loop loop = {.cut = cut,
                          .queries = ra_shard_of(cut->layout, cut->problem->seq_q, cut->ranks, q_rank),
                          .keys = ra_shard_of(RA_LAYOUT_CONTIGUOUS, cut->problem->seq_k, 1, 0),

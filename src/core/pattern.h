@@ -1,10 +1,10 @@
-/* Which queries of one rank meet which keys of another: the pattern (documents, causal, window, dilation) seen through a
- * layout.
+/* Which queries of one rank meet which keys of another: the pattern (documents, causal, window, dilation) seen through
+ * a layout.
  *
- * A contact is a tile before anybody has decided where the keys lie in memory: its keys are rows of their owner's shard.
- * Everything that is sent and computed is derived from contacts: which rows must travel, which tiles there are, how many
- * pairs. What only weighs or rules out does not look at rank after rank: sights are the keys that a rank's queries see,
- * whoever has them, and hints bound what many ranks together can see of one.
+ * A contact is a tile before anybody has decided where the keys lie in memory: its keys are rows of their owner's
+ * shard. Everything that is sent and computed is derived from contacts: which rows must travel, which tiles there are,
+ * how many pairs. What only weighs or rules out does not look at rank after rank: sights are the keys that a rank's
+ * queries see, whoever has them, and hints bound what many ranks together can see of one.
  */
 #ifndef RA_CORE_PATTERN_H
 #define RA_CORE_PATTERN_H

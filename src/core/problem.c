@@ -37,8 +37,9 @@ static ra_status check_shape(ra_problem *p) {
     RA_TRY(check_length("dim", p->dim, 256));
     RA_TRY(check_length("dim_v", p->dim_v, 256));
     if (p->heads_q % p->heads_kv)
-        RA_REFUSE("heads_kv is %lld, which does not divide heads_q, %lld: every key/value head serves as many query heads",
-                  (long long)p->heads_kv, (long long)p->heads_q);
+        RA_REFUSE(
+            "heads_kv is %lld, which does not divide heads_q, %lld: every key/value head serves as many query heads",
+            (long long)p->heads_kv, (long long)p->heads_q);
     double bytes = (double)p->batch * (double)p->heads_q * (double)(p->seq_q + p->seq_k) * (double)(p->dim + p->dim_v) * 8;
     if (bytes > 4e18) RA_REFUSE("the problem is too large: its bytes do not fit in 63 bits");
     return RA_OK;
@@ -117,10 +118,11 @@ static double most_seen(const ra_problem *p, double keys) {
     return fmin(keys, left + right + 1);
 }
 
-/* At least as many pairs as a head of the document has. A branch keeps one row in `rate` of a segment, and one more where
- * the segment is cut short. */
+/* At least as many pairs as a head of the document has. A branch keeps one row in `rate` of a segment, and one more
+ * where the segment is cut short. */
 static double most_pairs(const ra_problem *p, ra_document document) {
-    double rows = (double)(document.q1 - document.q0), seen = most_seen(p, (double)(document.k1 - document.k0)), pairs = 0;
+    double rows = (double)(document.q1 - document.q0), seen = most_seen(p, (double)(document.k1 - document.k0)),
+           pairs = 0;
     if (p->branches == 0) return rows * seen;
     for (int64_t b = 0; b < p->branches; b++) {
         double segment = (double)p->dilated[b].segment, rate = (double)p->dilated[b].rate;

@@ -83,8 +83,8 @@ static int64_t before(const cursor *c, int64_t row) {
     return count < 0 ? 0 : count > left(c) ? left(c) : count;
 }
 
-/* Of two cursors that stand on the same row: how many rows of b, from that one on, are rows of a before either span ends.
- * Where a's rows lie as close as b's or closer, all are; else the one they stand on is known to be. */
+/* Of two cursors that stand on the same row: how many rows of b, from that one on, are rows of a before either span
+ * ends. Where a's rows lie as close as b's or closer, all are; else the one they stand on is known to be. */
 static int64_t shared(const cursor *a, const cursor *b) {
     if (current(b).stride % current(a).stride) return 1;
     int64_t count = (last_of(current(a)) - value(a)) / current(b).stride + 1;
@@ -99,8 +99,8 @@ static int64_t pass(cursor *a, cursor *b, int64_t count) {
     return rows;
 }
 
-/* The cursors stand on the same row. What they have in common is passed as one run of the closer rows. Where the strides
- * differ, its first row is appended by itself, since a row by itself may continue a span of any stride. */
+/* The cursors stand on the same row. What they have in common is passed as one run of the closer rows. Where the
+ * strides differ, its first row is appended by itself, since a row by itself may continue a span of any stride. */
 static ra_status append_shared(ra_pool *pool, ra_rowset *set, cursor *x, cursor *y) {
     cursor *closer = current(x).stride <= current(y).stride ? x : y, *other = closer == x ? y : x;
     ra_span span = current(closer), head = ra_span_slice(current(x), x->index, x->index + 1);
@@ -119,7 +119,8 @@ ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b,
             RA_TRY(append(pool, &set, take(&x, ended(&y) ? left(&x) : before(&x, value(&y)))));
         else if (ended(&x) || value(&y) < value(&x))
             RA_TRY(append(pool, &set, take(&y, ended(&x) ? left(&y) : before(&y, value(&x)))));
-        else RA_TRY(append_shared(pool, &set, &x, &y));
+        else
+            RA_TRY(append_shared(pool, &set, &x, &y));
     }
     *set_out = set;
     return RA_OK;

@@ -17,7 +17,8 @@ double ra_cost_of(const ra_problem *p, const ra_load *load) {
 }
 
 /* A step through the ranks, from any to any: each comes once, and the first few are spread over all with no pattern in
- * common with segments, whose lengths are often powers of two. About the golden section of the ranks, and prime to them. */
+ * common with segments, whose lengths are often powers of two. About the golden section of the ranks, and prime to
+ * them. */
 static int spread_step(int ranks) {
     int step = (int)((int64_t)ranks * 618 / 1000) + 1;
     for (;; step++) {
@@ -46,9 +47,9 @@ ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cos
     return RA_OK;
 }
 
-/* A layout is given up at the first rank that takes longer than the best one's slowest: what is far off, stripes of many
- * documents above all, is found out cheaply. One that is given up has an earlier one before it that is no worse, so it
- * need not be known exactly. */
+/* A layout is given up at the first rank that takes longer than the best one's slowest: what is far off, stripes of
+ * many documents above all, is found out cheaply. One that is given up has an earlier one before it that is no worse,
+ * so it need not be known exactly. */
 ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layout_out) {
     double cost[LAYOUTS], least = INFINITY;
     int chosen = 0;
@@ -102,16 +103,28 @@ static ra_status queries_travel(const ra_cut_problem *cut, int *travel_out) {
     return RA_OK;
 }
 
-/* The ring never sends less than pairwise of any owner's rows. So one owner can decide against it, and one from the middle
- * mostly does; else the sums must be equal. */
+/* Documents, or the segments of all branches. */
+static double parts_of(const ra_problem *p) {
+    double parts = (double)p->documents;
+    for (int64_t b = 0; b < p->branches; b++) parts += (double)p->seq_k / (double)p->dilated[b].segment;
+    return parts;
+}
+
+static int is_worth_comparing(const ra_cut_problem *cut) {
+    double parts = parts_of(cut->problem), pairs_of_ranks = (double)cut->ranks * cut->ranks;
+    return cut->layout != RA_LAYOUT_STRIPED || parts == 1 || parts * pairs_of_ranks <= RA_STRIPES_COMPARED;
+}
+
+/* The ring never sends less than pairwise of any owner's rows. So one owner can decide against it, and one from the
+ * middle mostly does; else the sums must be equal. */
 ra_status ra_choose_strategy(const ra_cut_problem *cut, ra_strategy *strategy_out) {
-    int travel, more, sample = cut->problem->branches && cut->ranks > RA_OWNERS_COMPARED;
+    int travel, more = !is_worth_comparing(cut), sample = cut->problem->branches && cut->ranks > RA_OWNERS_COMPARED;
     RA_TRY(queries_travel(cut, &travel));
     if (travel) {
         *strategy_out = RA_STRATEGY_PASSQ;
         return RA_OK;
     }
-    RA_TRY(ring_sends_more_of_some(cut, sample ? RA_OWNERS_COMPARED : 1, &more));
+    if (!more) RA_TRY(ring_sends_more_of_some(cut, sample ? RA_OWNERS_COMPARED : 1, &more));
     if (!more && !sample) RA_TRY(ring_sends_more_in_all(cut, &more));
     *strategy_out = more ? RA_STRATEGY_PAIRWISE : RA_STRATEGY_RING;
     return RA_OK;

@@ -17,7 +17,7 @@ typedef struct query {
     const double *k, *v;       /* first row of this batch and of the key/value head that h reads */
     int64_t i;
     ra_document document; /* that i stands in */
-    int64_t from, to;     /* the document's keys that the mask, without dilation, lets it see: others are not looked at */
+    int64_t from, to; /* the document's keys that the mask, without dilation, lets it see: others are not looked at */
     const double *row;    /* [dim] */
 } query;
 
@@ -45,8 +45,10 @@ static ra_document document_of(const ra_problem *problem, int64_t i) {
     int64_t first = 0, last = problem->documents - 1;
     while (first < last) {
         int64_t middle = first + (last - first) / 2;
-        if (ra_problem_document(problem, middle).q1 <= i) first = middle + 1;
-        else last = middle;
+        if (ra_problem_document(problem, middle).q1 <= i)
+            first = middle + 1;
+        else
+            last = middle;
     }
     return ra_problem_document(problem, first);
 }
@@ -71,7 +73,8 @@ static void find_run(query *row) {
     int64_t keys = document->k1 - document->k0, aligned = row->i - document->q1 + keys;
     int64_t first = 0, end = keys;
     if (problem->window_left >= 0 && problem->window_left < aligned) first = aligned - problem->window_left;
-    if (problem->window_right >= 0 && problem->window_right < end - 1 - aligned) end = aligned + problem->window_right + 1;
+    if (problem->window_right >= 0 && problem->window_right < end - 1 - aligned)
+        end = aligned + problem->window_right + 1;
     if (problem->causal && aligned < end - 1) end = aligned + 1;
     row->from = document->k0 + first;
     row->to = document->k0 + end;

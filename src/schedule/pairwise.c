@@ -17,8 +17,10 @@ typedef struct exchange {
 } exchange;
 
 static ra_status keys_step(ra_builder *b, int s, exchange *e) {
-    if (s == 0) RA_TRY(ra_add_compute_own(b, s));
-    else RA_TRY(ra_add_compute(b, s, s % 2, s % 2, &e->in[s]));
+    if (s == 0)
+        RA_TRY(ra_add_compute_own(b, s));
+    else
+        RA_TRY(ra_add_compute(b, s, s % 2, s % 2, &e->in[s]));
     if (s + 1 == b->ranks) return RA_OK;
     const ra_parcel *sent = &e->out[s + 1], *arriving = &e->in[s + 1];
     if (sent->elements > 0 && !ra_parcel_is(sent, &e->packed)) {

@@ -1,9 +1,9 @@
 /* Routes: which of an owner's rows travel how far around the ring.
  *
- * Hops are looked at from the farthest inwards: what a hop needs and no farther one does stops there, and goes behind the
- * rest. A range of hops whose hints (core/pattern.h) name no row that does not travel farther anyway adds nothing and is
- * passed over as a whole; else its farthest hop is looked at, and then what is left of it by halves. So a route costs a
- * few looks for each hop where something stops, and not one for every rank.
+ * Hops are looked at from the farthest inwards: what a hop needs and no farther one does stops there, and goes behind
+ * the rest. A range of hops whose hints (core/pattern.h) name no row that does not travel farther anyway adds nothing
+ * and is passed over as a whole; else its farthest hop is looked at, and then what is left of it by halves. So a route
+ * costs a few looks for each hop where something stops, and not one for every rank.
  */
 #include "schedule/builder.h"
 
@@ -44,7 +44,8 @@ static ra_status stop_at(route_loop *loop, int hop) {
     return RA_OK;
 }
 
-/* What the ranks of some hops may need, for each head set. Ranks are a ring, so the hops are up to two ranges of them. */
+/* What the ranks of some hops may need, for each head set. Ranks are a ring, so the hops are up to two ranges of them.
+ */
 typedef struct hint_sets {
     ra_rowset *sets[2]; /* [head sets] */
 } hint_sets;
@@ -59,7 +60,8 @@ static ra_status take_hints(route_loop *loop, int from, int to, hint_sets *hints
         hints_out->sets[n] = ra_pool_take(&loop->pool, count, sizeof(ra_rowset));
         if (!hints_out->sets[n]) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
         for (int64_t i = 0; i < count && ranges[n][0] < ranges[n][1]; i++)
-            RA_TRY(ra_rowset_hinted(&loop->pool, cut, ranges[n][0], ranges[n][1], loop->owner, i, &hints_out->sets[n][i]));
+            RA_TRY(
+                ra_rowset_hinted(&loop->pool, cut, ranges[n][0], ranges[n][1], loop->owner, i, &hints_out->sets[n][i]));
     }
     return RA_OK;
 }

@@ -1,5 +1,5 @@
-/* What a rank computes and is sent, found from its own queries, against its contacts with every other rank; and what ranks
- * together may see of one, against what each of them sees. */
+/* What a rank computes and is sent, found from its own queries, against its contacts with every other rank; and what
+ * ranks together may see of one, against what each of them sees. */
 #include "support/case.h"
 #include "support/cmocka.h"
 

@@ -98,8 +98,8 @@ static void test_auto_is_near_the_best(void **state) {
                 if (info.layout == (ra_layout)layout && info.strategy == (ra_strategy)strategy) chosen = cost;
             }
         if (chosen > 1.05 * best)
-            fail_msg("problem %d on %d ranks: %s and %s cost %.4g, the best %.4g", n, c.ranks, ra_layout_name(info.layout),
-                     ra_strategy_name(info.strategy), chosen, best);
+            fail_msg("problem %d on %d ranks: %s and %s cost %.4g, the best %.4g", n, c.ranks,
+                     ra_layout_name(info.layout), ra_strategy_name(info.strategy), chosen, best);
         if (best > 0 && chosen / best > worst) worst = chosen / best;
         taken[info.layout][info.strategy]++;
     }

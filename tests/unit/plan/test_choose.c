@@ -44,7 +44,7 @@ static void test_layouts(void **state) {
     assert_true(imbalance(&causal, RA_LAYOUT_CONTIGUOUS, 4) > 1.7);
 }
 
-/* Long documents that end unevenly for every run: stripes balance them, and where they are long, that is what counts. */
+/* Long documents that end unevenly for every run: stripes balance them, and that is what counts. */
 static void test_long_documents_are_balanced(void **state) {
     (void)state;
     static const int64_t cu[] = {0, 2400, 48000, 48800, 65536};
