@@ -47,7 +47,6 @@ class Job:
             environment["OMPI_MCA_orte_abort_on_non_zero_status"] = "0"
         self.ranks = len(programs)
         self.text = ""
-        self.lines = []
         self.known_pids = {}
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         text=True, errors="replace")
@@ -68,7 +67,7 @@ class Job:
     def pids(self):
         """By rank: as fault.c prints them, or mpirun's children, which it starts in the order of ranks."""
         printed = {int(rank): int(pid) for rank, pid in re.findall(r"rank (\d+) has pid (\d+)", self.text)}
-        if len(printed) < self.ranks and not printed:
+        if not printed:
             printed = dict(enumerate(children(self.process.pid)))
         if len(printed) == self.ranks:
             self.known_pids = printed
@@ -184,8 +183,7 @@ def signal_rank(args, processes, number, survive=True):
         check_exit(job)
         if survive:
             check_named(job, culprit)
-            silent = [rank for rank in range(processes) if f"rank {culprit} has been silent" in job.text]
-            if not silent and number == signal.SIGSTOP:
+            if number == signal.SIGSTOP and f"rank {culprit} has been silent" not in job.text:
                 raise Failure(f"nobody said that rank {culprit} was silent:\n{job.text}")
         return seconds
 
