@@ -128,12 +128,13 @@ static void compute_one(const ra_walk *walk, const ra_compute *compute, const ra
                   compute, bound);
 }
 
+/* What a peer's failure, heard of in passing, has made pointless is not computed. */
 static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step *bound) {
     const ra_program *program = walk->program;
     int computes_here = !ra_device_is_asynchronous(program->setup->device);
     walk->launch.pulse = computes_here && program->comm->ranks > 1 ? make_progress : NULL;
     walk->launch.pulse_user = program->comm;
-    for (int64_t i = 0; i < step->compute_count; i++) {
+    for (int64_t i = 0; i < step->compute_count && program->comm->failure == RA_OK; i++) {
         compute_one(walk, &step->computes[i], &bound->computes[i]);
         ra_comm_progress(program->comm);
     }

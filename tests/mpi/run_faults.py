@@ -26,6 +26,7 @@ import time
 
 STARTUP_SECONDS = 60
 TIDY_SECONDS = 10
+START_SECONDS = 1  # that mpirun needs to start and end processes
 ERROR = "ringattn: error: "
 
 
@@ -46,7 +47,6 @@ class Job:
             environment["OMPI_MCA_orte_abort_on_non_zero_status"] = "0"
         self.ranks = len(programs)
         self.text = ""
-        self.lines = []
         self.known_pids = {}
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         text=True, errors="replace")
@@ -67,7 +67,7 @@ class Job:
     def pids(self):
         """By rank: as fault.c prints them, or mpirun's children, which it starts in the order of ranks."""
         printed = {int(rank): int(pid) for rank, pid in re.findall(r"rank (\d+) has pid (\d+)", self.text)}
-        if len(printed) < self.ranks and not printed:
+        if not printed:
             printed = dict(enumerate(children(self.process.pid)))
         if len(printed) == self.ranks:
             self.known_pids = printed
@@ -183,8 +183,7 @@ def signal_rank(args, processes, number, survive=True):
         check_exit(job)
         if survive:
             check_named(job, culprit)
-            silent = [rank for rank in range(processes) if f"rank {culprit} has been silent" in job.text]
-            if not silent and number == signal.SIGSTOP:
+            if number == signal.SIGSTOP and f"rank {culprit} has been silent" not in job.text:
                 raise Failure(f"nobody said that rank {culprit} was silent:\n{job.text}")
         return seconds
 
@@ -272,14 +271,19 @@ def long_compute(args, processes):
 class CommandJob(Job):
     """`ringattn run` over files, in a folder that must be afterwards as it was before."""
 
-    def __init__(self, args, processes, extra=(), of_rank=None):
+    def __init__(self, args, processes, of_rank=None, survive=True):
         """of_rank: further options of single ranks."""
         self.folder = args.folder.name
         self.before = set(os.listdir(self.folder))
         files = [word for name in "qkv" for word in (f"--{name}", os.path.join(self.folder, name + ".npy"))]
         program = [args.command, "run", *files, "--out", os.path.join(self.folder, "o.npy"), "--transport", "mpi",
-                   "--timeout", args.timeout, "--causal", *extra]
-        super().__init__(args, [program + list((of_rank or {}).get(rank, [])) for rank in range(processes)])
+                   "--timeout", args.timeout, "--causal"]
+        super().__init__(args, [program + list((of_rank or {}).get(rank, [])) for rank in range(processes)], survive)
+
+    def wait_for_outputs(self):
+        """Until the first file of the job is there: the ranks have met by then."""
+        self.wait_for_ranks()
+        self.wait_until(lambda: set(os.listdir(self.folder)) - self.before, "an output")
 
     def check(self, culprit, args):
         seconds = self.time_to_end(args.timeout + args.slack)
@@ -293,16 +297,15 @@ def make_inputs(args):
     for name in "qkv":
         path = os.path.join(args.folder.name, name + ".npy")
         if not os.path.exists(path):
-            subprocess.run([args.command, "random", "--shape", "1,12000,4,64", "--out", path], check=True)
+            subprocess.run([args.command, "random", "--shape", "1,16000,4,64", "--out", path], check=True)
 
 
 def signal_command(args, processes, number):
-    """In the middle of a pass that takes long."""
+    """In the middle of a pass."""
     culprit = args.random.randrange(processes)
-    with CommandJob(args, processes, ["--kernel", "ref"]) as job:
-        job.wait_for_ranks()
-        time.sleep(args.random.uniform(1.5, 2.5))
-        job.wait_until(lambda: job.pids(), "every rank")
+    with CommandJob(args, processes) as job:
+        job.wait_for_outputs()
+        time.sleep(args.random.uniform(0, 0.2))
         os.kill(job.known_pids[culprit], number)
         return job.check(culprit, args)
 
@@ -317,25 +320,25 @@ def stop_command(args, processes):
 
 def stop_at_the_end_command(args, processes):
     """In the last moments: outputs are being written, checked or renamed, or MPI is being left. A job that was already over
-    counts when it is whole."""
+    must be whole."""
+    out = os.path.join(args.folder.name, "o.npy")
     with CommandJob(args, processes) as job:
+        job.wait_for_outputs()
         start = time.monotonic()
-        job.wait_for_ranks()
         job.finish(STARTUP_SECONDS)
         usual = time.monotonic() - start
-        os.remove(os.path.join(args.folder.name, "o.npy"))
+        os.remove(out)
     culprit = args.random.randrange(processes)
     with CommandJob(args, processes) as job:
-        start = time.monotonic()
-        job.wait_for_ranks()
-        time.sleep(max(0, start + usual * args.random.uniform(0.7, 1) - time.monotonic()))
+        job.wait_for_outputs()
+        time.sleep(usual * args.random.uniform(0.7, 1))
         if is_alive(job.known_pids[culprit]):
             os.kill(job.known_pids[culprit], signal.SIGSTOP)
         seconds = job.time_to_end(args.timeout + args.slack)
-        out = os.path.join(args.folder.name, "o.npy")
-        if os.path.exists(out):
+        is_whole = os.path.exists(out)
+        if is_whole:
             os.remove(out)
-        elif job.process.returncode == 0:
+        if job.process.returncode == 0 and not is_whole:
             raise Failure(f"mpirun exited with 0, and there is no output:\n{job.text}")
         check_folder(job.folder, job.before)
         return seconds
@@ -346,9 +349,12 @@ def wrong_option_command(args, processes):
     culprit = args.random.randrange(processes)
     wrong = args.random.choice([["--ranks", processes + 1], ["--window", "-3,0"], ["--scale", "0.25"],
                                 ["--q", os.path.join(args.folder.name, "absent.npy")]])
-    with CommandJob(args, processes, of_rank={culprit: wrong}) as job:
-        job.wait_for_ranks()
-        seconds = job.time_to_end(args.timeout + args.slack)
+    with CommandJob(args, processes, {culprit: wrong}, survive=False) as job:
+        start = time.monotonic()
+        job.finish(STARTUP_SECONDS)
+        seconds = time.monotonic() - start
+        if seconds > START_SECONDS + args.timeout + args.slack:
+            raise Failure(f"the job took {seconds:.1f} s:\n{job.text}")
         check_exit(job)
         check_folder(job.folder, job.before)
         if ERROR not in job.text:
