@@ -16,7 +16,7 @@
 #elif !defined(RA_POOL_BLOCKS)
 #define RA_POOL_BLOCKS 1
 #endif
-enum { BLOCK_LEAST = RA_POOL_BLOCKS * 1024, BLOCK_MOST = RA_POOL_BLOCKS * 65536 };
+enum { BLOCK_LEAST = RA_POOL_BLOCKS * 1024, BLOCK_MOST = RA_POOL_BLOCKS * (4 << 20) };
 
 struct ra_pool_block {
     struct ra_pool_block *next;
@@ -67,7 +67,7 @@ void *ra_pool_append(ra_pool *pool, void *items, int64_t *count, int64_t *capaci
     unsigned char *array; /* items points to a pointer of any type, so it is copied rather than dereferenced */
     memcpy(&array, items, sizeof array);
     if (*count == *capacity) {
-        int64_t grown = *capacity ? 2 * *capacity : 4;
+        int64_t grown = *capacity ? 2 * *capacity : 1; /* most lists of a step have one item */
         unsigned char *moved = ra_pool_take(pool, grown, size);
         if (!moved) return NULL;
         if (*count) memcpy(moved, array, (size_t)*count * size);
