@@ -129,7 +129,7 @@ static void compare_whole(verify_rank *r) {
     compare_rows(p, a->dv, job->dv, p->seq_k, p->heads_kv * p->dim_v, a->positions_k, a->rows_k, &r->sums[4]);
     for (int64_t i = 0; i < p->batch * p->heads_q; ++i)
         for (int64_t row = 0; row < a->rows_q; ++row)
-            deviation_add(&r->sums[1], element(p->out_dtype, a->lse, i * a->rows_q + row),
+            deviation_add_lse(&r->sums[1], element(p->out_dtype, a->lse, i * a->rows_q + row),
                           job->lse[i * p->seq_q + a->positions_q[row]]);
 }
 
@@ -142,7 +142,7 @@ static ra_status compare_one(verify_rank *r, int64_t b, int64_t h, int64_t row) 
     for (int64_t d = 0; d < p->dim_v; ++d)
         deviation_add(&r->sums[0], element(p->out_dtype, a->o, ((b * a->rows_q + row) * p->heads_q + h) * p->dim_v + d),
                       o[d]);
-    deviation_add(&r->sums[1], element(p->out_dtype, a->lse, (b * p->heads_q + h) * a->rows_q + row), lse);
+    deviation_add_lse(&r->sums[1], element(p->out_dtype, a->lse, (b * p->heads_q + h) * a->rows_q + row), lse);
     return RA_OK;
 }
 
