@@ -131,7 +131,7 @@ static void compare_whole(verify_rank *r) {
     for (int64_t i = 0; i < p->batch * p->heads_q; ++i)
         for (int64_t row = 0; row < a->rows_q; ++row)
             deviation_add_lse(&r->sums[1], element(p->out_dtype, a->lse, i * a->rows_q + row),
-                          job->lse[i * p->seq_q + a->positions_q[row]]);
+                              job->lse[i * p->seq_q + a->positions_q[row]]);
 }
 
 static ra_status compare_one(verify_rank *r, int64_t b, int64_t h, int64_t row) {
@@ -225,7 +225,7 @@ static ra_status verify_body(ra_comm *comm, void *user) {
 
 /* ---- the verdict ----------------------------------------------------------------------------------------------- */
 
-/* What dq and dk are the larger by, where the scale is not the usual one or less: so is the rounding of what cancels. */
+/* What dq and dk are the larger by where the scale is more than the usual one: so is the rounding of what cancels. */
 static double gradient_size(const ra_problem *p) {
     double scale = p->scale_given ? fabs(p->scale) * sqrt((double)p->dim) : 1;
     return scale > 1 ? scale : 1;

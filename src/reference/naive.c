@@ -109,8 +109,8 @@ static void add_times(double *to, double by, const double *x, int64_t count) {
 }
 
 /* s [seq_k] = the row's scores plus the logarithm of how often each counts in branches [from, to), -inf where never;
- * only its document's keys are written. Returns their lse: -inf where there is no score above it, NaN where one is NaN or
- * +inf. */
+ * only its document's keys are written. Returns their lse: -inf where there is no score above it, NaN where one is NaN
+ * or +inf. */
 static double scores(const query *row, int64_t from, int64_t to, double *s) {
     const ra_problem *problem = row->problem;
     double most = -INFINITY, sum = 0;
