@@ -114,7 +114,22 @@ typedef enum ra_dilated_combine {
  *   s_ij = scale * q_i . k_j,   o_i = sum_j e^{s_ij} v_j / sum_j e^{s_ij},   lse_i = log sum_j e^{s_ij}
  *
  * over the keys j that query i sees. Query head h reads key/value head h / (heads_q / heads_kv). A query that sees
- * nothing has o = 0, lse = -inf and takes part in no gradient. */
+ * nothing has o = 0, lse = -inf and takes part in no gradient.
+ *
+ * What is not finite shows in what sees it, and nowhere else; on every device and by every kernel:
+ *
+ *   a score s_ij that is NaN or +inf     o_i, lse_i and dq_i are NaN; so are dk_j and dv_j of every key j that i sees
+ *   a score of -inf                      key j has weight 0 for query i, as if it were not seen; a query all of whose
+ *                                        scores are -inf sees nothing
+ *   an element d of v_j                  element d of o_i is not finite; nor are dq_i and every dk_j that i sees
+ *   an element d of dout_i               element d of dv_j is not finite, for every key j that i sees; nor are dq_i and
+ *                                        these dk_j
+ *
+ * (for the last two: NaN where the element is NaN, else NaN or an infinity). Scores are not finite where q or k are
+ * not, or where their product is too large for the arithmetic: f32, f64 for RA_F64. In the backward pass an lse of NaN
+ * or +inf is a row of NaN scores, and an element of o that is not finite makes dq_i and these dk_j so. Not specified:
+ * whether what is not finite shows where its weight is 0 (a score of -inf, or e^{s - lse} below what the type holds),
+ * and what a row of NaN does to a key whose score for it is -inf. */
 typedef struct ra_problem {
     size_t struct_size;
     int initialised;         /* by RA_PROBLEM_INIT or ra_problem_init; refused otherwise, since zeros are a window */

@@ -74,7 +74,7 @@ typedef struct ra_forward_call {
 
 /* For every tile, with p = e^{s - lse}, dp = dout . v, ds = p * (dp - delta):
  *   dq += scale * ds k,  dk += scale * ds^T q,  dv += p^T dout.
- * Rows with lse = -inf contribute nothing; an lse of +inf counts as NaN. What is not finite reaches only what sees it. */
+ * Rows with lse = -inf contribute nothing; an lse of +inf counts as NaN. Nothing reaches what does not see it. */
 typedef struct ra_backward_call {
     const ra_shape *shape;
     ra_view q, dout;

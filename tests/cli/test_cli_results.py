@@ -219,6 +219,18 @@ class Check(Workspace):
         done = ringattn("run", *self.input_args(), "--out", self.path("out.npy"), "--check", 400, "--scale", 300)
         self.assert_refused(done, "--check", "tolerance", code=1)
 
+    def test_nan_where_the_definition_has_nan(self):
+        """A query of NaN: its rows are NaN, which is right, and no others are."""
+        self.make_problem(seq=10, heads=1, dim=4)
+        values = list(load(self.inputs["--q"])[2])
+        values[12:16] = [math.nan] * 4
+        with open(self.inputs["--q"], "wb") as file:
+            file.write(npy_bytes((1, 10, 1, 4), pack(values)))
+        for kernel in ("ref", "portable", "auto"):
+            self.run_ok("run", *self.input_args(), "--out", self.path("o.npy"), "--check", 10, "--kernel", kernel)
+            is_nan = [math.isnan(x) for x in load(self.path("o.npy"))[2]]
+            self.assertEqual(is_nan, [12 <= i < 16 for i in range(40)], kernel)
+
     def test_silent_without(self):
         self.make_problem()
         self.assertEqual(self.run_ok("run", *self.input_args(), "--out", self.path("o.npy")).stdout, "")

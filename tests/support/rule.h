@@ -1,5 +1,5 @@
-/* What each output of a problem must be where inputs are not finite, or huge: the rule of ringattn.h, element by element,
- * from the definition in doubles over the pairs that see each other alone. */
+/* What each output of a problem must be where inputs are not finite, or huge: the rule of ringattn.h, element by
+ * element, from the definition in doubles over the pairs that see each other alone. */
 #ifndef TESTS_SUPPORT_RULE_H
 #define TESTS_SUPPORT_RULE_H
 

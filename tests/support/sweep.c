@@ -11,12 +11,13 @@
 
 /* ---- whole tensors ----------------------------------------------------------------------------------------------- */
 
-static double *whole_tensor(const ra_problem *p, uint64_t seed, int64_t count, double size) {
+static double *whole_tensor(const ra_problem *p, uint64_t seed, int64_t count, double size, int positive) {
     double *values = malloc((size_t)count * sizeof *values);
     unsigned char narrow[8];
     rng r = {seed};
     for (int64_t i = 0; values && i < count; i++) {
         double x = rng_normal(&r) * (size == 0 ? 1 : size);
+        if (positive) x = fabs(x);
         ra_convert(p->dtype, narrow, RA_F64, &x, 1); /* what the kernels will see */
         ra_convert(RA_F64, &values[i], p->dtype, narrow, 1);
     }
@@ -31,10 +32,10 @@ sweep_data *sweep_data_make(const test_case *c) {
     const ra_problem *p = &d->p;
     int64_t rows_q = p->batch * p->seq_q * p->heads_q, rows_k = p->batch * p->seq_k * p->heads_kv;
     int64_t counts[OUT_COUNT] = {rows_q * p->dim_v, rows_q, rows_q * p->dim, rows_k * p->dim, rows_k * p->dim_v};
-    d->q = whole_tensor(p, c->seed ^ 0x11, rows_q * p->dim, c->size_qk);
-    d->k = whole_tensor(p, c->seed ^ 0x2222, rows_k * p->dim, c->size_qk);
-    d->v = whole_tensor(p, c->seed ^ 0x333333, rows_k * p->dim_v, c->size_v);
-    d->dout = whole_tensor(p, c->seed ^ 0x44444444, rows_q * p->dim_v, c->size_v);
+    d->q = whole_tensor(p, c->seed ^ 0x11, rows_q * p->dim, c->size_qk, c->positive);
+    d->k = whole_tensor(p, c->seed ^ 0x2222, rows_k * p->dim, c->size_qk, c->positive);
+    d->v = whole_tensor(p, c->seed ^ 0x333333, rows_k * p->dim_v, c->size_v, c->positive);
+    d->dout = whole_tensor(p, c->seed ^ 0x44444444, rows_q * p->dim_v, c->size_v, c->positive);
     for (int i = 0; i < OUT_COUNT; i++) d->want[i] = calloc((size_t)counts[i], sizeof(double));
     ra_status status = ra_reference(p, d->q, d->k, d->v, d->dout, d->want[OUT_O], d->want[OUT_LSE], d->want[OUT_DQ],
                                     d->want[OUT_DK], d->want[OUT_DV]);

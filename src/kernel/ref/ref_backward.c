@@ -39,8 +39,8 @@ static void load_key(const tile_head *at, int64_t key, key_row *to) {
     ra_ref_load(to->v, at->shape->dtype, at->part->v, at->b, row, at->g, at->shape->dim_v);
 }
 
-/* p and ds of one pair. Returns 0, and sets neither, where it takes no part: the row saw nothing, or not this key, whose
- * score is -inf. An lse of +inf, which the forward pass never gives, counts as NaN. */
+/* p and ds of one pair. Returns 0, and sets neither, where it takes no part: the row saw nothing, or not this key,
+ * whose score is -inf. An lse of +inf, which the forward pass never gives, counts as NaN. */
 static int pair(const ra_shape *shape, const query_row *query, const key_row *key, double *p_out, double *ds_out) {
     double s = ra_ref_score(shape, query->q, key->k), lse = query->lse == INFINITY ? NAN : query->lse;
     if (lse == -INFINITY || s == -INFINITY) return 0;

@@ -22,8 +22,8 @@ static inline double ra_ref_dot(const double *x, const double *y, int64_t count)
     return sum;
 }
 
-/* The score of a pair, rounded to the accumulation type. The maximum and the lse that it is compared with are kept in that
- * type: at scores of 1e8 a rounding of the one and not of the other would be e^4. */
+/* The score of a pair, rounded to the accumulation type. The maximum and the lse that it is compared with are kept in
+ * that type: at scores of 1e8 a rounding of the one and not of the other would be e^4. */
 static inline double ra_ref_score(const ra_shape *shape, const double *q, const double *k) {
     double s = shape->scale * ra_ref_dot(q, k, shape->dim);
     return shape->dtype == RA_F64 ? s : (double)(float)s;

@@ -42,6 +42,18 @@ static void test_a_zero_scale_can_be_asked_for(void **state) {
     assert_true(n.scale == 0);
 }
 
+static void test_doubles_may_have_any_finite_scale(void **state) {
+    (void)state;
+    static const double scales[] = {1e39, -1e39, 1e-50};
+    for (int i = 0; i < 3; i++) {
+        ra_problem p = good(), n;
+        p.dtype = RA_F64;
+        p.scale = scales[i];
+        assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
+        assert_true(n.scale == scales[i]);
+    }
+}
+
 #define REFUSED(field, value, word)                                                                                    \
     do {                                                                                                               \
         ra_problem p = good();                                                                                         \
@@ -67,6 +79,10 @@ static void test_refusals(void **state) {
     REFUSED(dim_v, 257, "dim_v");
     REFUSED(scale, NAN, "scale");
     REFUSED(scale, INFINITY, "scale");
+    REFUSED(scale, 1e39, "scale");
+    REFUSED(scale, -1e39, "scale");
+    REFUSED(scale, 1e-50, "scale");
+    REFUSED(scale, 1e-40, "scale"); /* not normal: some machines would take it for 0 */
     REFUSED(documents, 2, "cu_seqlens_q");
     ra_problem p = good();
     p.window_left = -2;
@@ -153,6 +169,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_a_zero_scale_can_be_asked_for),
+        cmocka_unit_test(test_doubles_may_have_any_finite_scale),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_long_sequences),
         cmocka_unit_test(test_document_refusals),

@@ -8,8 +8,8 @@ static inline int64_t round_up(int64_t x, int64_t multiple) {
     return (x + multiple - 1) / multiple * multiple;
 }
 
-/* Which pairs of a product's rows (or columns) and depths see each other: i and those in [i + from, i + to). The keys that a
- * query sees, and the queries that see a key, are such runs. */
+/* Which pairs of a product's rows (or columns) and depths see each other: i and those in [i + from, i + to). The keys
+ * that a query sees, and the queries that see a key, are such runs. */
 typedef struct depth_band {
     int64_t from, to;
 } depth_band;
