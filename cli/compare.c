@@ -3,8 +3,15 @@
 #include <math.h>
 
 void deviation_add(deviation *sum, double got, double wanted) {
+    if (isfinite(got) || isfinite(wanted))
+        deviation_add_lse(sum, got, wanted);
+    else
+        ++sum->count; /* which of NaN and the infinities it is, is not specified */
+}
+
+void deviation_add_lse(deviation *sum, double got, double wanted) {
     ++sum->count;
-    if (got == wanted && !isfinite(wanted)) return; /* lse = -inf where nothing is seen */
+    if (got == wanted && !isfinite(wanted)) return; /* -inf where nothing is seen */
     if (isnan(got) && isnan(wanted)) return;
     double error = fabs(got - wanted);
     if (!isfinite(error)) {

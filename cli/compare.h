@@ -11,7 +11,9 @@ typedef struct deviation {
     double square_error, square; /* sums of squares of got - wanted and of wanted, over finite elements */
 } deviation;
 
+/* What is not finite must be so on both sides; for an lse, -inf on both or NaN on both. */
 void deviation_add(deviation *sum, double got, double wanted);
+void deviation_add_lse(deviation *sum, double got, double wanted);
 void deviation_merge(deviation *sum, const deviation *other);
 
 /* Norm of the error over norm of what was wanted. */

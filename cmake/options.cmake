@@ -16,9 +16,10 @@ if(RA_SANITIZE)
   target_link_options(ra_flags INTERFACE -fsanitize=${RA_SANITIZE})
 endif()
 
-# OpenMP's libraries are not instrumented, so ThreadSanitizer would report every barrier of theirs.
+# OpenMP's libraries are not instrumented, so ThreadSanitizer would report every barrier of theirs, and MemorySanitizer what
+# they write.
 set(RA_HAVE_OPENMP FALSE)
-if(NOT RA_OPENMP STREQUAL "OFF" AND NOT RA_SANITIZE MATCHES "thread")
+if(NOT RA_OPENMP STREQUAL "OFF" AND NOT RA_SANITIZE MATCHES "thread|memory")
   find_package(OpenMP COMPONENTS C QUIET)
   set(RA_HAVE_OPENMP ${OpenMP_C_FOUND})
 endif()
@@ -26,7 +27,7 @@ endif()
 set(RA_OPENMP_LIBRARIES ${OpenMP_C_LIB_NAMES})
 list(REMOVE_ITEM RA_OPENMP_LIBRARIES pthread)
 if(RA_OPENMP STREQUAL "ON" AND NOT RA_HAVE_OPENMP)
-  message(FATAL_ERROR "RA_OPENMP=ON, but there is no OpenMP for ${CMAKE_C_COMPILER} (or RA_SANITIZE=thread excludes it)")
+  message(FATAL_ERROR "RA_OPENMP=ON, but there is no OpenMP for ${CMAKE_C_COMPILER} (or RA_SANITIZE=thread or memory excludes it)")
 endif()
 
 set(RA_HAVE_MPI FALSE)

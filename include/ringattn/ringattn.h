@@ -114,9 +114,25 @@ typedef enum ra_dilated_combine {
  *   s_ij = scale * q_i . k_j,   o_i = sum_j e^{s_ij} v_j / sum_j e^{s_ij},   lse_i = log sum_j e^{s_ij}
  *
  * over the keys j that query i sees. Query head h reads key/value head h / (heads_q / heads_kv). A query that sees
- * nothing has o = 0, lse = -inf and takes part in no gradient. */
+ * nothing has o = 0, lse = -inf and takes part in no gradient.
+ *
+ * What is not finite shows in what sees it, and nowhere else; on every device and by every kernel:
+ *
+ *   a score s_ij that is NaN or +inf     o_i, lse_i and dq_i are NaN; so are dk_j and dv_j of every key j that i sees
+ *   a score of -inf                      key j has weight 0 for query i, as if it were not seen; a query all of whose
+ *                                        scores are -inf sees nothing
+ *   an element d of v_j                  element d of o_i is not finite; nor are dq_i and every dk_j that i sees
+ *   an element d of dout_i               element d of dv_j is not finite, for every key j that i sees; nor are dq_i and
+ *                                        these dk_j
+ *
+ * (for the last two: NaN where the element is NaN, else NaN or an infinity). Scores are not finite where q or k are
+ * not, or where their product is too large for the arithmetic: f32, f64 for RA_F64. In the backward pass an lse of NaN
+ * or +inf is a row of NaN scores, and an element of o that is not finite makes dq_i and these dk_j so. Not specified:
+ * whether what is not finite shows where its weight is 0 (a score of -inf, or e^{s - lse} below what the type holds),
+ * and what a row of NaN does to a key whose score for it is -inf. */
 typedef struct ra_problem {
     size_t struct_size;
+    int initialised;         /* by RA_PROBLEM_INIT or ra_problem_init; refused otherwise, since zeros are a window */
     ra_dtype dtype;          /* of q, k, v and dout; default f32 */
     ra_dtype out_dtype;      /* of o, dq, dk, dv; default dtype. f32 is allowed beside bf16 and f16 */
     int64_t batch;           /* default 1 */
@@ -126,7 +142,7 @@ typedef struct ra_problem {
     int64_t heads_kv;        /* default heads_q; divides heads_q */
     int64_t dim;             /* of q and k, 1 to 256 */
     int64_t dim_v;           /* of v and o, 1 to 256; default dim */
-    double scale;            /* RA_SCALE_DEFAULT, which is initial: 1/sqrt(dim) */
+    double scale;            /* RA_SCALE_DEFAULT, which is initial: 1/sqrt(dim). But for RA_F64 0 or a normal number of f32 */
     int causal;              /* nonzero: aligned bottom right, the last query sees the last key */
     int64_t window_left;     /* keys before the query's aligned position that it sees; -1, which is initial: no limit */
     int64_t window_right;    /* likewise after it */
@@ -145,20 +161,23 @@ typedef struct ra_problem {
 } ra_problem;
 #define RA_SCALE_DEFAULT (-(double)INFINITY)
 #define RA_PROBLEM_INIT                                                                                                \
-    { .struct_size = sizeof(ra_problem), .scale = RA_SCALE_DEFAULT, .window_left = -1, .window_right = -1 }
+    {                                                                                                                  \
+        .struct_size = sizeof(ra_problem), .initialised = 1, .scale = RA_SCALE_DEFAULT, .window_left = -1,             \
+        .window_right = -1                                                                                             \
+    }
 RA_API void ra_problem_init(ra_problem *problem_out);
 
 /* Who owns which positions. Queries and keys are laid out alike, each over its own length. Any length, any number of
  * ranks: shards differ by a row or two, and may be empty. */
 typedef enum ra_layout {
-    RA_LAYOUT_AUTO = 0,   /* a balanced one for the problem */
+    RA_LAYOUT_AUTO = 0,   /* the one whose slowest rank has least to compute and to be sent: docs/design.md */
     RA_LAYOUT_CONTIGUOUS, /* rank r has the r-th of p runs */
     RA_LAYOUT_ZIGZAG,     /* rank r has the r-th and the r-th last of 2p runs */
     RA_LAYOUT_STRIPED     /* rank r has positions r, r + p, r + 2p, ... */
 } ra_layout;
 
 typedef enum ra_strategy {
-    RA_STRATEGY_AUTO = 0,
+    RA_STRATEGY_AUTO = 0, /* the ring, unless pairwise sends less */
     RA_STRATEGY_RING,     /* rows are passed to the neighbour as long as somebody further along needs them */
     RA_STRATEGY_PAIRWISE, /* the owner sends each rank exactly the rows it needs */
     RA_STRATEGY_ALLGATHER, /* everything to everyone, then compute: memory grows with the whole sequence */
@@ -181,8 +200,10 @@ typedef struct ra_options {
     int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process.
                              * A child of fork() may go on with plans of a comm that is alone and on the CPU, or make
                              * comms and plans of its own; comms of several ranks, and devices, do not survive a fork */
-    double timeout_seconds; /* every wait for a peer ends by then; default 60. Also a step's wait for the device, where
-                             * messages go through host memory */
+    double timeout_seconds; /* a peer that is silent for so long is given up; default 60. A rank that computes a pass,
+                             * or waits for others in one, is not silent, one that plans or is outside of ringattn is:
+                             * see ra_comm_progress. Also how long a message may take between two ranks that both wait
+                             * for it, and a step's wait for the device, where messages go through host memory */
     void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
                              * comm over MPI is lost, messages may still arrive in it until the process ends */
     size_t workspace_bytes;
@@ -203,6 +224,7 @@ RA_API ra_status ra_comm_create_self(ra_comm **comm_out);
 RA_API ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out);
 
 /* The simple way to run in-process ranks: starts `ranks` threads, calls body(comm, user) on each and waits for them.
+ * The comms are ra_run_threads's: it destroys each when its body returns, which must have destroyed its plans by then.
  * Returns RA_OK when every body did, else the status of the first rank that failed by itself rather than because of a
  * peer, whose error text becomes this thread's ra_last_error(): the lowest rank with another status than MISMATCH,
  * TIMEOUT, PEER and BROKEN; if there is none the lowest with MISMATCH or TIMEOUT; else the lowest that failed. A rank
@@ -215,8 +237,18 @@ RA_API int ra_comm_rank(const ra_comm *comm);
 RA_API int ra_comm_ranks(const ra_comm *comm);
 RA_API const char *ra_comm_transport(const ra_comm *comm);
 
+/* Whether the comm refuses further use, or will at its next one because a peer has given up: then the ranks must not be
+ * expected to meet again (over MPI, not in MPI_Finalize either). Every status may come with a lost comm. */
+RA_API int ra_comm_lost(ra_comm *comm);
+
+/* Tells the peers that this rank is alive, and lets messages move; takes microseconds and waits for nobody. For a rank
+ * that works outside of ringattn for longer than the timeout while its peers wait for its next call: it calls this a
+ * few times in that time. Over transports that know no signs of life (transport.h) it changes nothing. */
+RA_API void ra_comm_progress(ra_comm *comm);
+
 /* Collective: every rank contributes `bytes` bytes, all_out [ranks * bytes] has everyone's in rank order. Also the
- * way to find out whether all ranks have come this far. timeout_seconds 0: 60. */
+ * way to find out whether all ranks have come this far. A peer that is silent for timeout_seconds (0: 60) is given up.
+ */
 RA_API ra_status ra_comm_allgather(ra_comm *comm, const void *mine, size_t bytes, void *all_out,
                                    double timeout_seconds);
 

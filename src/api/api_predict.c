@@ -34,9 +34,6 @@ ra_status ra_predict_steps(const ra_problem *problem, const ra_options *options,
 }
 
 ra_status ra_layout_resolve(const ra_problem *problem, const ra_options *options, int ranks, ra_layout *layout_out) {
-    ra_setup setup;
     if (!layout_out) RA_REFUSE("layout_out is NULL");
-    RA_TRY(ra_setup_make(problem, options, (ra_seat){0, ranks, ranks, ranks}, &setup));
-    *layout_out = setup.layout;
-    return RA_OK;
+    return ra_setup_layout(problem, options, ranks, layout_out);
 }

@@ -3,6 +3,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 
@@ -36,18 +37,22 @@ static ra_status check_shape(ra_problem *p) {
     RA_TRY(check_length("dim", p->dim, 256));
     RA_TRY(check_length("dim_v", p->dim_v, 256));
     if (p->heads_q % p->heads_kv)
-        RA_REFUSE("heads_kv is %lld, which does not divide heads_q, %lld: every key/value head serves as many query heads",
-                  (long long)p->heads_kv, (long long)p->heads_q);
-    /* Everything that is counted later (pairs over heads, bytes over batch and heads) must fit in 63 bits. */
-    double pairs = (double)p->batch * (double)p->heads_q * (double)p->seq_q * (double)p->seq_k;
+        RA_REFUSE(
+            "heads_kv is %lld, which does not divide heads_q, %lld: every key/value head serves as many query heads",
+            (long long)p->heads_kv, (long long)p->heads_q);
     double bytes = (double)p->batch * (double)p->heads_q * (double)(p->seq_q + p->seq_k) * (double)(p->dim + p->dim_v) * 8;
-    if (pairs > 4e18 || bytes > 4e18) RA_REFUSE("the problem is too large: its pairs or bytes do not fit in 63 bits");
+    if (bytes > 4e18) RA_REFUSE("the problem is too large: its bytes do not fit in 63 bits");
     return RA_OK;
 }
 
 static ra_status check_mask(ra_problem *p) {
     if (p->scale == RA_SCALE_DEFAULT) p->scale = 1 / sqrt((double)p->dim);
     if (!isfinite(p->scale)) RA_REFUSE("scale is not finite");
+    if (p->dtype != RA_F64 && p->scale != 0 && (fabs(p->scale) > FLT_MAX || fabs(p->scale) < FLT_MIN))
+        RA_REFUSE(
+            "scale is %g, which f32 does not hold (%.2g to %.2g in size, or 0): scale q or k by some of it, or use "
+            "RA_F64",
+            p->scale, (double)FLT_MIN, (double)FLT_MAX);
     if (p->window_left < -1 || p->window_right < -1)
         RA_REFUSE("window is (%lld, %lld); each side must be at least 0, or -1 for no limit", (long long)p->window_left,
                   (long long)p->window_right);
@@ -106,14 +111,48 @@ static ra_status check_dilation(ra_problem *p) {
     return RA_OK;
 }
 
+/* No row of a document with so many keys sees more of them. */
+static double most_seen(const ra_problem *p, double keys) {
+    double left = p->window_left < 0 ? keys : (double)p->window_left;
+    double right = p->causal ? 0 : p->window_right < 0 ? keys : (double)p->window_right;
+    return fmin(keys, left + right + 1);
+}
+
+/* At least as many pairs as a head of the document has. A branch keeps one row in `rate` of a segment, and one more
+ * where the segment is cut short. */
+static double most_pairs(const ra_problem *p, ra_document document) {
+    double rows = (double)(document.q1 - document.q0), seen = most_seen(p, (double)(document.k1 - document.k0)),
+           pairs = 0;
+    if (p->branches == 0) return rows * seen;
+    for (int64_t b = 0; b < p->branches; b++) {
+        double segment = (double)p->dilated[b].segment, rate = (double)p->dilated[b].rate;
+        double kept = fmin(rows, rows / rate + rows / segment + 2);
+        pairs += kept * fmin(seen, fmin(seen, segment) / rate + 1);
+    }
+    return pairs;
+}
+
+/* What is counted later, pairs over batch and heads, must fit in 63 bits. */
+static ra_status check_pairs(const ra_problem *p) {
+    double pairs = 0;
+    for (int64_t d = 0; d < p->documents; d++) pairs += most_pairs(p, ra_problem_document(p, d));
+    if (pairs * (double)p->batch * (double)p->heads_q > 4e18)
+        RA_REFUSE("the problem is too large: its pairs do not fit in 63 bits");
+    return RA_OK;
+}
+
 ra_status ra_problem_normalise(const ra_problem *in, ra_problem *out) {
     ra_problem p = RA_PROBLEM_INIT;
-    RA_TRY(ra_sized_read("problem", in, offsetof(ra_problem, window_left), sizeof p, &p));
+    RA_TRY(ra_sized_read("problem", in, offsetof(ra_problem, documents), sizeof p, &p));
+    if (p.initialised != 1)
+        RA_REFUSE("problem was not initialised: start from RA_PROBLEM_INIT or ra_problem_init, which say that there is no "
+                  "window and that the scale is the default");
     RA_TRY(check_types(&p));
     RA_TRY(check_shape(&p));
     RA_TRY(check_mask(&p));
     RA_TRY(check_documents(&p));
     RA_TRY(check_dilation(&p));
+    RA_TRY(check_pairs(&p));
     *out = p;
     return RA_OK;
 }

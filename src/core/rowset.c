@@ -10,6 +10,12 @@ ra_span ra_head_set(const ra_problem *p, int64_t i) {
     return p->branches ? (ra_span){i, 1, 1} : (ra_span){0, 1, p->heads_kv};
 }
 
+ra_head_range ra_head_set_queries(const ra_problem *p, int64_t i) {
+    ra_span kv = ra_head_set(p, i);
+    int64_t share = p->heads_q / p->heads_kv;
+    return (ra_head_range){kv.first * share, (kv.first + kv.count) * share};
+}
+
 /* ---- building ----------------------------------------------------------------------------------------------------- */
 
 static int64_t last_of(ra_span s) {
@@ -77,10 +83,32 @@ static int64_t before(const cursor *c, int64_t row) {
     return count < 0 ? 0 : count > left(c) ? left(c) : count;
 }
 
-/* How many rows both cursors, which stand on the same one, have in common before their spans differ. */
-static int64_t common(const cursor *a, const cursor *b) {
-    int64_t count = left(a) < left(b) ? left(a) : left(b);
-    return current(a).stride == current(b).stride ? count : 1;
+/* Of two cursors that stand on the same row: how many rows of b, from that one on, are rows of a before either span
+ * ends. Where a's rows lie as close as b's or closer, all are; else the one they stand on is known to be. */
+static int64_t shared(const cursor *a, const cursor *b) {
+    if (current(b).stride % current(a).stride) return 1;
+    int64_t count = (last_of(current(a)) - value(a)) / current(b).stride + 1;
+    return count < left(b) ? count : left(b);
+}
+
+/* Passes `count` rows of b that are shared with a, in both: of a all up to the last of them. Returns how many. */
+static int64_t pass(cursor *a, cursor *b, int64_t count) {
+    int64_t rows = count > 1 ? (count - 1) * (current(b).stride / current(a).stride) + 1 : 1;
+    take(a, rows);
+    take(b, count);
+    return rows;
+}
+
+/* The cursors stand on the same row. What they have in common is passed as one run of the closer rows. Where the
+ * strides differ, its first row is appended by itself, since a row by itself may continue a span of any stride. */
+static ra_status append_shared(ra_pool *pool, ra_rowset *set, cursor *x, cursor *y) {
+    cursor *closer = current(x).stride <= current(y).stride ? x : y, *other = closer == x ? y : x;
+    ra_span span = current(closer), head = ra_span_slice(current(x), x->index, x->index + 1);
+    int alike = span.stride == current(other).stride;
+    int64_t from = closer->index, rows = pass(closer, other, shared(closer, other));
+    if (alike) return append(pool, set, ra_span_slice(span, from, from + rows));
+    RA_TRY(append(pool, set, head));
+    return append(pool, set, ra_span_slice(span, from + 1, from + rows));
 }
 
 ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out) {
@@ -91,11 +119,8 @@ ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b,
             RA_TRY(append(pool, &set, take(&x, ended(&y) ? left(&x) : before(&x, value(&y)))));
         else if (ended(&x) || value(&y) < value(&x))
             RA_TRY(append(pool, &set, take(&y, ended(&x) ? left(&y) : before(&y, value(&x)))));
-        else {
-            int64_t count = common(&x, &y);
-            take(&y, count);
-            RA_TRY(append(pool, &set, take(&x, count)));
-        }
+        else
+            RA_TRY(append_shared(pool, &set, &x, &y));
     }
     *set_out = set;
     return RA_OK;
@@ -110,13 +135,24 @@ ra_status ra_rowset_minus(ra_pool *pool, const ra_rowset *a, const ra_rowset *b,
         } else if (value(&y) < value(&x)) {
             take(&y, before(&y, value(&x)));
         } else {
-            int64_t count = common(&x, &y);
-            take(&x, count);
-            take(&y, count);
+            pass(&y, &x, shared(&y, &x));
         }
     }
     *set_out = set;
     return RA_OK;
+}
+
+int ra_rowset_within(const ra_rowset *a, const ra_rowset *b) {
+    cursor x = {a, 0, 0}, y = {b, 0, 0};
+    while (!ended(&x)) {
+        if (ended(&y) || value(&x) < value(&y)) return 0;
+        if (value(&y) < value(&x)) {
+            take(&y, before(&y, value(&x)));
+        } else {
+            pass(&y, &x, shared(&y, &x));
+        }
+    }
+    return 1;
 }
 
 int64_t ra_rowset_rows(const ra_rowset *set) {
@@ -130,35 +166,58 @@ int64_t ra_rowset_rows(const ra_rowset *set) {
 /* Contacts come in rising runs, one per branch, head and span; each run becomes a set, and the sets are united. */
 typedef struct need_loop {
     ra_pool *pool;
-    int64_t head_from, head_to; /* the query heads of the set */
+    ra_head_range heads; /* the query heads of the set */
     ra_rowset *sets;
     int64_t count, capacity;
 } need_loop;
 
-static ra_status collect(const ra_contact *contact, void *user) {
-    need_loop *loop = user;
-    if (ra_span_clip(contact->heads, loop->head_from, loop->head_to).count == 0) return RA_OK;
+static ra_status collect(need_loop *loop, ra_span heads, ra_span rows) {
+    if (ra_span_clip(heads, loop->heads.from, loop->heads.to).count == 0) return RA_OK;
     ra_rowset *last = loop->count ? &loop->sets[loop->count - 1] : NULL;
-    int rises = last && contact->k_rows.first > last_of(last->spans[last->count - 1]);
+    int rises = last && rows.first > last_of(last->spans[last->count - 1]);
     if (!rises) {
         last = ra_pool_append(loop->pool, &loop->sets, &loop->count, &loop->capacity, sizeof *last);
         if (!last) return ra_fail(RA_ERR_MEMORY, "no memory for a set of rows while planning");
     }
-    return append(loop->pool, last, contact->k_rows);
+    return append(loop->pool, last, rows);
+}
+
+static ra_status collect_contact(const ra_contact *contact, void *user) {
+    return collect(user, contact->heads, contact->k_rows);
+}
+
+static ra_status collect_sight(const ra_sight *sight, void *user) {
+    return collect(user, sight->heads, sight->keys);
+}
+
+static ra_status unite(need_loop *loop, ra_rowset *set_out) {
+    for (int64_t n = loop->count; n > 1; n = (n + 1) / 2) /* by pairs, so that no set is walked more than log n times */
+        for (int64_t j = 0; j < (n + 1) / 2; j++) {
+            if (2 * j + 1 < n)
+                RA_TRY(ra_rowset_union(loop->pool, &loop->sets[2 * j], &loop->sets[2 * j + 1], &loop->sets[j]));
+            else
+                loop->sets[j] = loop->sets[2 * j];
+        }
+    *set_out = loop->count ? loop->sets[0] : (ra_rowset){0};
+    return RA_OK;
 }
 
 ra_status ra_rowset_needed(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int k_rank, int64_t i,
                            ra_rowset *set_out) {
-    const ra_problem *p = cut->problem;
-    ra_span kv = ra_head_set(p, i);
-    int64_t share = p->heads_q / p->heads_kv;
-    need_loop loop = {.pool = pool, .head_from = kv.first * share, .head_to = (kv.first + kv.count) * share};
-    RA_TRY(ra_pattern_contacts(cut, q_rank, k_rank, collect, &loop));
-    for (int64_t n = loop.count; n > 1; n = (n + 1) / 2) /* by pairs, so that no set is walked more than log n times */
-        for (int64_t j = 0; j < (n + 1) / 2; j++) {
-            if (2 * j + 1 < n) RA_TRY(ra_rowset_union(pool, &loop.sets[2 * j], &loop.sets[2 * j + 1], &loop.sets[j]));
-            else loop.sets[j] = loop.sets[2 * j];
-        }
-    *set_out = loop.count ? loop.sets[0] : (ra_rowset){0};
-    return RA_OK;
+    need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
+    RA_TRY(ra_pattern_contacts_of(cut, q_rank, k_rank, loop.heads, collect_contact, &loop));
+    return unite(&loop, set_out);
+}
+
+ra_status ra_rowset_hinted(ra_pool *pool, const ra_cut_problem *cut, int from, int to, int k_rank, int64_t i,
+                           ra_rowset *set_out) {
+    need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
+    RA_TRY(ra_pattern_hints(cut, from, to, k_rank, loop.heads, collect_sight, &loop));
+    return unite(&loop, set_out);
+}
+
+ra_status ra_rowset_seen(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int64_t i, ra_rowset *set_out) {
+    need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
+    RA_TRY(ra_pattern_sights(cut, q_rank, loop.heads, collect_sight, &loop));
+    return unite(&loop, set_out);
 }

@@ -18,14 +18,27 @@ int64_t ra_head_sets(const ra_problem *normal);
 /* The key/value heads of set i. */
 ra_span ra_head_set(const ra_problem *normal, int64_t i);
 
+/* The query heads that read them. */
+ra_head_range ra_head_set_queries(const ra_problem *normal, int64_t i);
+
 /* All of the following take memory from pool and fail only for want of it. */
 
 /* The rows of k_rank that q_rank's queries see in head set i. */
 ra_status ra_rowset_needed(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int k_rank, int64_t i,
                            ra_rowset *set_out);
 
+/* Rows of k_rank among which are all that the ranks [from, to) see: ra_pattern_hints. */
+ra_status ra_rowset_hinted(ra_pool *pool, const ra_cut_problem *cut, int from, int to, int k_rank, int64_t i,
+                           ra_rowset *set_out);
+
+/* The positions of the keys that q_rank's queries see, whoever has them. */
+ra_status ra_rowset_seen(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int64_t i, ra_rowset *set_out);
+
 ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out);
 ra_status ra_rowset_minus(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out);
+
+/* Whether every row of a is in b. */
+int ra_rowset_within(const ra_rowset *a, const ra_rowset *b);
 
 int64_t ra_rowset_rows(const ra_rowset *set);
 

@@ -19,9 +19,14 @@ static void add_span(ra_shard *shard, ra_span span) {
     shard->rows += span.count;
 }
 
+/* Runs [from, to) of `parts`: one span. */
+static ra_span runs(int64_t n, int64_t parts, int64_t from, int64_t to) {
+    int64_t first = ra_cut(n, parts, from);
+    return (ra_span){first, 1, ra_cut(n, parts, to) - first};
+}
+
 static ra_span run(int64_t n, int64_t parts, int64_t i) {
-    int64_t first = ra_cut(n, parts, i);
-    return (ra_span){first, 1, ra_cut(n, parts, i + 1) - first};
+    return runs(n, parts, i, i + 1);
 }
 
 ra_shard ra_shard_of(ra_layout layout, int64_t n, int ranks, int rank) {
@@ -33,6 +38,27 @@ ra_shard ra_shard_of(ra_layout layout, int64_t n, int ranks, int rank) {
         add_span(&shard, run(n, 2 * (int64_t)ranks, 2 * (int64_t)ranks - 1 - rank));
     } else {
         add_span(&shard, run(n, ranks, rank));
+    }
+    return shard;
+}
+
+/* The positions below n that leave a remainder in [from, to) when divided by ranks: from the first to the last. */
+static ra_span stripes_hull(int64_t n, int64_t ranks, int64_t from, int64_t to) {
+    int64_t round = (n - 1) / ranks * ranks; /* where the last, perhaps incomplete, round starts */
+    int64_t last = round + from < n ? (n < round + to ? n : round + to) - 1 : round - ranks + to - 1;
+    return (ra_span){from, 1, n > 0 && last >= from ? last - from + 1 : 0};
+}
+
+ra_shard ra_shard_hull(ra_layout layout, int64_t n, int ranks, int from, int to) {
+    ra_shard shard = {0};
+    int64_t parts = 2 * (int64_t)ranks;
+    if (layout == RA_LAYOUT_STRIPED) {
+        add_span(&shard, stripes_hull(n, ranks, from, to));
+    } else if (layout == RA_LAYOUT_ZIGZAG) {
+        add_span(&shard, runs(n, parts, from, to));
+        add_span(&shard, runs(n, parts, parts - to, parts - from));
+    } else {
+        add_span(&shard, runs(n, ranks, from, to));
     }
     return shard;
 }

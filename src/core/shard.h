@@ -17,6 +17,10 @@ typedef struct ra_shard {
 /* layout is one of the three, 0 <= rank < ranks. */
 ra_shard ra_shard_of(ra_layout layout, int64_t n, int ranks, int rank);
 
+/* The positions of the ranks [from, to), from < to, as if they were one shard; on stripes, where these are no spans,
+ * all positions from the first to the last of them. */
+ra_shard ra_shard_hull(ra_layout layout, int64_t n, int ranks, int from, int to);
+
 /* The position of a row, 0 <= row < rows. */
 int64_t ra_shard_position(const ra_shard *shard, int64_t row);
 

@@ -13,8 +13,9 @@ static int64_t clamp(int64_t x, int64_t lo, int64_t hi) {
 }
 
 void ra_span_indices(ra_span s, int64_t lo, int64_t hi, int64_t *from_out, int64_t *to_out) {
-    int64_t from = clamp(ra_ceil_div(lo - s.first, s.stride), 0, s.count);
-    int64_t to = clamp(ra_ceil_div(hi - s.first, s.stride), from, s.count);
+    int run = s.stride == 1; /* the commonest spans are runs, and divisions are slow */
+    int64_t from = clamp(run ? lo - s.first : ra_ceil_div(lo - s.first, s.stride), 0, s.count);
+    int64_t to = clamp(run ? hi - s.first : ra_ceil_div(hi - s.first, s.stride), from, s.count);
     *from_out = from;
     *to_out = to;
 }
@@ -54,6 +55,8 @@ static int64_t gcd(int64_t a, int64_t b) {
 
 /* a.first + i a.stride = b.first + j b.stride, solved for i modulo b.stride / gcd (the Chinese remainder theorem). */
 ra_span ra_span_intersect(ra_span a, ra_span b) {
+    if (a.count && a.stride == 1) return ra_span_clip(b, a.first, a.first + a.count);
+    if (b.count && b.stride == 1) return ra_span_clip(a, b.first, b.first + b.count);
     int64_t g = gcd(a.stride, b.stride), modulus = b.stride / g, distance = b.first - a.first;
     ra_span common = {a.first, a.stride * modulus, 0};
     if (a.count == 0 || b.count == 0 || distance % g != 0) return common;

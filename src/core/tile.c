@@ -25,17 +25,28 @@ int ra_tile_is_full(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int
     return b0 - (a1 - 1) >= tile->lo && b1 - 1 - a0 <= tile->hi;
 }
 
-/* Sum over a in [0, rows) of clamp(a + shift, 0, keys): nothing, then a rising line, then keys. */
-static int64_t staircase(int64_t rows, int64_t keys, int64_t shift) {
-    int64_t start = clamp(-shift, 0, rows);             /* the first a with a + shift >= 0 */
-    int64_t level = clamp(keys - shift, start, rows);   /* the first a with a + shift >= keys */
-    int64_t n = level - start;
-    return n * (start + shift) + n * (n - 1) / 2 + (rows - level) * keys;
+/* n (n - 1) / 2 modulo 2^64. */
+static uint64_t triangle(uint64_t n) {
+    return n % 2 ? n * ((n - 1) / 2) : n / 2 * (n - 1);
+}
+
+/* Sum over a in [0, rows) of clamp(slope a + shift, 0, keys), modulo 2^64: nothing, then a rising line, then keys. */
+static uint64_t staircase(int64_t rows, int64_t keys, int64_t slope, int64_t shift) {
+    int steep = slope > 1; /* a division by 1 is slow all the same */
+    int64_t start = clamp(steep ? ra_ceil_div(-shift, slope) : -shift, 0, rows); /* the first a of the rising line */
+    int64_t level = clamp(steep ? ra_ceil_div(keys - shift, slope) : keys - shift, start, rows); /* and of its end */
+    uint64_t n = (uint64_t)(level - start), low = (uint64_t)start * (uint64_t)slope + (uint64_t)shift;
+    return n * low + (uint64_t)slope * triangle(n) + (uint64_t)(rows - level) * (uint64_t)keys;
+}
+
+int64_t ra_band_pairs(int64_t rows, int64_t keys, int64_t slope, int64_t lo, int64_t hi) {
+    if (hi < lo) return 0;
+    /* Row a sees keys up to clamp(slope a + hi + 1) and from clamp(slope a + lo); the former is never below the latter.
+     * Either sum may be beyond 64 bits in a long narrow band; their difference is not, and a multiple of 2^64 that both
+     * have lost does not show in it. */
+    return (int64_t)(staircase(rows, keys, slope, hi + 1) - staircase(rows, keys, slope, lo));
 }
 
 int64_t ra_tile_pairs(const ra_tile *tile) {
-    if (tile->hi < tile->lo) return 0;
-    int64_t rows = tile->q_rows.count, keys = tile->k_rows.count;
-    /* Row a sees keys up to clamp(a + hi + 1) and from clamp(a + lo); the former is never below the latter. */
-    return staircase(rows, keys, tile->hi + 1) - staircase(rows, keys, tile->lo);
+    return ra_band_pairs(tile->q_rows.count, tile->k_rows.count, 1, tile->lo, tile->hi);
 }

@@ -42,7 +42,7 @@ typedef struct ra_kv_part {
 /* What the forward pass carries from step to step, accumulation type:
  *   o: a view, so that it may be the output itself   sum of e^{s - m} v, not normalised
  *   m [states, batch, heads_q, rows_q], C-order      running maximum of the scores s (with the scale); -inf: nothing seen
- *   l [states, batch, heads_q, rows_q], C-order      sum of e^{s - m} */
+ *   l [states, batch, heads_q, rows_q], C-order      sum of e^{s - m}; 0: nothing seen; NaN: a score was NaN or +inf */
 typedef struct ra_state {
     ra_view o;       /* of state 0 */
     int64_t o_state; /* elements from one state's o to the next one's */
@@ -74,7 +74,7 @@ typedef struct ra_forward_call {
 
 /* For every tile, with p = e^{s - lse}, dp = dout . v, ds = p * (dp - delta):
  *   dq += scale * ds k,  dk += scale * ds^T q,  dv += p^T dout.
- * Rows with lse = -inf contribute nothing. */
+ * Rows with lse = -inf contribute nothing; an lse of +inf counts as NaN. Nothing reaches what does not see it. */
 typedef struct ra_backward_call {
     const ra_shape *shape;
     ra_view q, dout;
@@ -115,7 +115,7 @@ typedef struct ra_kernel {
     void (*begin)(const ra_shape *shape, ra_state state, const ra_launch *launch);
 
     /* Row rows[i] of state = its merge with row i of from, whose m and l are [states, batch, heads_q, rows.count] and whose o
-     * is read only where its m is not -inf. For every state, batch and head. */
+     * is read only where its l is not 0. For every state, batch and head. */
     void (*merge)(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_launch *launch);
 
     /* o_out [batch, rows_q, heads_q, dim_v] of out_dtype = weight * sum over states of o / l, 0 where nothing was seen;

@@ -97,20 +97,25 @@ void ra_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *launc
     run_rows(&job, launch);
 }
 
-/* o [width] = the output of softmax s; returns its lse. A maximum that is not finite has nothing to normalise by: -inf,
- * nothing was seen; +inf, a score overflowed. The definition gives such a row o = 0 and lse = the maximum. */
+/* o [width] = the output of softmax s; returns its lse. l is 0 where nothing was seen, at least 1 where something was,
+ * and NaN where some score was NaN or +inf. */
 static double softmax_row(const row_job *job, int64_t s, int64_t b, int64_t row, int64_t head, double *o) {
     int64_t i = ra_row_index(job->shape, s, b, head, row);
     double m = load_one(job->shape, job->state.m, i), l = load_one(job->shape, job->state.l, i);
+    if (l == 0) {
+        memset(o, 0, (size_t)job->width * sizeof *o);
+        return -INFINITY;
+    }
     load(o, ra_acc_dtype(job->shape), ra_state_o(job->shape, &job->state, s), b, row, head, job->width);
-    for (int64_t d = 0; d < job->width; d++) o[d] = isinf(m) ? 0 : o[d] / l;
-    return isinf(m) ? m : m + log(l);
+    for (int64_t d = 0; d < job->width; d++) o[d] = o[d] / l;
+    return m + log(l);
 }
 
-/* log(e^a + e^b) */
+/* log(e^a + e^b), neither of which is +inf. */
 static double log_add(double a, double b) {
     double most = a > b ? a : b, least = a > b ? b : a;
-    return isinf(most) ? most : most + log1p(exp(least - most));
+    if (isnan(a) || isnan(b)) return NAN;
+    return most == -INFINITY ? most : most + log1p(exp(least - most));
 }
 
 static void finish_row(const row_job *job, int64_t b, int64_t row, int64_t head) {

@@ -3,7 +3,7 @@
  *
  *     m = max(m1, m2),   l = l1 e^{m1 - m} + l2 e^{m2 - m},   o likewise
  *
- * A state that has seen nothing (m = -inf) changes nothing, whatever its o is; a NaN on either side makes the row NaN.
+ * A state that has seen nothing (l = 0) changes nothing, whatever its o is; a NaN on either side makes the row NaN.
  */
 #include "kernel/parallel.h"
 #include "kernel/row_io.h"
@@ -30,28 +30,28 @@ static void store(const ra_shape *shape, void *array, int64_t i, double x) {
         ((float *)array)[i] = (float)x;
 }
 
-/* e^{m - most}; 0 for what has seen nothing. */
-static double factor(double m, double most) {
-    return m == -INFINITY ? 0 : m == most ? 1 : exp(m - most);
+/* What l and o are multiplied by: e^{m - most}, or nothing at all for what has seen nothing. */
+static double factor(double m, double l, double most) {
+    return l == 0 ? 0 : m == most ? 1 : exp(m - most);
 }
 
 static void merge_row(const merge_job *job, int64_t s, int64_t b, int64_t h, int64_t i) {
     const ra_shape *shape = job->shape;
     int64_t row = ra_span_at(job->rows, i), at = ra_row_index(shape, s, b, h, row);
     int64_t there = ((s * shape->batch + b) * shape->heads_q + h) * job->rows.count + i;
-    double m = load(shape, job->state.m, at), came = load(shape, job->from.m, there);
-    if (came == -INFINITY) return;
-    double most = isnan(m) || m > came ? m : came, keep = factor(m, most), take = factor(came, most);
+    double m = load(shape, job->state.m, at), l = load(shape, job->state.l, at);
+    double more_m = load(shape, job->from.m, there), more_l = load(shape, job->from.l, there);
+    if (more_l == 0) return;
+    double most = isnan(m) || m > more_m ? m : more_m, keep = factor(m, l, most), take = factor(more_m, more_l, most);
     double o[RA_MAX_DIM], more[RA_MAX_DIM];
     ra_dtype acc = ra_acc_dtype(shape);
     ra_view to = ra_state_o(shape, &job->state, s), from = ra_state_o(shape, &job->from, s);
     void *to_row = ra_view_row(to, ra_shape_acc_bytes(shape), b, row, h);
     ra_row_load_f64(more, acc, ra_view_row(from, ra_shape_acc_bytes(shape), b, i, h), from.dim, shape->dim_v);
     ra_row_load_f64(o, acc, to_row, to.dim, shape->dim_v);
-    for (int64_t d = 0; d < shape->dim_v; d++) o[d] = (keep == 0 ? 0 : o[d] * keep) + more[d] * take;
+    for (int64_t d = 0; d < shape->dim_v; d++) o[d] = (l == 0 ? 0 : o[d] * keep) + more[d] * take;
     ra_row_store_f64(acc, to_row, to.dim, o, shape->dim_v);
-    store(shape, job->state.l, at,
-          (keep == 0 ? 0 : load(shape, job->state.l, at) * keep) + load(shape, job->from.l, there) * take);
+    store(shape, job->state.l, at, l * keep + more_l * take);
     store(shape, job->state.m, at, most);
 }
 

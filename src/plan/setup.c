@@ -3,6 +3,7 @@
 #include "base/cores.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "plan/choose.h"
 
 #include <math.h>
 
@@ -42,18 +43,44 @@ static ra_status choose_kernel(const ra_options *options, ra_setup *setup) {
     return status;
 }
 
-ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra_seat seat, ra_setup *setup_out) {
+/* All that must be right and is needed before anything is chosen. */
+static ra_status check(const ra_problem *problem, const ra_options *options, ra_seat seat, ra_options *options_out,
+                       ra_setup *setup) {
     int rank = seat.rank, ranks = seat.ranks;
-    ra_options o = RA_OPTIONS_INIT;
-    ra_setup s = {.rank = rank, .ranks = ranks};
     if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
     if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
-    RA_TRY(ra_problem_normalise(problem, &s.problem));
-    RA_TRY(read_options(options, &o));
-    RA_TRY(choose_kernel(&o, &s));
-    s.layout = o.layout ? o.layout : ra_choose_layout(&s.problem, ranks);
-    ra_cut_problem cut = ra_setup_cut(&s);
-    s.strategy = o.strategy ? o.strategy : ra_choose_strategy(&cut);
+    RA_TRY(ra_problem_normalise(problem, &setup->problem));
+    RA_TRY(read_options(options, options_out));
+    return choose_kernel(options_out, setup);
+}
+
+static ra_status choose_layout(const ra_options *options, ra_setup *setup) {
+    setup->layout = options->layout;
+    return options->layout ? RA_OK : ra_choose_layout(&setup->problem, setup->ranks, &setup->layout);
+}
+
+static ra_status choose_strategy(const ra_options *options, ra_setup *setup) {
+    ra_cut_problem cut = ra_setup_cut(setup);
+    setup->strategy = options->strategy;
+    return options->strategy ? RA_OK : ra_choose_strategy(&cut, &setup->strategy);
+}
+
+ra_status ra_setup_layout(const ra_problem *problem, const ra_options *options, int ranks, ra_layout *layout_out) {
+    ra_options o;
+    ra_setup s = {.ranks = ranks};
+    RA_TRY(check(problem, options, (ra_seat){0, ranks, ranks, ranks}, &o, &s));
+    RA_TRY(choose_layout(&o, &s));
+    *layout_out = s.layout;
+    return RA_OK;
+}
+
+ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra_seat seat, ra_setup *setup_out) {
+    int rank = seat.rank, ranks = seat.ranks;
+    ra_options o;
+    ra_setup s = {.rank = rank, .ranks = ranks};
+    RA_TRY(check(problem, options, seat, &o, &s));
+    RA_TRY(choose_layout(&o, &s));
+    RA_TRY(choose_strategy(&o, &s));
     s.threads = o.threads ? o.threads : ra_core_share(seat.process_ranks, seat.machine_ranks);
     s.backward = o.backward != 0;
     s.timeout_seconds = o.timeout_seconds;

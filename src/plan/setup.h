@@ -39,8 +39,7 @@ ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra
 /* The problem cut as the setup says; points into setup. */
 ra_cut_problem ra_setup_cut(const ra_setup *setup);
 
-/* The choices behind "auto", from the problem alone. */
-ra_layout ra_choose_layout(const ra_problem *normal, int ranks);
-ra_strategy ra_choose_strategy(const ra_cut_problem *cut);
+/* What options->layout means for this problem; checks everything that ra_setup_make checks. */
+ra_status ra_setup_layout(const ra_problem *problem, const ra_options *options, int ranks, ra_layout *layout_out);
 
 #endif

@@ -17,6 +17,7 @@ typedef struct query {
     const double *k, *v;       /* first row of this batch and of the key/value head that h reads */
     int64_t i;
     ra_document document; /* that i stands in */
+    int64_t from, to; /* the document's keys that the mask, without dilation, lets it see: others are not looked at */
     const double *row;    /* [dim] */
 } query;
 
@@ -39,10 +40,17 @@ static int64_t key_offset(const ra_problem *problem, int64_t b, int64_t h, int64
     return (b * problem->seq_k * problem->heads_kv + group) * dim;
 }
 
+/* The first document that ends behind query i. */
 static ra_document document_of(const ra_problem *problem, int64_t i) {
-    int64_t d = 0;
-    while (ra_problem_document(problem, d).q1 <= i) d++;
-    return ra_problem_document(problem, d);
+    int64_t first = 0, last = problem->documents - 1;
+    while (first < last) {
+        int64_t middle = first + (last - first) / 2;
+        if (ra_problem_document(problem, middle).q1 <= i)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    return ra_problem_document(problem, first);
 }
 
 /* Both counted from the start of their document; the last query is aligned with the last key. */
@@ -56,6 +64,20 @@ static int sees(const query *row, int64_t j) {
     if (problem->window_left >= 0 && ahead < -problem->window_left) return 0;
     if (problem->window_right >= 0 && ahead > problem->window_right) return 0;
     return 1;
+}
+
+/* The keys for which sees() holds are the run [from, to), so that a window costs what it shows and not the document. */
+static void find_run(query *row) {
+    const ra_problem *problem = row->problem;
+    const ra_document *document = &row->document;
+    int64_t keys = document->k1 - document->k0, aligned = row->i - document->q1 + keys;
+    int64_t first = 0, end = keys;
+    if (problem->window_left >= 0 && problem->window_left < aligned) first = aligned - problem->window_left;
+    if (problem->window_right >= 0 && problem->window_right < end - 1 - aligned)
+        end = aligned + problem->window_right + 1;
+    if (problem->causal && aligned < end - 1) end = aligned + 1;
+    row->from = document->k0 + first;
+    row->to = document->k0 + end;
 }
 
 /* The branch whose group of heads h is in: the first heads % branches groups have one more. */
@@ -85,6 +107,20 @@ static int branch_keeps(const query *row, int64_t b, int64_t j) {
     return t >= 0 && t / w == u / w && t % w % r == o && u % w % r == o;
 }
 
+/* The first key from j on that a branch keeps, or row->to. In a dense problem that is j. */
+static int64_t key_from(const query *row, int64_t j) {
+    const ra_problem *problem = row->problem;
+    int64_t nearest = row->to, t = row->i - row->document.q1 + row->document.k1 - row->document.k0;
+    if (problem->branches == 0) return j;
+    for (int64_t b = 0; b < problem->branches && t >= 0; b++) {
+        int64_t w = problem->dilated[b].segment, r = problem->dilated[b].rate;
+        int64_t start = row->document.k0 + t / w * w, key = start + offset_of(problem, row->h, b, r);
+        if (j > key) key += (j - key + r - 1) / r * r;
+        if (key < nearest && key < row->to && branch_keeps(row, b, key)) nearest = key;
+    }
+    return nearest;
+}
+
 /* How many times a pair counts: once in a dense problem, else in each of the branches [from, to) that keeps it. */
 static int64_t count_of(const query *row, int64_t from, int64_t to, int64_t j) {
     int64_t count = 0;
@@ -109,29 +145,33 @@ static void add_times(double *to, double by, const double *x, int64_t count) {
 }
 
 /* s [seq_k] = the row's scores plus the logarithm of how often each counts in branches [from, to), -inf where never;
- * only its document's keys are written. Returns their lse. */
+ * only keys that some branch keeps are written. Returns their lse: -inf where there is no score above it, NaN where one is
+ * NaN or +inf. */
 static double scores(const query *row, int64_t from, int64_t to, double *s) {
     const ra_problem *problem = row->problem;
     double most = -INFINITY, sum = 0;
-    for (int64_t j = row->document.k0; j < row->document.k1; j++) {
+    for (int64_t j = key_from(row, row->from); j < row->to; j = key_from(row, j + 1)) {
         int64_t count = count_of(row, from, to, j);
         s[j] = -INFINITY;
         if (count) s[j] = problem->scale * dot(row->row, row->k + j * key_stride(problem), problem->dim);
         if (count > 1) s[j] += log((double)count);
         most = s[j] > most ? s[j] : most;
     }
-    double base = isfinite(most) ? most : 0;
-    for (int64_t j = row->document.k0; j < row->document.k1; j++) sum += exp(s[j] - base);
-    return log(sum) + base;
+    double base = most == -INFINITY ? 0 : most;
+    for (int64_t j = key_from(row, row->from); j < row->to; j = key_from(row, j + 1)) sum += exp(s[j] - base);
+    return sum == 0 ? -INFINITY : log(sum) + base;
 }
+
+/* Stands for the p of a key that takes no part: one that is not seen, or whose score is -inf. */
+#define NO_PART (-1.0)
 
 /* s becomes p; o [dim_v] += weight times the output of one softmax, which is left in own [dim_v]. */
 static void soften(const query *row, double lse, double weight, double *s, double *own, double *o) {
     const ra_problem *problem = row->problem;
     memset(own, 0, (size_t)problem->dim_v * sizeof *own);
-    for (int64_t j = row->document.k0; j < row->document.k1; j++) {
-        s[j] = isfinite(lse) && s[j] > -INFINITY ? exp(s[j] - lse) : 0;
-        if (s[j] != 0) add_times(own, s[j], row->v + j * value_stride(problem), problem->dim_v);
+    for (int64_t j = key_from(row, row->from); j < row->to; j = key_from(row, j + 1)) {
+        s[j] = s[j] == -INFINITY ? NO_PART : exp(s[j] - lse);
+        if (s[j] != NO_PART) add_times(own, s[j], row->v + j * value_stride(problem), problem->dim_v);
     }
     add_times(o, weight, own, problem->dim_v);
 }
@@ -141,8 +181,8 @@ static void differentiate(const query *row, const double *p, double weight, cons
                           double *dq, double *dk, double *dv) {
     const ra_problem *problem = row->problem;
     double delta = dot(dout, own, problem->dim_v);
-    for (int64_t j = row->document.k0; j < row->document.k1; j++) {
-        if (p[j] == 0) continue;
+    for (int64_t j = key_from(row, row->from); j < row->to; j = key_from(row, j + 1)) {
+        if (p[j] == NO_PART) continue;
         double ds = weight * p[j] * (dot(dout, row->v + j * value_stride(problem), problem->dim_v) - delta);
         add_times(dv + j * value_stride(problem), weight * p[j], dout, problem->dim_v);
         add_times(dq, problem->scale * ds, row->k + j * key_stride(problem), problem->dim);
@@ -180,6 +220,7 @@ static query query_at(const ra_problem *problem, const double *q, const double *
                  .i = i,
                  .document = document_of(problem, i),
                  .row = q + query_offset(problem, b, i, h, problem->dim)};
+    find_run(&row);
     return row;
 }
 

@@ -49,13 +49,20 @@ ra_status ra_add_visits(ra_builder *b, int step, int query_slot, int result_slot
 /* Fills in the tiles of the compute's queries with compute->parcel, the parts they refer to, and the pairs. */
 ra_status ra_tiles_make(ra_builder *b, ra_compute *compute);
 
-/* A strategy: its name, how many steps it takes, and who fills them. All ranks take as many. */
+/* A strategy: its name, how many steps it takes, who fills them, and what it sends. All ranks take as many steps. */
 typedef struct ra_strategy_entry {
     ra_strategy strategy;
     const char *name;
     int (*steps)(int ranks, ra_pass pass); /* NULL for auto, which is none itself */
     ra_status (*make)(ra_builder *b);
+    /* Bytes of the forward pass that the owner's rows make up, and what is made of them; for a builder without a schedule. */
+    ra_status (*volume)(ra_builder *b, int owner, int64_t *bytes_out);
 } ra_strategy_entry;
+
+ra_status ra_ring_volume(ra_builder *b, int owner, int64_t *bytes_out);
+ra_status ra_pairwise_volume(ra_builder *b, int owner, int64_t *bytes_out);
+ra_status ra_allgather_volume(ra_builder *b, int owner, int64_t *bytes_out);
+ra_status ra_passq_volume(ra_builder *b, int owner, int64_t *bytes_out);
 
 /* NULL when there is none. */
 const ra_strategy_entry *ra_strategy_find(ra_strategy strategy);
@@ -71,9 +78,11 @@ typedef struct ra_route {
     ra_parcel parcel;
     int *last; /* [piece_count]: the last hop that needs the piece, not increasing */
 } ra_route;
-ra_status ra_route_make(ra_builder *b, int owner, ra_route *route_out);
 
-/* The pieces that some hop from t on needs: a prefix of the route. */
+/* The part of the route that goes at least to `hop`, from 1 on: what a rank that far from the owner has to do with. */
+ra_status ra_route_make(ra_builder *b, int owner, int hop, ra_route *route_out);
+
+/* The pieces that some hop from t on needs, where t is not below the route's: a prefix of the route. */
 ra_parcel ra_route_from(const ra_builder *b, const ra_route *route, int t);
 
 #endif

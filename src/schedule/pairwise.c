@@ -10,43 +10,45 @@
 
 enum { SENT = 2, ARRIVES = 2 };
 
-/* packed: what is in slot SENT. */
-static ra_status keys_step(ra_builder *b, int s, ra_parcel *packed) {
-    if (s == 0) {
+/* By distance t: what this rank needs of the rank t back, and what the rank t further along needs of it. */
+typedef struct exchange {
+    ra_parcel *in, *out; /* [ranks] */
+    ra_parcel packed;    /* what is in slot SENT */
+} exchange;
+
+static ra_status keys_step(ra_builder *b, int s, exchange *e) {
+    if (s == 0)
         RA_TRY(ra_add_compute_own(b, s));
-    } else {
-        ra_parcel here;
-        RA_TRY(ra_parcel_needed(b, b->rank, ra_rank_along(b, b->rank, -s), &here));
-        RA_TRY(ra_add_compute(b, s, s % 2, s % 2, &here));
-    }
+    else
+        RA_TRY(ra_add_compute(b, s, s % 2, s % 2, &e->in[s]));
     if (s + 1 == b->ranks) return RA_OK;
-    int to = ra_rank_along(b, b->rank, s + 1), from = ra_rank_along(b, b->rank, -s - 1);
-    ra_parcel sent, arriving;
-    RA_TRY(ra_parcel_needed(b, to, b->rank, &sent));
-    RA_TRY(ra_parcel_needed(b, b->rank, from, &arriving));
-    if (sent.elements > 0 && !ra_parcel_is(&sent, packed)) {
-        RA_TRY(ra_add_pack(b, s, RA_CARGO_KV, SENT, &sent));
-        *packed = sent;
+    const ra_parcel *sent = &e->out[s + 1], *arriving = &e->in[s + 1];
+    if (sent->elements > 0 && !ra_parcel_is(sent, &e->packed)) {
+        RA_TRY(ra_add_pack(b, s, RA_CARGO_KV, SENT, sent));
+        e->packed = *sent;
     }
-    RA_TRY(ra_add_send(b, s, to, RA_CARGO_KV, SENT, 0, sent.elements));
-    return ra_add_recv(b, s, from, RA_CARGO_KV, (s + 1) % 2, arriving.elements);
+    RA_TRY(ra_add_send(b, s, ra_rank_along(b, b->rank, s + 1), RA_CARGO_KV, SENT, 0, sent->elements));
+    return ra_add_recv(b, s, ra_rank_along(b, b->rank, -s - 1), RA_CARGO_KV, (s + 1) % 2, arriving->elements);
 }
 
-static ra_status gradients_step(ra_builder *b, int s) {
-    int owner = ra_rank_along(b, b->rank, 1 - s), helper = ra_rank_along(b, b->rank, s - 1);
-    ra_parcel sent, arriving;
-    RA_TRY(ra_parcel_needed(b, b->rank, owner, &sent));
-    RA_TRY(ra_parcel_needed(b, helper, b->rank, &arriving));
-    RA_TRY(ra_add_send(b, s, owner, RA_CARGO_GRAD, (s - 1) % 2, 0, sent.elements));
-    RA_TRY(ra_add_recv(b, s, helper, RA_CARGO_GRAD, ARRIVES, arriving.elements));
-    return ra_add_fold(b, s, RA_CARGO_GRAD, RA_OWN, ARRIVES, &arriving);
+static ra_status gradients_step(ra_builder *b, int s, const exchange *e) {
+    const ra_parcel *sent = &e->in[s - 1], *arriving = &e->out[s - 1];
+    RA_TRY(ra_add_send(b, s, ra_rank_along(b, b->rank, 1 - s), RA_CARGO_GRAD, (s - 1) % 2, 0, sent->elements));
+    RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, s - 1), RA_CARGO_GRAD, ARRIVES, arriving->elements));
+    return ra_add_fold(b, s, RA_CARGO_GRAD, RA_OWN, ARRIVES, arriving);
 }
 
 ra_status ra_make_pairwise(ra_builder *b) {
-    ra_parcel packed = {0};
+    exchange e = {.in = ra_pool_take(b->scratch, b->ranks, sizeof *e.in),
+                  .out = ra_pool_take(b->scratch, b->ranks, sizeof *e.out)};
+    if (!e.in || !e.out) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    for (int t = 1; t < b->ranks; t++) {
+        RA_TRY(ra_parcel_needed(b, b->rank, ra_rank_along(b, b->rank, -t), &e.in[t]));
+        RA_TRY(ra_parcel_needed(b, ra_rank_along(b, b->rank, t), b->rank, &e.out[t]));
+    }
     for (int s = 0; s < b->schedule->step_count; s++) {
-        if (s < b->ranks) RA_TRY(keys_step(b, s, &packed));
-        if (s >= 2 && b->pass == RA_BACKWARD) RA_TRY(gradients_step(b, s));
+        if (s < b->ranks) RA_TRY(keys_step(b, s, &e));
+        if (s >= 2 && b->pass == RA_BACKWARD) RA_TRY(gradients_step(b, s, &e));
     }
     return RA_OK;
 }

@@ -70,7 +70,10 @@ static ra_status gradients_step(ra_builder *b, const ra_route *routes, int s) {
 ra_status ra_make_ring(ra_builder *b) {
     ra_route *routes = ra_pool_take(b->scratch, b->ranks, sizeof *routes);
     if (!routes) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-    for (int r = 0; r < b->ranks; r++) RA_TRY(ra_route_make(b, r, &routes[r]));
+    for (int t = 0; t < b->ranks; t++) {
+        int owner = ra_rank_along(b, b->rank, -t);
+        RA_TRY(ra_route_make(b, owner, t ? t : 1, &routes[owner]));
+    }
     for (int s = 0; s < b->schedule->step_count; s++) {
         if (s < b->ranks) RA_TRY(keys_step(b, routes, s));
         if (s >= 2 && b->pass == RA_BACKWARD) RA_TRY(gradients_step(b, routes, s));

@@ -1,11 +1,17 @@
-/* Routes: which of an owner's rows travel how far around the ring. */
+/* Routes: which of an owner's rows travel how far around the ring.
+ *
+ * Hops are looked at from the farthest inwards: what a hop needs and no farther one does stops there, and goes behind
+ * the rest. A range of hops whose hints (core/pattern.h) name no row that does not travel farther anyway adds nothing
+ * and is passed over as a whole; else its farthest hop is looked at, and then what is left of it by halves. So a route
+ * costs a few looks for each hop where something stops, and not one for every rank.
+ */
 #include "schedule/builder.h"
 
-/* The rows of one head set that stop at each hop, and those that some hop farther out needs. */
 typedef struct route_loop {
     ra_builder *b;
     int owner;
     ra_pool pool;
+    ra_rowset *covered; /* for each head set: what some hop farther out needs */
     ra_piece *pieces;
     int *last;
     int64_t piece_count, piece_capacity, last_count, last_capacity;
@@ -23,28 +29,68 @@ static ra_status add_stops(route_loop *loop, const ra_rowset *stops, ra_span hea
     return RA_OK;
 }
 
-/* From the farthest hop inwards: what a hop needs and no farther one does stops there, and goes behind the rest. */
-static ra_status walk_inwards(route_loop *loop) {
+static ra_status stop_at(route_loop *loop, int hop) {
     const ra_problem *problem = loop->b->cut->problem;
-    int64_t sets = ra_head_sets(problem);
-    ra_rowset *covered = ra_pool_take(&loop->pool, sets, sizeof *covered);
-    if (!covered) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-    for (int t = loop->b->ranks - 1; t >= 1; t--)
-        for (int64_t i = 0; i < sets; i++) {
-            ra_rowset needed, stops, both;
-            RA_TRY(ra_rowset_needed(&loop->pool, loop->b->cut, ra_rank_along(loop->b, loop->owner, t), loop->owner, i,
-                                    &needed));
-            RA_TRY(ra_rowset_minus(&loop->pool, &needed, &covered[i], &stops));
-            RA_TRY(add_stops(loop, &stops, ra_head_set(problem, i), t));
-            RA_TRY(ra_rowset_union(&loop->pool, &covered[i], &needed, &both));
-            covered[i] = both;
-        }
+    int q_rank = ra_rank_along(loop->b, loop->owner, hop);
+    for (int64_t i = 0; i < ra_head_sets(problem); i++) {
+        ra_rowset needed, stops, both;
+        RA_TRY(ra_rowset_needed(&loop->pool, loop->b->cut, q_rank, loop->owner, i, &needed));
+        if (needed.count == 0) continue;
+        RA_TRY(ra_rowset_minus(&loop->pool, &needed, &loop->covered[i], &stops));
+        RA_TRY(add_stops(loop, &stops, ra_head_set(problem, i), hop));
+        RA_TRY(ra_rowset_union(&loop->pool, &loop->covered[i], &needed, &both));
+        loop->covered[i] = both;
+    }
     return RA_OK;
 }
 
-ra_status ra_route_make(ra_builder *b, int owner, ra_route *route_out) {
+/* What the ranks of some hops may need, for each head set. Ranks are a ring, so the hops are up to two ranges of them.
+ */
+typedef struct hint_sets {
+    ra_rowset *sets[2]; /* [head sets] */
+} hint_sets;
+
+static ra_status take_hints(route_loop *loop, int from, int to, hint_sets *hints_out) {
+    const ra_cut_problem *cut = loop->b->cut;
+    int64_t count = ra_head_sets(cut->problem);
+    int start = loop->owner + from, end = loop->owner + to + 1, ranks = cut->ranks;
+    int ranges[2][2] = {{start < ranks ? start : ranks, end < ranks ? end : ranks},
+                        {start > ranks ? start - ranks : 0, end > ranks ? end - ranks : 0}};
+    for (int n = 0; n < 2; n++) {
+        hints_out->sets[n] = ra_pool_take(&loop->pool, count, sizeof(ra_rowset));
+        if (!hints_out->sets[n]) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+        for (int64_t i = 0; i < count && ranges[n][0] < ranges[n][1]; i++)
+            RA_TRY(
+                ra_rowset_hinted(&loop->pool, cut, ranges[n][0], ranges[n][1], loop->owner, i, &hints_out->sets[n][i]));
+    }
+    return RA_OK;
+}
+
+static int all_covered(const route_loop *loop, const hint_sets *hints) {
+    for (int n = 0; n < 2; n++)
+        for (int64_t i = 0; i < ra_head_sets(loop->b->cut->problem); i++)
+            if (!ra_rowset_within(&hints->sets[n][i], &loop->covered[i])) return 0;
+    return 1;
+}
+
+/* Hops [from, to], from <= to. */
+static ra_status walk_inwards(route_loop *loop, int from, int to) {
+    hint_sets hints;
+    if (from == to) return stop_at(loop, to);
+    RA_TRY(take_hints(loop, from, to, &hints));
+    if (all_covered(loop, &hints)) return RA_OK;
+    RA_TRY(stop_at(loop, to));
+    if (all_covered(loop, &hints)) return RA_OK;
+    int middle = from + (to - 1 - from) / 2;
+    if (middle < to - 1) RA_TRY(walk_inwards(loop, middle + 1, to - 1));
+    return walk_inwards(loop, from, middle);
+}
+
+ra_status ra_route_make(ra_builder *b, int owner, int hop, ra_route *route_out) {
     route_loop loop = {.b = b, .owner = owner};
-    ra_status status = walk_inwards(&loop);
+    loop.covered = ra_pool_take(&loop.pool, ra_head_sets(b->cut->problem), sizeof *loop.covered);
+    ra_status status = loop.covered ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    if (status == RA_OK && hop < b->ranks) status = walk_inwards(&loop, hop, b->ranks - 1);
     ra_pool_free(&loop.pool);
     if (status != RA_OK) return status;
     route_out->last = loop.last;

@@ -154,9 +154,14 @@ int64_t ra_parcel_offset(const ra_problem *problem, const ra_parcel *parcel, int
 void ra_schedule_traffic(const ra_problem *problem, const ra_schedule *schedule, int64_t *bytes_out,
                          int64_t *messages_out);
 
-/* Elements of keys and values that all ranks together send in a forward pass, without making any schedule; -1 for want
- * of memory. */
-int64_t ra_schedule_volume(const ra_cut_problem *cut, ra_strategy strategy);
+/* Bytes that are sent in a forward pass, by all ranks together, without making any schedule. _of: those that an owner's
+ * rows make up, on every hop, and what is made of them. Unless many documents lie on stripes, the whole costs little more than
+ * one rank's schedule, but for passq, where it grows with the square of the ranks. They fail only for want of memory. */
+ra_status ra_schedule_volume(const ra_cut_problem *cut, ra_strategy strategy, int64_t *bytes_out);
+ra_status ra_schedule_volume_of(const ra_cut_problem *cut, ra_strategy strategy, int owner, int64_t *bytes_out);
+
+/* What passq sends in a forward pass at the most: every query to every other rank, and its state back. */
+double ra_passq_most_bytes(const ra_problem *normal, int ranks);
 
 /* Whether the schedules of all ranks fit together: every message is posted at both ends in the same step, with the same
  * size and in the same order; no slot is written while it is read or beyond its size; what is computed with, sent and

@@ -33,7 +33,7 @@ typedef struct tile_entry {
 typedef struct tile_loop {
     ra_builder *b;
     ra_compute *compute;
-    int64_t head_from, head_to; /* query heads of the set in hand */
+    ra_head_range heads;        /* query heads of the set in hand */
     int one_head;               /* the set is one key/value head: an index of records can serve it */
 
     /* The pieces that hold the set's heads, as runs in rising order of rows: [starts[r], starts[r + 1]). */
@@ -212,7 +212,7 @@ static ra_status place_contact(const ra_contact *whole, void *user) {
     tile_loop *loop = user;
     const ra_visit *visit = &loop->compute->visit;
     ra_contact contact = *whole;
-    ra_span heads = ra_span_clip(contact.heads, loop->head_from, loop->head_to);
+    ra_span heads = ra_span_clip(contact.heads, loop->heads.from, loop->heads.to);
     if (heads.count == 0) return RA_OK;
     if (visit->slot != RA_OWN) {
         contact = within_run(contact, visit->rows);
@@ -224,8 +224,7 @@ static ra_status place_contact(const ra_contact *whole, void *user) {
     return runs || !loop->one_head ? add_runs(loop, &contact, heads) : add_indexed(loop, &contact, heads);
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------------------
- */
+/* ---- the list ------------------------------------------------------------------------------------------------------ */
 
 static int same_span(ra_span a, ra_span b) {
     return a.first == b.first && a.stride == b.stride && a.count == b.count;
@@ -280,10 +279,9 @@ ra_status ra_tiles_make(ra_builder *b, ra_compute *compute) {
     if (!loop.part_of) return no_memory();
     for (int64_t i = 0; i <= parcel->piece_count; i++) loop.part_of[i] = -1;
     for (int64_t i = 0; i < sets; i++) {
-        loop.head_from = together ? 0 : i * share;
-        loop.head_to = together ? problem->heads_q : (i + 1) * share;
+        loop.heads = together ? (ra_head_range){0, problem->heads_q} : (ra_head_range){i * share, (i + 1) * share};
         RA_TRY(index_pieces(&loop, i));
-        RA_TRY(ra_pattern_contacts(b->cut, compute->visit.owner, parcel->owner, place_contact, &loop));
+        RA_TRY(ra_pattern_contacts_of(b->cut, compute->visit.owner, parcel->owner, loop.heads, place_contact, &loop));
     }
     return make_list(&loop);
 }

@@ -5,7 +5,6 @@
  * block, which is then leaked. */
 #include "transport/collective.h"
 
-#include "base/clock.h"
 #include "base/status.h"
 
 #include <math.h>
@@ -32,7 +31,7 @@ static exchange begin(ra_comm *comm, tag_pair tags, double timeout_seconds) {
 static ra_status run_group(const exchange *x, const ra_message *messages, int count) {
     ra_place place = {"an exchange with all ranks", -1};
     RA_TRY(ra_comm_post(x->comm, messages, count, NULL, place));
-    return ra_comm_wait(x->comm, messages, count, ra_clock() + x->timeout_seconds, place);
+    return ra_comm_wait(x->comm, messages, count, x->timeout_seconds, place);
 }
 
 /* Rank 0: one message per peer, of `bytes` bytes from or to data + peer * stride. */

@@ -25,8 +25,9 @@ static row_state make_row_state(rng *r, const ra_shape &s, ra_dtype acc, int64_t
                    test_tensor_make(r, acc, 1, 1, 1, each)};
     for (int64_t i = 0; i < each; i++)
         if (rng_one_in(r, 4)) {
-            double none = -INFINITY;
+            double none = -INFINITY, nothing = 0;
             ra_convert(acc, (char *)x.m.memory + i * (int64_t)ra_dtype_bytes(acc), RA_F64, &none, 1);
+            ra_convert(acc, (char *)x.l.memory + i * (int64_t)ra_dtype_bytes(acc), RA_F64, &nothing, 1);
         }
     return x;
 }

@@ -17,7 +17,8 @@ static const struct {
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
 static void make_case(test_case *c, int i, ra_dtype dtype, int wide_output) {
-    *c = (test_case){.seed = 100 + (uint64_t)i, .problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT, .strides = i % 3};
+    *c = (test_case){
+        .seed = 100 + (uint64_t)i, .problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT, .strides = i % 3};
     ra_problem *p = &c->problem;
     p->dtype = dtype;
     p->out_dtype = wide_output ? RA_F32 : dtype;
@@ -56,8 +57,9 @@ static void test_f32_is_close_to_fp64(void **state) {
                 check_result(&r, ranks, i);
                 if (sweep_worst_relative(&r) > worst) worst = sweep_worst_relative(&r);
                 if (sweep_worst_relative(&r) > 2e-6)
-                    fail_msg("problem %d, kernel %s, p = %d: o %.2g lse %.2g dq %.2g dk %.2g dv %.2g", i, c.options.kernel,
-                             ranks, r.relative[0], r.relative[1], r.relative[2], r.relative[3], r.relative[4]);
+                    fail_msg("problem %d, kernel %s, p = %d: o %.2g lse %.2g dq %.2g dk %.2g dv %.2g", i,
+                             c.options.kernel, ranks, r.relative[0], r.relative[1], r.relative[2], r.relative[3],
+                             r.relative[4]);
             }
         }
         sweep_data_free(data);
@@ -102,10 +104,47 @@ static void test_error_is_flat_in_p(void **state) {
     check_flat(RA_F16, 1);
 }
 
+static void check_long_sums(const test_case *c, const sweep_result *r) {
+    int many_keys = c->problem.seq_q < c->problem.seq_k;
+    printf("%s, %lld queries, %lld keys: o %.2g lse %.2g dq %.2g dk %.2g dv %.2g\n", c->options.kernel,
+           (long long)c->problem.seq_q, (long long)c->problem.seq_k, r->relative[OUT_O], r->relative[OUT_LSE],
+           r->relative[OUT_DQ], r->relative[OUT_DK], r->relative[OUT_DV]);
+    assert_true(r->relative[OUT_O] < 8e-7 && r->relative[OUT_LSE] < 2e-7 && r->relative[OUT_DV] < 8e-7);
+    assert_true(many_keys ? r->relative[OUT_DQ] < 1e-2 : r->relative[OUT_DK] < 8e-7);
+}
+
+/* Few queries, many keys, or the other way round, of values that are all positive, so that no error averages out: the
+ * error of sums does not grow with their length. dq is the difference of sums that nearly cancel; its error is that of
+ * o times the root of the length. */
+static void check_long(int64_t seq_q, int64_t seq_k) {
+    static test_case c;
+    c = (test_case){.seed = 3, .problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT, .positive = 1};
+    c.problem.seq_q = seq_q, c.problem.seq_k = seq_k, c.problem.heads_q = 1, c.problem.dim = 8;
+    c.options.backward = c.options.threads = 1;
+    sweep_data *data = sweep_data_make(&c);
+    assert_non_null(data);
+    for (int kernel = 1; ra_kernel_name(kernel); kernel++) { /* ref sums in doubles */
+        sweep_result r;
+        c.options.kernel = ra_kernel_name(kernel);
+        if (!ra_kernel_usable(kernel)) continue;
+        if (sweep_threads(1, data, 1, &r) != RA_OK) fail_msg("%s", ra_last_error());
+        check_long_sums(&c, &r);
+    }
+    sweep_data_free(data);
+}
+
+static void test_error_is_flat_in_n(void **state) {
+    (void)state;
+    enum { LONG = 1 << 21 };
+    check_long(4, LONG);
+    check_long(LONG, 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_f32_is_close_to_fp64),
         cmocka_unit_test(test_error_is_flat_in_p),
+        cmocka_unit_test(test_error_is_flat_in_n),
     };
     return cmocka_run_group_tests_name("precision", tests, NULL, NULL);
 }

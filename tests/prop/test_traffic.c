@@ -79,6 +79,11 @@ static void test_every_layout_and_strategy(void **state) {
         case_make(&c, seed, RA_F64, 2e6);
         sweep_data *data = sweep_data_make(&c);
         assert_non_null(data);
+        for (int ranks = 1; ranks <= MOST; ranks++) {
+            c.options.layout = RA_LAYOUT_AUTO;
+            c.options.strategy = RA_STRATEGY_AUTO;
+            check(data, ranks);
+        }
         for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_STRIPED; layout++)
             for (int strategy = RA_STRATEGY_RING; strategy <= RA_STRATEGY_PASSQ; strategy++)
                 for (int ranks = 1; ranks <= MOST; ranks += 2 + (seed & 1)) {

@@ -14,6 +14,7 @@ typedef struct test_case {
     ra_branch branches[CASE_MAX_BRANCHES];
     int strides; /* how the tensors lie in memory: 0 C-order; 1 heads before rows; 2 padded, dim not last */
     double size_qk, size_v; /* of the elements of q and k, and of v and dout; 0 is 1 */
+    int positive;           /* nonzero: no element is negative */
 } test_case;
 
 /* work bounds batch * heads * Sq * Sk * (D + Dv), so that a sweep ends. */

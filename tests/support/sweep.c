@@ -5,17 +5,19 @@
 #include "support/rng.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- whole tensors ----------------------------------------------------------------------------------------------- */
 
-static double *whole_tensor(const ra_problem *p, uint64_t seed, int64_t count, double size) {
+static double *whole_tensor(const ra_problem *p, uint64_t seed, int64_t count, double size, int positive) {
     double *values = malloc((size_t)count * sizeof *values);
     unsigned char narrow[8];
     rng r = {seed};
     for (int64_t i = 0; values && i < count; i++) {
         double x = rng_normal(&r) * (size == 0 ? 1 : size);
+        if (positive) x = fabs(x);
         ra_convert(p->dtype, narrow, RA_F64, &x, 1); /* what the kernels will see */
         ra_convert(RA_F64, &values[i], p->dtype, narrow, 1);
     }
@@ -30,10 +32,10 @@ sweep_data *sweep_data_make(const test_case *c) {
     const ra_problem *p = &d->p;
     int64_t rows_q = p->batch * p->seq_q * p->heads_q, rows_k = p->batch * p->seq_k * p->heads_kv;
     int64_t counts[OUT_COUNT] = {rows_q * p->dim_v, rows_q, rows_q * p->dim, rows_k * p->dim, rows_k * p->dim_v};
-    d->q = whole_tensor(p, c->seed ^ 0x11, rows_q * p->dim, c->size_qk);
-    d->k = whole_tensor(p, c->seed ^ 0x2222, rows_k * p->dim, c->size_qk);
-    d->v = whole_tensor(p, c->seed ^ 0x333333, rows_k * p->dim_v, c->size_v);
-    d->dout = whole_tensor(p, c->seed ^ 0x44444444, rows_q * p->dim_v, c->size_v);
+    d->q = whole_tensor(p, c->seed ^ 0x11, rows_q * p->dim, c->size_qk, c->positive);
+    d->k = whole_tensor(p, c->seed ^ 0x2222, rows_k * p->dim, c->size_qk, c->positive);
+    d->v = whole_tensor(p, c->seed ^ 0x333333, rows_k * p->dim_v, c->size_v, c->positive);
+    d->dout = whole_tensor(p, c->seed ^ 0x44444444, rows_q * p->dim_v, c->size_v, c->positive);
     for (int i = 0; i < OUT_COUNT; i++) d->want[i] = calloc((size_t)counts[i], sizeof(double));
     ra_status status = ra_reference(p, d->q, d->k, d->v, d->dout, d->want[OUT_O], d->want[OUT_LSE], d->want[OUT_DQ],
                                     d->want[OUT_DK], d->want[OUT_DV]);
@@ -48,7 +50,7 @@ void sweep_data_free(sweep_data *d) {
     free(d->k);
     free(d->v);
     free(d->dout);
-    for (int i = 0; i < OUT_COUNT; i++) free(d->want[i]);
+    for (int i = 0; i < OUT_COUNT; i++) free(d->want[i]), free(d->slack[i]);
     free(d);
 }
 
@@ -119,7 +121,22 @@ typedef struct sums {
     int64_t wrong, count;
 } sums;
 
-static void compare(sums *s, double got, double want) {
+static int breaks_rule(double got, double want, double slack) {
+    if (isnan(slack)) return 0;
+    if (isnan(want)) return !isnan(got);
+    if (isinf(want)) return want < 0 ? got != want : isfinite(got);
+    return !(fabs(got - want) <= slack);
+}
+
+static void compare(sums *s, const sweep_data *d, int out, int64_t i, double got) {
+    double want = d->want[out][i];
+    if (d->slack[out]) {
+        int wrong = breaks_rule(got, want, d->slack[out][i]);
+        if (wrong && !s->wrong)
+            printf("output %d, element %lld: %g, wanted %g to %g\n", out, (long long)i, got, want, d->slack[out][i]);
+        s->wrong += wrong;
+        return;
+    }
     if (isinf(want) || isnan(got) || isinf(got)) {
         s->wrong += !(got == want);
         return;
@@ -131,14 +148,15 @@ static void compare(sums *s, double got, double want) {
     s->count++;
 }
 
-static void compare_shard(sums *s, const shard_tensor *t, const double *whole, int64_t n, const int64_t *positions) {
+static void compare_shard(sums *s, const shard_tensor *t, const sweep_data *d, int out, int64_t n,
+                          const int64_t *positions) {
     for (int64_t b = 0; b < t->batch; b++)
         for (int64_t row = 0; row < t->rows; row++)
             for (int64_t h = 0; h < t->heads; h++)
                 for (int64_t x = 0; x < t->dim; x++) {
                     double got;
                     ra_convert(RA_F64, &got, t->dtype, shard_at(t, b, row, h, x), 1);
-                    compare(s, got, whole[((b * n + positions[row]) * t->heads + h) * t->dim + x]);
+                    compare(s, d, out, ((b * n + positions[row]) * t->heads + h) * t->dim + x, got);
                 }
 }
 
@@ -221,16 +239,16 @@ static uint64_t hash_outputs(const rank_run *r) {
 static void measure(const rank_run *r, rank_report *report) {
     const sweep_data *d = r->d;
     const ra_problem *p = &d->p;
-    compare_shard(&report->s[OUT_O], &r->t[T_O], d->want[OUT_O], p->seq_q, r->positions_q);
-    compare_shard(&report->s[OUT_DQ], &r->t[T_DQ], d->want[OUT_DQ], p->seq_q, r->positions_q);
-    compare_shard(&report->s[OUT_DK], &r->t[T_DK], d->want[OUT_DK], p->seq_k, r->positions_k);
-    compare_shard(&report->s[OUT_DV], &r->t[T_DV], d->want[OUT_DV], p->seq_k, r->positions_k);
+    compare_shard(&report->s[OUT_O], &r->t[T_O], d, OUT_O, p->seq_q, r->positions_q);
+    compare_shard(&report->s[OUT_DQ], &r->t[T_DQ], d, OUT_DQ, p->seq_q, r->positions_q);
+    compare_shard(&report->s[OUT_DK], &r->t[T_DK], d, OUT_DK, p->seq_k, r->positions_k);
+    compare_shard(&report->s[OUT_DV], &r->t[T_DV], d, OUT_DV, p->seq_k, r->positions_k);
     for (int64_t bh = 0; bh < p->batch * p->heads_q; bh++)
         for (int64_t row = 0; row < r->info.rows_q; row++) {
             int64_t i = bh * r->info.rows_q + row;
             const void *lse = r->t[T_LSE].host;
             double got = p->dtype == RA_F64 ? ((const double *)lse)[i] : (double)((const float *)lse)[i];
-            compare(&report->s[OUT_LSE], got, d->want[OUT_LSE][bh * p->seq_q + r->positions_q[row]]);
+            compare(&report->s[OUT_LSE], d, OUT_LSE, bh * p->seq_q + r->positions_q[row], got);
         }
 }
 

@@ -15,6 +15,9 @@ typedef struct sweep_data {
     ra_problem p;             /* every size filled in */
     double *q, *k, *v, *dout; /* whole, C-order, rounded to the problem's type */
     double *want[OUT_COUNT];  /* whole, C-order, from ra_reference */
+    /* NULL, or by how much each element may be off, NaN: it may be anything. Then a wanted NaN asks for NaN, +inf for
+     * what is not finite, -inf for itself; and wrong_infinities counts whatever is not so (support/rule.h). */
+    double *slack[OUT_COUNT];
 } sweep_data;
 
 /* Over all ranks. */

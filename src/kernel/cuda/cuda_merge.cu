@@ -2,9 +2,9 @@
 #include "kernel/cuda/cuda_rows.h"
 #include "kernel/cuda/row_warps.cuh"
 
-/* e^{m - most}; 0 for what has seen nothing. */
-static __device__ __forceinline__ double state_factor(double m, double most) {
-    return m == -INFINITY ? 0 : m == most ? 1 : exp(m - most);
+/* What l and o are multiplied by: e^{m - most}, or nothing at all for what has seen nothing. */
+static __device__ __forceinline__ double state_factor(double m, double l, double most) {
+    return l == 0 ? 0 : m == most ? 1 : exp(m - most);
 }
 
 template <class ACC, int N>
@@ -14,23 +14,23 @@ static __global__ void merge_rows(ra_shape shape, ra_state state, ra_span rows, 
         int64_t s = quotient(n.b, shape.batch), b = n.b - s * shape.batch, row = rows.first + n.row * rows.stride;
         int64_t at = (n.b * shape.heads_q + n.h) * shape.rows_q + row;
         ACC *m = (ACC *)state.m + at, *l = (ACC *)state.l + at;
-        double here = *m, came = ((const ACC *)from.m)[i];
-        if (came == -INFINITY) continue;
+        double here = *m, old_l = *l, came = ((const ACC *)from.m)[i], more_l = ((const ACC *)from.l)[i];
+        if (more_l == 0) continue;
         double most = isnan(here) || here > came ? here : came;
-        double keep = state_factor(here, most), take = state_factor(came, most);
+        double keep = state_factor(here, old_l, most), take = state_factor(came, more_l, most);
         ACC *o = row_of<ACC>(state.o, b, row, n.h) + s * state.o_state;
         const ACC *more = row_of<ACC>(from.o, b, n.row, n.h) + s * from.o_state;
         for (int64_t d = lane() * N; d < shape.dim_v; d += 32 * N) {
             auto *to = (together<ACC, N> *)(o + d * state.o.dim);
             together<ACC, N> old = {}, add = *(const together<ACC, N> *)(more + d * from.o.dim);
-            if (keep != 0) old = *to;
+            if (old_l != 0) old = *to;
 #pragma unroll
             for (int e = 0; e < N; e++) old.e[e] = (ACC)(widen(old.e[e]) * keep + widen(add.e[e]) * take);
             *to = old;
         }
-        __syncwarp(); /* every lane has read m */
+        __syncwarp(); /* every lane has read m and l */
         if (lane() == 0) {
-            *l = (ACC)((keep == 0 ? 0 : widen(*l) * keep) + widen(((const ACC *)from.l)[i]) * take);
+            *l = (ACC)(old_l * keep + more_l * take);
             *m = (ACC)most;
         }
     }

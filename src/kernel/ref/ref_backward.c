@@ -39,12 +39,14 @@ static void load_key(const tile_head *at, int64_t key, key_row *to) {
     ra_ref_load(to->v, at->shape->dtype, at->part->v, at->b, row, at->g, at->shape->dim_v);
 }
 
-/* p and ds of one pair; both 0 where the row saw nothing. */
-static void pair(const ra_shape *shape, const query_row *query, const key_row *key, double *p_out, double *ds_out) {
-    double s = shape->scale * ra_ref_dot(query->q, key->k, shape->dim);
-    double p = isinf(query->lse) || s == -INFINITY ? 0 : exp(s - query->lse);
-    *p_out = p;
-    *ds_out = p == 0 ? 0 : p * (ra_ref_dot(query->dout, key->v, shape->dim_v) - query->delta);
+/* p and ds of one pair. Returns 0, and sets neither, where it takes no part: the row saw nothing, or not this key,
+ * whose score is -inf. An lse of +inf, which the forward pass never gives, counts as NaN. */
+static int pair(const ra_shape *shape, const query_row *query, const key_row *key, double *p_out, double *ds_out) {
+    double s = ra_ref_score(shape, query->q, key->k), lse = query->lse == INFINITY ? NAN : query->lse;
+    if (lse == -INFINITY || s == -INFINITY) return 0;
+    *p_out = exp(s - lse);
+    *ds_out = *p_out * (ra_ref_dot(query->dout, key->v, shape->dim_v) - query->delta);
+    return 1;
 }
 
 /* to[i * stride] += by[i], `to` being of the accumulation type. */
@@ -66,8 +68,8 @@ static void run_query(const tile_head *at, int64_t a) {
     ra_tile_visible(at->tile, a, a + 1, &from, &to);
     for (int64_t j = from; j < to; j++) {
         load_key(at, j, &key);
-        pair(shape, &query, &key, &p, &ds);
-        for (int64_t d = 0; ds != 0 && d < shape->dim; d++) dq[d] += shape->scale * ds * key.k[d];
+        if (!pair(shape, &query, &key, &p, &ds)) continue;
+        for (int64_t d = 0; d < shape->dim; d++) dq[d] += shape->scale * ds * key.k[d];
     }
     int64_t row = ra_span_at(at->tile->q_rows, a);
     add_to(shape, ra_view_row(at->call->dq, bytes, at->b, row, at->h), at->call->dq.dim, dq, shape->dim);
@@ -85,9 +87,9 @@ static void run_key(const tile_head *at, int64_t j) {
     for (int64_t a = 0; a < at->tile->q_rows.count; a++) {
         if (j - a < at->tile->lo || j - a > at->tile->hi) continue;
         load_query(at, a, &query);
-        pair(shape, &query, &key, &p, &ds);
-        for (int64_t d = 0; ds != 0 && d < shape->dim; d++) dk[d] += shape->scale * ds * query.q[d];
-        for (int64_t d = 0; p != 0 && d < shape->dim_v; d++) dv[d] += p * query.dout[d];
+        if (!pair(shape, &query, &key, &p, &ds)) continue;
+        for (int64_t d = 0; d < shape->dim; d++) dk[d] += shape->scale * ds * query.q[d];
+        for (int64_t d = 0; d < shape->dim_v; d++) dv[d] += p * query.dout[d];
     }
     add_to(shape, ra_view_row(at->part->dk, bytes, at->b, row, at->g), at->part->dk.dim, dk, shape->dim);
     add_to(shape, ra_view_row(at->part->dv, bytes, at->b, row, at->g), at->part->dv.dim, dv, shape->dim_v);

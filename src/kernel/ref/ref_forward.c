@@ -11,12 +11,9 @@ typedef struct row_state {
     double m, l, o[RA_MAX_DIM];
 } row_state;
 
-/* The maximum is kept as it will be stored: o and l are relative to it, so a rounding of it alone would show. */
-static double as_stored(const ra_shape *shape, double x) {
-    return shape->dtype == RA_F64 ? x : (double)(float)x;
-}
-
-static void fold_key(row_state *state, double m_new, double s, const double *v, int64_t dim_v) {
+/* A score that is NaN or +inf makes p, and so l and o, NaN for good. */
+static void fold_key(row_state *state, double s, const double *v, int64_t dim_v) {
+    double m_new = s <= state->m ? state->m : s;
     double keep = state->m == m_new ? 1 : exp(state->m - m_new);
     double p = exp(s - m_new);
     state->m = m_new;
@@ -36,10 +33,8 @@ static void fold_row(const ra_forward_call *call, const ra_tile *tile, int64_t b
         int64_t row = ra_tile_key(tile, key);
         ra_ref_load(k, shape->dtype, part->k, b, row, g, shape->dim);
         ra_ref_load(v, shape->dtype, part->v, b, row, g, shape->dim_v);
-        double s = shape->scale * ra_ref_dot(q, k, shape->dim);
-        if (s == -INFINITY) continue;
-        double stored = as_stored(shape, s);
-        fold_key(state, stored <= state->m ? state->m : stored, s, v, shape->dim_v);
+        double s = ra_ref_score(shape, q, k);
+        if (s != -INFINITY) fold_key(state, s, v, shape->dim_v);
     }
 }
 

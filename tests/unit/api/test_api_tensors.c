@@ -111,6 +111,10 @@ static void test_shorter_structures_are_read(void **state) {
     p.struct_size = 0;
     assert_int_equal(ra_predict(&p, NULL, 2, 0, &whole), RA_ERR_ARGUMENT);
     assert_non_null(strstr(ra_last_error(), "problem"));
+    /* Zeros would be a window of one key and a scale of 0. */
+    ra_problem zeros = {.struct_size = sizeof zeros, .seq_q = ROWS, .heads_q = HEADS, .dim = DIM};
+    assert_int_equal(ra_predict(&zeros, NULL, 2, 0, &whole), RA_ERR_ARGUMENT);
+    assert_non_null(strstr(ra_last_error(), "RA_PROBLEM_INIT"));
 }
 
 int main(void) {

@@ -42,6 +42,18 @@ static void test_a_zero_scale_can_be_asked_for(void **state) {
     assert_true(n.scale == 0);
 }
 
+static void test_doubles_may_have_any_finite_scale(void **state) {
+    (void)state;
+    static const double scales[] = {1e39, -1e39, 1e-50};
+    for (int i = 0; i < 3; i++) {
+        ra_problem p = good(), n;
+        p.dtype = RA_F64;
+        p.scale = scales[i];
+        assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
+        assert_true(n.scale == scales[i]);
+    }
+}
+
 #define REFUSED(field, value, word)                                                                                    \
     do {                                                                                                               \
         ra_problem p = good();                                                                                         \
@@ -67,6 +79,10 @@ static void test_refusals(void **state) {
     REFUSED(dim_v, 257, "dim_v");
     REFUSED(scale, NAN, "scale");
     REFUSED(scale, INFINITY, "scale");
+    REFUSED(scale, 1e39, "scale");
+    REFUSED(scale, -1e39, "scale");
+    REFUSED(scale, 1e-50, "scale");
+    REFUSED(scale, 1e-40, "scale"); /* not normal: some machines would take it for 0 */
     REFUSED(documents, 2, "cu_seqlens_q");
     ra_problem p = good();
     p.window_left = -2;
@@ -77,6 +93,43 @@ static void test_refusals(void **state) {
     p = good();
     p.out_dtype = RA_BF16;
     refused(p, "out_dtype");
+}
+
+static void taken(ra_problem p) {
+    ra_problem out;
+    if (ra_problem_normalise(&p, &out) != RA_OK) fail_msg("%s", ra_last_error());
+}
+
+/* What is refused is more pairs than can be counted, not long sequences. */
+static void test_long_sequences(void **state) {
+    (void)state;
+    static const ra_branch branches[] = {{4096, 1}, {1 << 20, 256}};
+    static const int64_t cu[] = {0, 1 << 30, (int64_t)1 << 31};
+    ra_problem p = good();
+    p.seq_q = (int64_t)1 << 31;
+    p.heads_q = 1;
+    refused(p, "too large");
+    p.window_left = 10;
+    p.window_right = -1;
+    refused(p, "too large");
+    p.causal = 1;
+    taken(p);
+    p.heads_q = 32;
+    taken(p);
+    p = good();
+    p.seq_q = 1 << 30;
+    refused(p, "too large"); /* four heads */
+    p.branches = 2;
+    p.dilated = branches;
+    taken(p);
+    p = good();
+    p.seq_q = (int64_t)1 << 31;
+    p.heads_q = 1;
+    p.documents = 2;
+    p.cu_seqlens_q = cu;
+    taken(p);
+    p.heads_q = 2;
+    refused(p, "too large");
 }
 
 static void test_document_refusals(void **state) {
@@ -116,7 +169,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_a_zero_scale_can_be_asked_for),
+        cmocka_unit_test(test_doubles_may_have_any_finite_scale),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_long_sequences),
         cmocka_unit_test(test_document_refusals),
     };
     return cmocka_run_group_tests_name("problem", tests, NULL, NULL);

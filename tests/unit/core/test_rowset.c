@@ -43,6 +43,10 @@ static void test_union_and_minus(void **state) {
         assert_int_equal(ra_rowset_union(&pool, &a, &b, &c), RA_OK);
         for (int j = 0; j < ROWS; j++) bits[j] = a_bits[j] | b_bits[j];
         check(&c, bits);
+        assert_true(ra_rowset_within(&a, &c) && ra_rowset_within(&b, &c));
+        int within = 1;
+        for (int j = 0; j < ROWS; j++) within &= !a_bits[j] || b_bits[j];
+        assert_int_equal(ra_rowset_within(&a, &b), within);
         assert_int_equal(ra_rowset_minus(&pool, &a, &b, &c), RA_OK);
         for (int j = 0; j < ROWS; j++) bits[j] = a_bits[j] && !b_bits[j];
         check(&c, bits);

@@ -49,12 +49,28 @@ static void test_large_counts_do_not_overflow(void **state) {
     int64_t n = 1 << 30;
     ra_tile causal = {.q_rows = {0, 1, n}, .k_rows = {0, 1, n}, .lo = -n, .hi = 0};
     assert_int_equal(ra_tile_pairs(&causal), n / 2 * (n + 1));
+    n = (int64_t)1 << 40; /* rows times keys is 2^80 */
+    ra_tile window = {.q_rows = {0, 1, n}, .k_rows = {0, 1, n}, .lo = -10, .hi = 0};
+    assert_int_equal(ra_tile_pairs(&window), 11 * n - 55);
+}
+
+static void test_steep_bands(void **state) {
+    (void)state;
+    rng r = {12};
+    for (int i = 0; i < 20000; i++) {
+        int64_t rows = rng_between(&r, 0, 9), keys = rng_between(&r, 0, 30), slope = rng_between(&r, 1, 7), pairs = 0;
+        int64_t lo = rng_between(&r, -40, 40), hi = rng_between(&r, -40, 40);
+        for (int64_t a = 0; a < rows; a++)
+            for (int64_t b = 0; b < keys; b++) pairs += lo <= b - slope * a && b - slope * a <= hi;
+        assert_int_equal(ra_band_pairs(rows, keys, slope, lo, hi), pairs);
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_every_pair),
         cmocka_unit_test(test_large_counts_do_not_overflow),
+        cmocka_unit_test(test_steep_bands),
     };
     return cmocka_run_group_tests_name("tile", tests, NULL, NULL);
 }

@@ -148,8 +148,7 @@ static void run_small(const ra_kernel *kernel, ra_dtype dtype, int64_t n, const 
     test_launch_free(&launch);
 }
 
-/* Scores of -inf count as unseen; a score of +inf makes o = 0 and lse = +inf, as in the definition; huge ones differ by
- * more than a type holds. No row becomes NaN. */
+/* Scores of -inf count as unseen; a score of +inf makes o and lse NaN; huge ones differ by more than a type holds. */
 static void test_extreme_scores(void **state) {
     (void)state;
     for (int t = 0; t < 3; t++) {
@@ -162,8 +161,25 @@ static void test_extreme_scores(void **state) {
             assert_true(lse[0] == -INFINITY && o[0] == 0);
             assert_true(lse[1] == -INFINITY && o[1] == 0);
             assert_true(fabs(lse[2] + big) <= 1e-6 * big && fabs(o[2] - 2) < 1e-6);
-            assert_true(lse[3] == INFINITY && o[3] == 0);
+            assert_true(isnan(lse[3]) && isnan(o[3]));
             assert_true(fabs(lse[4] - big) <= 1e-6 * big && fabs(o[4] - 4) < 1e-6);
+        }
+    }
+}
+
+/* Row 0 sees only a NaN, row 1 it and what is good: a query, or a key, that is broken does not look healthy. */
+static void test_nan_is_not_swallowed(void **state) {
+    (void)state;
+    const double ones[3] = {1, 1, 1}, broken[3] = {NAN, NAN, 1}, v[3] = {1, 2, 3};
+    for (int i = 0; ra_kernel_at(i); i++) {
+        double o[3], lse[3];
+        if (!ra_kernel_at(i)->usable()) continue;
+        for (int t = 0; t < 4; t++) {
+            run_small(ra_kernel_at(i), types[t], 3, broken, ones, v, o, lse);
+            assert_true(isnan(o[0]) && isnan(lse[0]) && isnan(o[1]) && isnan(lse[1]));
+            assert_true(fabs(o[2] - 2) < 1e-6 && fabs(lse[2] - 1 - log(3)) < 1e-6);
+            run_small(ra_kernel_at(i), types[t], 3, ones, broken, v, o, lse);
+            for (int row = 0; row < 3; row++) assert_true(isnan(o[row]) && isnan(lse[row]));
         }
     }
 }
@@ -192,6 +208,7 @@ int main(void) {
         cmocka_unit_test(test_bits_do_not_depend_on_threads),
         cmocka_unit_test(test_pulse_comes_from_the_calling_thread),
         cmocka_unit_test(test_extreme_scores),
+        cmocka_unit_test(test_nan_is_not_swallowed),
         cmocka_unit_test(test_unseen_values_do_not_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,7 +159,8 @@ static void test_golden(void **state) {
 
 static void test_refusals(void **state) {
     (void)state;
-    ra_problem problem = {.struct_size = sizeof problem, .seq_q = 2, .heads_q = 1, .dim = 1};
+    ra_problem problem = RA_PROBLEM_INIT;
+    problem.seq_q = 2, problem.heads_q = 1, problem.dim = 1;
     double x[2] = {0}, o[2], lse[2], g[2];
     assert_int_equal(RA_ERR_ARGUMENT, ra_reference(&problem, NULL, x, x, NULL, o, lse, NULL, NULL, NULL));
     assert_int_equal(RA_ERR_ARGUMENT, ra_reference(&problem, x, x, x, x, o, lse, g, NULL, g));
@@ -170,9 +171,42 @@ static void test_refusals(void **state) {
     assert_int_equal(RA_ERR_ARGUMENT, ra_reference_row(&problem, x, x, x, 0, 0, 1, o, lse));
 }
 
+/* Both passes of a long sequence cost what a row sees: looking at all keys of every row would take minutes. */
+static void test_costs_what_is_seen(void **state) {
+    (void)state;
+    enum { ROWS = 200000 };
+    static const ra_branch branch = {8, 2};
+    static int64_t cu[ROWS / 4 + 1];
+    double *all = calloc(9 * ROWS, sizeof *all);
+    assert_non_null(all);
+    for (int64_t i = 0; i < 4 * ROWS; i++) all[i] = 1; /* q, k, v and dout: every score is the scale, 1 */
+    for (int64_t i = 0; i <= ROWS / 4; i++) cu[i] = 4 * i;
+    ra_problem window = RA_PROBLEM_INIT;
+    window.seq_q = ROWS, window.heads_q = 1, window.dim = 1;
+    ra_problem documents = window, dilated = window;
+    window.window_left = 10;
+    window.window_right = 0;
+    documents.documents = ROWS / 4;
+    documents.cu_seqlens_q = cu;
+    dilated.branches = 1;
+    dilated.dilated = &branch;
+    const ra_problem *problems[] = {&window, &documents, &dilated};
+    static const double seen[] = {11, 4, 4}; /* keys that row 100,000 sees */
+    for (int i = 0; i < 3; i++) {
+        double *o = all + 4 * ROWS, *lse = o + ROWS, *dv = o + 4 * ROWS;
+        assert_int_equal(RA_OK, ra_reference(problems[i], all, all + ROWS, all + 2 * ROWS, all + 3 * ROWS, o, lse,
+                                             o + 2 * ROWS, o + 3 * ROWS, dv));
+        assert_true(fabs(o[ROWS / 2] - 1) < 1e-12);
+        assert_true(fabs(lse[ROWS / 2] - 1 - log(seen[i])) < 1e-12);
+        assert_true(fabs(dv[ROWS / 2] - 1) < 1e-12); /* as many rows see a key as keys are seen */
+    }
+    free(all);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_costs_what_is_seen),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -150,10 +150,49 @@ static void test_random_schedules(void **state) {
                         for (int64_t k = 0; k < schedules[r].steps[s].compute_count; k++)
                             check_groups(&schedules[r].steps[s].computes[k].tiles);
                 }
-                if (pass == RA_FORWARD && all_strategies[i] != RA_STRATEGY_PASSQ)
-                    assert_int_equal(volume, ra_schedule_volume(&cut, all_strategies[i]) * 8);
+                if (pass == RA_FORWARD) {
+                    int64_t bytes;
+                    assert_int_equal(ra_schedule_volume(&cut, all_strategies[i], &bytes), RA_OK);
+                    assert_int_equal(volume, bytes);
+                }
                 ra_pool_free(&pool);
             }
+    }
+}
+
+/* Hops that an owner's rows travel when each goes as far as somebody needs it, from what every rank needs. */
+static int64_t hops_of(const ra_cut_problem *cut, int owner) {
+    int64_t hops = 0, rows = ra_shard_of(cut->layout, cut->problem->seq_k, cut->ranks, owner).rows;
+    for (int64_t i = 0; i < ra_head_sets(cut->problem); i++) {
+        ra_pool pool = {0};
+        int *last = calloc((size_t)rows + 1, sizeof *last);
+        for (int t = 1; t < cut->ranks; t++) {
+            ra_rowset needed;
+            assert_int_equal(ra_rowset_needed(&pool, cut, (owner + t) % cut->ranks, owner, i, &needed), RA_OK);
+            for (int64_t n = 0; n < needed.count; n++)
+                for (int64_t j = 0; j < needed.spans[n].count; j++) last[ra_span_at(needed.spans[n], j)] = t;
+        }
+        for (int64_t row = 0; row < rows; row++) hops += last[row] * ra_head_set(cut->problem, i).count;
+        ra_pool_free(&pool);
+        free(last);
+    }
+    return hops;
+}
+
+/* Routes pass over ranges of hops; none that needs a row is passed over. */
+static void test_rows_travel_as_far_as_needed(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        static test_case c;
+        ra_problem p;
+        case_make(&c, seed, RA_F64, 1e7);
+        assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
+        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % 3), 1 + (int)(seed % 37)};
+        for (int owner = 0; owner < cut.ranks; owner++) {
+            int64_t bytes;
+            assert_int_equal(ra_schedule_volume_of(&cut, RA_STRATEGY_RING, owner, &bytes), RA_OK);
+            assert_int_equal(bytes, hops_of(&cut, owner) * ra_record_elements(&p) * 8);
+        }
     }
 }
 
@@ -223,6 +262,22 @@ static void test_queries_travel(void **state) {
     /* A window of 128: the first 128 queries behind each border see keys before it. */
     cut.problem = &window;
     assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PASSQ, RA_FORWARD), 7 * 128 * (Q_BYTES + STATE_BYTES));
+}
+
+/* Making a schedule leaves the last error as it was. */
+static void test_success_is_no_error(void **state) {
+    (void)state;
+    ra_problem p = problem_of(64, 0, -1);
+    ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
+    ra_pool pool = {0};
+    ra_schedule schedule;
+    ra_layout layout;
+    assert_int_equal(ra_layout_parse("none", &layout), RA_ERR_ARGUMENT);
+    assert_int_equal(ra_schedule_make(&pool, &cut, RA_STRATEGY_RING, RA_FORWARD, 1, &schedule), RA_OK);
+    assert_non_null(strstr(ra_last_error(), "layout"));
+    assert_int_equal(ra_schedule_make(&pool, &cut, (ra_strategy)9, RA_FORWARD, 1, &schedule), RA_ERR_ARGUMENT);
+    assert_non_null(strstr(ra_last_error(), "strategy 9"));
+    ra_pool_free(&pool);
 }
 
 /* The parcel that a rank has packed last when step s sends. */
@@ -336,9 +391,11 @@ static void test_checker_finds_faults(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_schedules),
+        cmocka_unit_test(test_rows_travel_as_far_as_needed),
         cmocka_unit_test(test_figures),
         cmocka_unit_test(test_queries_travel),
         cmocka_unit_test(test_packs),
+        cmocka_unit_test(test_success_is_no_error),
         cmocka_unit_test(test_checker_finds_faults),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);

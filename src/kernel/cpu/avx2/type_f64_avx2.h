@@ -24,17 +24,17 @@ static inline vec larger(vec x, vec y) {
     return (vec)_mm256_max_pd((__m256d)x, (__m256d)y);
 }
 
-/* e^x to 2 units in the last place for x in [-708, 709]; exactly 0 below, also for -inf; NaN for NaN. As for float,
- * with the Taylor polynomial of degree 13: |r|^14 / 14! is under 2^-57. */
+/* e^x to 2 units in the last place for x in [-708, 709]; exactly 0 below, also for -inf; NaN for NaN; not finite for
+ * +inf. As for float, with the Taylor polynomial of degree 13: |r|^14 / 14! is under 2^-57. */
 static inline vec vec_exp(vec x) {
     static const double c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
                                1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
                                1.0 / 120,        1.0 / 24,        1.0 / 6,        0.5};
-    __m256d capped = _mm256_min_pd(_mm256_set1_pd(709), (__m256d)x);
+    __m256d lifted = _mm256_max_pd(_mm256_set1_pd(-708), (__m256d)x); /* NaN stays */
     const __m256d shift = _mm256_set1_pd(0x1.8p52);
-    __m256d shifted = _mm256_fmadd_pd(capped, _mm256_set1_pd(0x1.71547652b82fep+0), shift);
+    __m256d shifted = _mm256_fmadd_pd(lifted, _mm256_set1_pd(0x1.71547652b82fep+0), shift);
     __m256d n = _mm256_sub_pd(shifted, shift);
-    __m256d r = _mm256_fnmadd_pd(n, _mm256_set1_pd(0x1.62e42fefa39efp-1), capped);
+    __m256d r = _mm256_fnmadd_pd(n, _mm256_set1_pd(0x1.62e42fefa39efp-1), lifted);
     r = _mm256_fnmadd_pd(n, _mm256_set1_pd(0x1.abc9e3b39803fp-56), r);
     __m256d y = _mm256_set1_pd(c[0]);
     for (int i = 1; i < 12; i++) y = _mm256_fmadd_pd(y, r, _mm256_set1_pd(c[i]));

@@ -24,16 +24,16 @@ static inline vec larger(vec x, vec y) {
     return (vec)_mm512_max_pd((__m512d)x, (__m512d)y);
 }
 
-/* e^x to 2 units in the last place for x in [-708, 709]; exactly 0 below, also for -inf; NaN for NaN. As for float,
- * with the Taylor polynomial of degree 13: |r|^14 / 14! is under 2^-57. */
+/* e^x to 2 units in the last place for x in [-708, 709]; exactly 0 below, also for -inf; NaN for NaN; not finite for
+ * +inf. As for float, with the Taylor polynomial of degree 13: |r|^14 / 14! is under 2^-57. */
 static inline vec vec_exp(vec x) {
     static const double c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
                                1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
                                1.0 / 120,        1.0 / 24,        1.0 / 6,        0.5};
-    __m512d capped = _mm512_min_pd(_mm512_set1_pd(709), (__m512d)x);
-    __m512d n = _mm512_roundscale_pd(_mm512_mul_pd(capped, _mm512_set1_pd(0x1.71547652b82fep+0)),
+    __m512d lifted = _mm512_max_pd(_mm512_set1_pd(-708), (__m512d)x); /* NaN stays */
+    __m512d n = _mm512_roundscale_pd(_mm512_mul_pd(lifted, _mm512_set1_pd(0x1.71547652b82fep+0)),
                                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512d r = _mm512_fnmadd_pd(n, _mm512_set1_pd(0x1.62e42fefa39efp-1), capped);
+    __m512d r = _mm512_fnmadd_pd(n, _mm512_set1_pd(0x1.62e42fefa39efp-1), lifted);
     r = _mm512_fnmadd_pd(n, _mm512_set1_pd(0x1.abc9e3b39803fp-56), r);
     __m512d y = _mm512_set1_pd(c[0]);
     for (int i = 1; i < 12; i++) y = _mm512_fmadd_pd(y, r, _mm512_set1_pd(c[i]));

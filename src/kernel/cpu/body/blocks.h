@@ -8,6 +8,29 @@ static inline int64_t round_up(int64_t x, int64_t multiple) {
     return (x + multiple - 1) / multiple * multiple;
 }
 
+/* Which pairs of a product's rows (or columns) and depths see each other: i and those in [i + from, i + to). The keys
+ * that a query sees, and the queries that see a key, are such runs. */
+typedef struct depth_band {
+    int64_t from, to;
+} depth_band;
+
+static inline int64_t seen_from(depth_band seen, int64_t i) {
+    return i + seen.from > 0 ? i + seen.from : 0;
+}
+
+static inline int64_t seen_to(depth_band seen, int64_t i, int64_t depth) {
+    return i + seen.to < depth ? i + seen.to : depth;
+}
+
+/* The rows are the queries from a0 on, the depths the keys from b0 on; and the other way round. */
+static inline depth_band keys_of_queries(const ra_tile *tile, int64_t a0, int64_t b0) {
+    return (depth_band){a0 + tile->lo - b0, a0 + tile->hi + 1 - b0};
+}
+
+static inline depth_band queries_of_keys(const ra_tile *tile, int64_t a0, int64_t b0) {
+    return (depth_band){b0 - tile->hi - a0, b0 - tile->lo + 1 - a0};
+}
+
 /* A cursor over one thread's scratch. base NULL: only sizes are wanted. */
 typedef struct carver {
     char *base;

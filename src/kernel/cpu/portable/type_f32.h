@@ -27,17 +27,18 @@ static inline vec larger(vec x, vec y) {
     return (vec)(((mask_vec)x & first) | ((mask_vec)y & ~first));
 }
 
-/* e^x to 2 units in the last place for x in [-87, 88]; exactly 0 below, also for -inf; NaN for NaN.
+/* e^x to 2 units in the last place for x in [-87, 88]; exactly 0 below, also for -inf; NaN for NaN; not finite for
+ * +inf; without meaning between 88 and that.
  *
  * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by Cephes' polynomial; 2^n by its exponent bits. Adding 1.5 * 2^23 leaves no
  * bit for a fraction, which rounds x / ln 2 to n, and n stands in the low bits of the sum. n ln 2 is taken off in two
- * pieces, the first short enough for its product to be exact. */
+ * pieces, the first short enough for its product to be exact. -inf is lifted to -87: it would raise FE_INVALID. */
 static inline vec vec_exp(vec x) {
     const float shift = 0x1.8p23f;
-    vec capped = -larger(splat(-88), -x);
-    vec shifted = capped * 0x1.715476p+0f + shift;
+    vec lifted = larger(splat(-87), x); /* NaN stays */
+    vec shifted = lifted * 0x1.715476p+0f + shift;
     vec n = shifted - shift;
-    vec r = (capped - n * 0x1.63p-1f) + n * 0x1.bd0106p-13f;
+    vec r = (lifted - n * 0x1.63p-1f) + n * 0x1.bd0106p-13f;
     vec y = r * 1.9875691500e-4f + 1.3981999507e-3f;
     y = y * r + 8.3334519073e-3f;
     y = y * r + 4.1665795894e-2f;

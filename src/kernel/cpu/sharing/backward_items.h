@@ -64,6 +64,11 @@ void ra_backward_queries(const ra_backward_item *item, int64_t queries,
 void ra_backward_await(const ra_backward_item *item, int64_t h, int64_t block);
 void ra_backward_passed(const ra_backward_item *item, int64_t h, int64_t block);
 
+/* The number of a block of queries of head h in [h0, h1), counted through the heads, whether they are seen or not. */
+static inline int64_t ra_query_block_number(const ra_backward_item *item, int64_t h, int64_t block) {
+    return (h - item->h0) * item->query_blocks + block;
+}
+
 /* What one thread of ra_backward_items does; for tests, which start threads of their own. */
 typedef struct ra_backward_work {
     const ra_backward_call *call;

@@ -36,6 +36,13 @@ void ra_forward_blocks(const ra_forward_unit *unit, int64_t keys,
     }
 }
 
+int64_t ra_block_number(const ra_forward_unit *unit, int64_t keys, const ra_tile *tile, int64_t b0,
+                        ra_key_place *place) {
+    for (; place->tile < tile - unit->tiles; place->tile++)
+        place->blocks += (unit->tiles[place->tile].k_rows.count + keys - 1) / keys;
+    return place->blocks + b0 / keys;
+}
+
 /* ---- taking units --------------------------------------------------------------------------------------------- */
 
 typedef struct pass_work {

@@ -19,6 +19,11 @@ typedef struct ra_forward_unit {
     void *scratch; /* this thread's */
 } ra_forward_unit;
 
+/* Where a unit is among the keys of its group, whether it sees them or not, in blocks. */
+typedef struct ra_key_place {
+    int64_t tile, blocks; /* the tile at hand; blocks of those before it */
+} ra_key_place;
+
 /* What a kernel's units are like. Blocks of rows are counted from the start of a tile in strips, so that what a row
  * computes does not depend on how many strips make a unit. */
 typedef struct ra_forward_cut {
@@ -42,6 +47,11 @@ ra_strip ra_strip_at(const ra_forward_unit *unit, int64_t rows, int64_t index);
  * counted from the start of the tile. */
 void ra_forward_blocks(const ra_forward_unit *unit, int64_t keys,
                        void (*fold)(void *user, const ra_tile *tile, int64_t b0, int64_t b1), void *user);
+
+/* The number of the block of keys from b0 on of a tile, counted through all tiles of the group: the same for every
+ * unit, and so what may depend on it without the cut showing. place starts as zeros; tiles come in order. */
+int64_t ra_block_number(const ra_forward_unit *unit, int64_t keys, const ra_tile *tile, int64_t b0,
+                        ra_key_place *place);
 
 /* Runs all passes of a call. Units have as many strips as leave every thread a few of them. */
 void ra_forward_units(const ra_forward_call *call, const ra_forward_cut *cut);

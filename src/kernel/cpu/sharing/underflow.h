@@ -19,8 +19,10 @@ static inline unsigned ra_underflow_to_zero(const ra_shape *shape) {
     return before;
 }
 
+/* The flags of exceptions that were raised meanwhile stay: they are the caller's to see. */
 static inline void ra_underflow_restore(unsigned before) {
-    _mm_setcsr(before);
+    enum { FLAGS = 0x003f };
+    _mm_setcsr(before | (_mm_getcsr() & FLAGS));
 }
 #else
 static inline unsigned ra_underflow_to_zero(const ra_shape *shape) {

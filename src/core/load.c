@@ -1,0 +1,60 @@
+#include "core/load.h"
+
+#include "base/status.h"
+#include "core/rowset.h"
+
+typedef struct load_loop {
+    ra_head_range heads; /* query heads of the set in hand */
+    ra_shard own;        /* keys of the rank */
+    int64_t pairs, rows;
+    size_t sets_bytes;
+} load_loop;
+
+/* How many of the keys other ranks have. */
+static int64_t foreign(const load_loop *loop, ra_span keys) {
+    int64_t rows = keys.count;
+    for (int s = 0; s < loop->own.span_count; s++) rows -= ra_span_intersect(keys, loop->own.spans[s]).count;
+    return rows;
+}
+
+static ra_status add_sight(const ra_sight *sight, void *user) {
+    load_loop *loop = user;
+    loop->pairs += sight->pairs * ra_span_clip(sight->heads, loop->heads.from, loop->heads.to).count;
+    loop->rows += foreign(loop, sight->keys);
+    return RA_OK;
+}
+
+/* Documents have their keys for themselves, and the sights of one document and span share none: only two spans or two
+ * branches of a rank can see the same key. Elsewhere sights are counted as they come, and no set is made. */
+static int sights_share_keys(const ra_cut_problem *cut, int rank) {
+    const ra_problem *p = cut->problem;
+    return p->branches > 0 || ra_shard_of(cut->layout, p->seq_q, cut->ranks, rank).span_count > 1;
+}
+
+static ra_status count_rows(load_loop *loop, const ra_cut_problem *cut, int rank, int64_t set) {
+    ra_pool pool = {0};
+    ra_rowset seen;
+    ra_status status = ra_rowset_seen(&pool, cut, rank, set, &seen);
+    loop->rows = 0;
+    for (int64_t i = 0; status == RA_OK && i < seen.count; i++) loop->rows += foreign(loop, seen.spans[i]);
+    loop->sets_bytes = pool.bytes;
+    ra_pool_free(&pool);
+    return status;
+}
+
+ra_status ra_load_of(const ra_cut_problem *cut, int rank, ra_load *load_out) {
+    const ra_problem *p = cut->problem;
+    int shared = sights_share_keys(cut, rank);
+    ra_load load = {0};
+    for (int64_t i = 0; i < ra_head_sets(p); i++) {
+        load_loop loop = {.heads = ra_head_set_queries(p, i),
+                          .own = ra_shard_of(cut->layout, p->seq_k, cut->ranks, rank)};
+        RA_TRY(ra_pattern_sights(cut, rank, loop.heads, add_sight, &loop));
+        if (shared) RA_TRY(count_rows(&loop, cut, rank, i));
+        load.pairs += loop.pairs * p->batch;
+        load.records += loop.rows * ra_head_set(p, i).count;
+        load.sets_bytes += loop.sets_bytes;
+    }
+    *load_out = load;
+    return RA_OK;
+}
