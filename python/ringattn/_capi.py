@@ -44,6 +44,7 @@ class Problem(ctypes.Structure):
 
     _fields_ = [
         ("struct_size", c_size_t),
+        ("initialised", c_int),
         ("dtype", c_int),
         ("out_dtype", c_int),
         ("batch", c_int64),
@@ -241,6 +242,8 @@ CORE = {
     "ra_comm_rank": (c_int, [c_void_p]),
     "ra_comm_ranks": (c_int, [c_void_p]),
     "ra_comm_transport": (c_char_p, [c_void_p]),
+    "ra_comm_lost": (c_int, [c_void_p]),
+    "ra_comm_progress": (None, [c_void_p]),
     "ra_comm_allgather": (Status, [c_void_p, c_void_p, c_size_t, c_void_p, c_double]),
     "ra_comm_destroy": (None, [c_void_p]),
     "ra_plan_create": (Status, [c_void_p, _problem, _options, _handle_out]),

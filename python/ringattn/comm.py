@@ -117,6 +117,16 @@ class Comm:
         check(_library.core().ra_comm_allgather(self.handle, mine, len(mine), out, timeout))
         return [out.raw[r * len(mine):(r + 1) * len(mine)] for r in range(self.ranks)]
 
+    @property
+    def lost(self) -> bool:
+        """Whether the comm refuses further use, or will at its next one because a peer has given up."""
+        return bool(_library.core().ra_comm_lost(self.handle))
+
+    def progress(self) -> None:
+        """Tells peers that wait for this rank that it is alive; takes microseconds. For work outside of ringattn that is
+        longer than the timeout."""
+        _library.core().ra_comm_progress(self.handle)
+
     def adopt(self, plan: int) -> None:
         """Takes charge of an ra_plan *, which ends with the comm at the latest."""
         self._plans.add(plan)

@@ -146,4 +146,6 @@ def test_layout_refusals():
         ringattn.layout_rows("auto", 5, 2, 0)
     with pytest.raises(ringattn.ArgumentError, match="rank 0 of 2 has 3 of 5"):
         ringattn.unshard([np.zeros((1, 2)), np.zeros((1, 3))], 1, layout="contiguous")
-    assert ringattn.layout_resolve(PROBLEM, 4) in ("zigzag", "striped")
+    long = Problem(seq_q=1 << 16, heads_q=8, dim=64, causal=True)
+    assert ringattn.layout_resolve(long, 4) in ("zigzag", "striped")
+    assert ringattn.layout_resolve(long, 4, layout="contiguous") == "contiguous"
