@@ -101,6 +101,28 @@ def training(ctx):
             say(f"{name}, {'packed' if packed else 'one document'}, as one process")
 
 
+def other_interfaces(ctx):
+    """torch's context_parallel with a mesh, and ring_flash_attn with the default group."""
+    from ringattn.compat.context_parallel import context_parallel, context_parallel_unshard
+    from ringattn.compat.ring_flash_attn import zigzag_ring_flash_attn_qkvpacked_func
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    torch.manual_seed(4)
+    n = 6 * dist.get_world_size()
+    inputs = [torch.randn(1, n, 2, 8, dtype=torch.float64) for _ in range(3)]
+    want = sdpa(*(x.transpose(1, 2) for x in inputs), is_causal=True).transpose(1, 2)
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("cp",))
+    buffers = [x.clone() for x in inputs]
+    with context_parallel(mesh, buffers=buffers, buffer_seq_dims=[1] * 3):
+        call = torch.nn.functional.scaled_dot_product_attention
+        o = call(*(x.transpose(1, 2) for x in buffers), is_causal=True).transpose(1, 2)
+    assert reference.furthest(context_parallel_unshard(mesh, [o], [1])[0], want) < 1e-12
+    assert all((buffer == x).all() for buffer, x in zip(buffers, inputs))
+    qkv = rt.shard(torch.stack(inputs, 2), 1, ctx)
+    assert reference.furthest(rt.unshard(zigzag_ring_flash_attn_qkvpacked_func(qkv, causal=True), 1, ctx), want) < 1e-12
+    say("context_parallel and ring_flash_attn")
+
+
 def main():
     dist.init_process_group("gloo")
     ctx = rt.init(timeout=60)
@@ -109,6 +131,7 @@ def main():
     random_problems(ctx, 12)
     compiled(ctx)
     training(ctx)
+    other_interfaces(ctx)
     dist.barrier()
     ctx.close()
     dist.destroy_process_group()

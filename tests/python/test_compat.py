@@ -163,3 +163,73 @@ def test_dilated_modules():
             assert reference.furthest(got, want) < 1e-12
     names = list(inspect.signature(dilated.MultiheadDilatedAttention).parameters)
     assert names[:4] == ["embed_dim", "num_heads", "dilation_rates", "segment_lengths"]
+
+
+def four(n=22, heads=2):
+    torch.manual_seed(4)
+    x = [torch.randn(1, n, heads, 8, dtype=torch.float64) for _ in range(3)]
+    return x, sdpa(*(y.transpose(1, 2) for y in x), is_causal=True).transpose(1, 2)
+
+
+def test_yunchang():
+    from ringattn.compat.yunchang import LongContextAttention, set_seq_parallel_pg
+
+    inputs, want = four()
+    for kind, layout in (("basic", "contiguous"), ("zigzag", "zigzag"), ("strip", "striped")):
+        module = LongContextAttention(ring_impl_type=kind)
+        cut = lambda x, rank: rows_of(x, layout, 2, rank, 1)
+        # Rings of that package have the same number of rows on every rank.
+        got = rt.run_ranks(2, lambda ctx: module(*(cut(x, ctx.rank) for x in inputs), causal=True))
+        for rank, part in enumerate(got):
+            assert reference.furthest(part, cut(want, rank)) < 1e-12
+    set_seq_parallel_pg(1, 4, 0, 4)
+    with pytest.raises(ringattn.UnsupportedError, match="splits no heads"):
+        set_seq_parallel_pg(2, 2, 0, 4)
+    with pytest.raises(ringattn.UnsupportedError, match="softcap"):
+        module(*inputs, softcap=30.0)
+
+
+def test_deepspeed():
+    """[rows, B, H, D] and [B, rows, H, D], uneven runs, an odd number of heads."""
+    from ringattn.compat.deepspeed import DistributedAttention
+
+    inputs, want = four(n=23, heads=3)
+    settings = rt.RingAttention(causal=True)
+
+    def body(ctx):
+        cut = lambda x: rows_of(x, "contiguous", 2, ctx.rank, 1)
+        rows_first = DistributedAttention(settings, ctx)
+        batch_first = DistributedAttention(settings, ctx, scatter_idx=2, gather_idx=1)
+        a = rows_first(*(cut(x).transpose(0, 1) for x in inputs), 1).transpose(0, 1)
+        b = batch_first(*(cut(x) for x in inputs), 0)
+        assert (a == b).all()
+        return a, cut(want)
+
+    for got, expected in rt.run_ranks(2, body):
+        assert reference.furthest(got, expected) < 1e-12
+    with pytest.raises(ringattn.UnsupportedError, match="whether it is causal"):
+        DistributedAttention(torch.nn.Linear(1, 1), None)
+
+
+def test_context_parallel():
+    """Buffers are cut inside and whole again after; a model's own calls of SDPA are those of the whole sequence."""
+    from ringattn.compat.context_parallel import context_parallel, context_parallel_unshard
+
+    inputs, want = four()
+    ctx = rt.init()
+    before = torch.nn.functional.scaled_dot_product_attention
+    try:
+        buffers = [x.clone() for x in inputs]
+        with context_parallel(ctx, buffers=buffers, buffer_seq_dims=[1] * 3, no_restore_buffers={buffers[2]}):
+            call = torch.nn.functional.scaled_dot_product_attention
+            o = call(*(x.transpose(1, 2) for x in buffers), is_causal=True).transpose(1, 2)
+            with pytest.raises(ringattn.UnsupportedError, match="attn_mask"):
+                call(*(x.transpose(1, 2) for x in buffers), attn_mask=torch.ones(22, 22, dtype=torch.bool))
+        assert reference.furthest(context_parallel_unshard(ctx, [o], [1])[0], want) < 1e-12
+        assert (buffers[0] == inputs[0]).all()
+        assert torch.nn.functional.scaled_dot_product_attention is before
+        with pytest.raises(ringattn.ArgumentError, match="lengths"):
+            with context_parallel(ctx, buffers=[inputs[0], want[:, :3]], buffer_seq_dims=[1, 1]):
+                pass
+    finally:
+        ctx.close()

@@ -39,7 +39,15 @@ def launch(ranks, script, *arguments, timeout=240):
 def test_training(ranks):
     ran = launch(ranks, "launch_training.py")
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
-    assert ran.stdout.count("shown:") == 8
+    assert ran.stdout.count("shown:") == 9
+
+
+def test_zero():
+    """DeepSpeed compiles an extension when it is first used, so this is only run where it is asked for."""
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    ran = launch(2, "launch_zero.py", timeout=560)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
+    assert ran.stdout.count("shown:") == 4
 
 
 @pytest.mark.parametrize("how", ["dies", "stalls"])

@@ -12,29 +12,12 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from .. import hf
 from ..errors import ArgumentError, UnsupportedError
 from ..torch import functional
-from ..torch.context import Context, current, init
-
-_of_group: Dict[Any, Context] = {}
-
-
-def _context(group: Any, layout: str) -> Context:
-    """The context of a group, made when it is first used; in process ranks, or with no group, the current one."""
-    if isinstance(group, Context):
-        return group.with_layout(layout)
-    if group is None:
-        if not (dist.is_available() and dist.is_initialized()):
-            return current().with_layout(layout)
-        group = dist.group.WORLD
-    if group not in _of_group:
-        _of_group[group] = init(group)
-    return _of_group[group].with_layout(layout)
-
+from ..torch.context import for_group
 
 def _refuse(dropout_p: float, alibi_slopes: Any) -> None:
     if dropout_p:
@@ -46,7 +29,7 @@ def _refuse(dropout_p: float, alibi_slopes: Any) -> None:
 def _fixed(layout: str, q: Tensor, k: Tensor, v: Tensor, dropout_p: float, softmax_scale: Optional[float], causal: bool,
            window_size: Tuple[int, int], alibi_slopes: Any, return_attn_probs: bool, group: Any) -> Any:
     _refuse(dropout_p, alibi_slopes)
-    ctx = _context(group, layout)
+    ctx = for_group(group, layout)
     o, lse = functional.attention(q, k, v, seq_len=q.shape[1] * ctx.ranks, seq_len_k=k.shape[1] * ctx.ranks, causal=causal,
                                   window=tuple(window_size), scale=softmax_scale, return_lse=True, ctx=ctx)
     return (o, lse, None) if return_attn_probs else o
@@ -57,7 +40,7 @@ def _varlen(layout: str, q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, dr
             return_attn_probs: bool, group: Any) -> Any:
     """Each document is a sequence of its own, cut over all ranks."""
     _refuse(dropout_p, alibi_slopes)
-    ctx = _context(group, layout)
+    ctx = for_group(group, layout)
     outs: List[Tensor] = []
     lses: List[Tensor] = []
     at = cu_seqlens.tolist()
@@ -175,7 +158,7 @@ def llama3_flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqle
     if whole is None:
         raise ArgumentError("cu_seqlens_q, cu_seqlens_k and local_k_slice are none that llama3_flash_attn_prepare_cu_seqlens gave "
                             "lately in this process")
-    ctx = _context(group, "contiguous")
+    ctx = for_group(group, "contiguous")
     o, lse = functional.attention(q[None], k[None], v[None], seq_len=whole[-1], causal=causal, window=tuple(window_size),
                                   scale=softmax_scale, cu_seqlens=whole, return_lse=True, ctx=ctx)
     return (o[0], lse[0], None) if return_attn_probs else o[0]
@@ -208,7 +191,7 @@ _ring_on = [True]
 
 def update_ring_flash_attn_params(cu_seqlens: Tensor, process_group: Any) -> None:
     """The documents of the packed sequence at hand, of which each rank has one run."""
-    ctx = _context(process_group, "contiguous")
+    ctx = for_group(process_group, "contiguous")
     ctx.seq_len, ctx.cu_seqlens = int(cu_seqlens[-1]), cu_seqlens.to("cpu", torch.int64)
 
 
@@ -227,7 +210,7 @@ def substitute_hf_flash_attn(process_group: Any, heads_k_stride: int = 1) -> Non
     def forward(module: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **extra: Any) -> Any:
         if not _ring_on[0]:
             return before(module, query, key, value, *rest, **extra)
-        return hf.attention_forward(module, query, key, value, *rest, ctx=_context(process_group, "contiguous"), **extra)
+        return hf.attention_forward(module, query, key, value, *rest, ctx=for_group(process_group, "contiguous"), **extra)
 
     forward.before_ringattn = before
     ALL_ATTENTION_FUNCTIONS["flash_attention_2"] = forward

@@ -152,6 +152,8 @@ class Context:
         self._workspaces.clear()
         if self in _default:
             _default.remove(self)
+        for group in [group for group, ctx in _of_group.items() if ctx is self]:
+            del _of_group[group]
 
     def __repr__(self) -> str:
         return f"<ringattn.torch.Context rank {self.rank} of {self.ranks}, {self.comm.transport}, {self.layout}>"
@@ -226,6 +228,22 @@ def init(group: Optional[Any] = None, layout: str = "auto", strategy: str = "aut
     ctx = Context(comm, group if ranks > 1 else None, layout, strategy, timeout, torch.get_num_threads())
     _default.append(ctx)
     return ctx
+
+
+_of_group: Dict[Any, Context] = {}
+
+
+def for_group(group: Any, layout: str) -> Context:
+    """The context of a process group, a DeviceMesh or the default group (None), made when it is first asked for and kept; of
+    a context, itself; without torch.distributed the current one. In the layout asked for."""
+    if isinstance(group, Context):
+        return group.with_layout(layout)
+    found = _group_of(group)
+    if found is None:
+        return current().with_layout(layout)
+    if found not in _of_group:
+        _of_group[found] = init(found)
+    return _of_group[found].with_layout(layout)
 
 
 def _ucx_comm(group: Any, ranks: int, timeout: float) -> Comm:
