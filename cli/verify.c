@@ -227,7 +227,7 @@ static ra_status verify_body(ra_comm *comm, void *user) {
 
 /* What dq and dk are the larger by where the scale is more than the usual one: so is the rounding of what cancels. */
 static double gradient_size(const ra_problem *p) {
-    double scale = p->scale_given ? fabs(p->scale) * sqrt((double)p->dim) : 1;
+    double scale = p->scale == RA_SCALE_DEFAULT ? 1 : fabs(p->scale) * sqrt((double)p->dim);
     return scale > 1 ? scale : 1;
 }
 

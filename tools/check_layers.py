@@ -45,7 +45,7 @@ FOREIGN = (
      (*CUDA, "include/ringattn/cuda.h")),
 )
 
-SOURCES = {".c", ".h", ".cu", ".cuh"}
+SOURCES = {".c", ".h", ".inc", ".cu", ".cuh"}
 NAMED_ONCE = SOURCES | {".py", ".sh"}
 FOLDERS = ("include", "src", "cli", "bench", "examples", "tests", "tools")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

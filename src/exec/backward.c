@@ -141,7 +141,6 @@ ra_status ra_exec_backward(const ra_program *program, const ra_program *states_a
     int written = program->setup->gradient_target == RA_TARGET_OUTPUT;
     sent_out->bytes_sent += walk.sent.bytes_sent;
     sent_out->messages_sent += walk.sent.messages_sent;
-    walk.launch.pulse = NULL;
     if (status == RA_OK) {
         written = 1;
         for_each_output(&walk, io, store);

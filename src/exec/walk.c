@@ -11,9 +11,12 @@
 #include "base/status.h"
 #include "exec/exec.h"
 
-/* Between the blocks of a kernel: lets messages move, and tells peers that wait for this rank that it is alive. */
-static void make_progress(void *user) {
-    ra_comm_progress(user);
+/* Between the blocks of a kernel: lets messages move, and tells peers that wait for this rank that it is alive. What a
+ * peer's failure has made pointless is not computed to its end. */
+static int make_progress(void *user) {
+    ra_comm *comm = user;
+    ra_comm_progress(comm);
+    return comm->failure != RA_OK;
 }
 
 ra_launch ra_program_launch(const ra_program *program, void *stream) {
@@ -132,12 +135,16 @@ static void compute_one(const ra_walk *walk, const ra_compute *compute, const ra
 static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step *bound) {
     const ra_program *program = walk->program;
     int computes_here = !ra_device_is_asynchronous(program->setup->device);
-    walk->launch.pulse = computes_here && program->comm->ranks > 1 ? make_progress : NULL;
-    walk->launch.pulse_user = program->comm;
+    int stop = 0;
+    walk->launch.progress = computes_here && program->comm->ranks > 1 ? make_progress : NULL;
+    walk->launch.progress_user = program->comm;
+    walk->launch.stop = &stop;
     for (int64_t i = 0; i < step->compute_count && program->comm->failure == RA_OK; i++) {
         compute_one(walk, &step->computes[i], &bound->computes[i]);
         ra_comm_progress(program->comm);
     }
+    walk->launch.progress = NULL;
+    walk->launch.stop = NULL;
 }
 
 ra_status ra_program_check(const ra_program *program, ra_place place) {

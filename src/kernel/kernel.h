@@ -49,14 +49,17 @@ typedef struct ra_state {
     void *m, *l;
 } ra_state;
 
-/* What runs it: shared by every call. pulse, where not NULL, is called now and then from the calling thread between
- * blocks, so that whoever launched the kernel can see to other work (a message in flight). */
+/* What runs it: shared by every call. progress, where not NULL, is called now and then from the calling thread between
+ * blocks, so that whoever launched the kernel can see to other work (a message in flight). When it returns nonzero, what
+ * the call computes is not wanted any more: it sets *stop, which is there with it, and comes to an end soon, with its
+ * outputs half done. */
 typedef struct ra_launch {
     int threads;   /* at least 1 */
     void *scratch; /* scratch_bytes(shape, threads, ...) of it, 64-byte aligned */
     void *stream;  /* device kernels only */
-    void (*pulse)(void *user);
-    void *pulse_user;
+    int (*progress)(void *user);
+    void *progress_user;
+    int *stop;
 } ra_launch;
 
 /* A device kernel's own form of a compute's tiles and parts, in device memory: see prepare. */

@@ -108,7 +108,7 @@ ra_status ra_comm_lose_at(ra_comm *comm, ra_status status, ra_place place) {
 static ra_status vet(const ra_comm *comm, ra_status status, unsigned said) {
     if (status == RA_OK) return RA_OK;
     int is_silent = ra_fail_count() == said;
-    if ((int)status < RA_OK || (int)status > RA_ERR_INTERNAL)
+    if ((int)status < RA_OK || (int)status > RA_ERR_DEVICE)
         return ra_fail(RA_ERR_TRANSPORT, "the transport '%s' failed with %d, which is no status%s%s", comm->ops.name,
                        (int)status, is_silent ? "" : ": ", is_silent ? "" : ra_last_error());
     if (!is_silent) return status;

@@ -274,16 +274,12 @@ class CommandJob(Job):
     def __init__(self, args, processes, of_rank=None, survive=True):
         """of_rank: further options of single ranks."""
         self.folder = args.folder.name
+        self.out = os.path.join(self.folder, "o.npy")
         self.before = set(os.listdir(self.folder))
         files = [word for name in "qkv" for word in (f"--{name}", os.path.join(self.folder, name + ".npy"))]
-        program = [args.command, "run", *files, "--out", os.path.join(self.folder, "o.npy"), "--transport", "mpi",
+        program = [args.command, "run", *files, "--out", self.out, "--transport", "mpi",
                    "--timeout", args.timeout, "--causal"]
         super().__init__(args, [program + list((of_rank or {}).get(rank, [])) for rank in range(processes)], survive)
-
-    def wait_for_outputs(self):
-        """Until the first file of the job is there: the ranks have met by then."""
-        self.wait_for_ranks()
-        self.wait_until(lambda: set(os.listdir(self.folder)) - self.before, "an output")
 
     def check(self, culprit, args):
         seconds = self.time_to_end(args.timeout + args.slack)
@@ -297,17 +293,33 @@ def make_inputs(args):
     for name in "qkv":
         path = os.path.join(args.folder.name, name + ".npy")
         if not os.path.exists(path):
-            subprocess.run([args.command, "random", "--shape", "1,16000,4,64", "--out", path], check=True)
+            subprocess.run([args.command, "random", "--shape", "1,20000,6,64", "--out", path], check=True)
+
+
+def usual_seconds(args, processes):
+    """How long the job takes from when its processes are there, unbroken."""
+    with CommandJob(args, processes) as job:
+        job.wait_for_ranks()
+        start = time.monotonic()
+        job.finish(STARTUP_SECONDS)
+        os.remove(job.out)
+        return time.monotonic() - start
 
 
 def signal_command(args, processes, number):
-    """In the middle of a pass."""
+    """In the middle of a pass. A job that was over before that does not count."""
     culprit = args.random.randrange(processes)
-    with CommandJob(args, processes) as job:
-        job.wait_for_outputs()
-        time.sleep(args.random.uniform(0, 0.2))
-        os.kill(job.known_pids[culprit], number)
-        return job.check(culprit, args)
+    for _ in range(5):
+        usual = usual_seconds(args, processes)
+        with CommandJob(args, processes) as job:
+            job.wait_for_ranks()
+            time.sleep(usual * args.random.uniform(0.5, 0.7))
+            if is_alive(job.known_pids[culprit]) and not os.path.exists(job.out):
+                os.kill(job.known_pids[culprit], number)
+                return job.check(culprit, args)
+            job.finish()
+            os.remove(job.out)
+    raise Failure("every job was over before it could be broken")
 
 
 def kill_command(args, processes):
@@ -321,23 +333,17 @@ def stop_command(args, processes):
 def stop_at_the_end_command(args, processes):
     """In the last moments: outputs are being written, checked or renamed, or MPI is being left. A job that was already over
     must be whole."""
-    out = os.path.join(args.folder.name, "o.npy")
-    with CommandJob(args, processes) as job:
-        job.wait_for_outputs()
-        start = time.monotonic()
-        job.finish(STARTUP_SECONDS)
-        usual = time.monotonic() - start
-        os.remove(out)
+    usual = usual_seconds(args, processes)
     culprit = args.random.randrange(processes)
     with CommandJob(args, processes) as job:
-        job.wait_for_outputs()
-        time.sleep(usual * args.random.uniform(0.7, 1))
+        job.wait_for_ranks()
+        time.sleep(usual * args.random.uniform(0.8, 1))
         if is_alive(job.known_pids[culprit]):
             os.kill(job.known_pids[culprit], signal.SIGSTOP)
         seconds = job.time_to_end(args.timeout + args.slack)
-        is_whole = os.path.exists(out)
+        is_whole = os.path.exists(job.out)
         if is_whole:
-            os.remove(out)
+            os.remove(job.out)
         if job.process.returncode == 0 and not is_whole:
             raise Failure(f"mpirun exited with 0, and there is no output:\n{job.text}")
         check_folder(job.folder, job.before)

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { RANKS = 3, SEQ = 1300, HEADS = 2, DIM = 64, COUNT = SEQ * HEADS * DIM };
+enum { RANKS = 3, SEQ = 2000, HEADS = 2, DIM = 64, COUNT = SEQ * HEADS * DIM };
 static const double TIMEOUT = 0.4, OFTEN = 0.01;
 
 typedef struct arrays {

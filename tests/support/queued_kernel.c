@@ -107,9 +107,9 @@ static void discard(ra_prepared *prepared) {
     free(prepared);
 }
 
-/* Device kernels get no thread, no pulse; the scratch is the plan's. */
+/* Device kernels get no thread, no progress to make; the scratch is the plan's. */
 static job job_of(const ra_shape *shape, const ra_launch *launch, void (*run)(const job *)) {
-    if (!launch->stream || launch->pulse) abort();
+    if (!launch->stream || launch->progress) abort();
     return (job){.run = run, .shape = *shape, .launch = {.threads = 1, .scratch = launch->scratch}};
 }
 

@@ -55,13 +55,13 @@ static void run_row(const ra_forward_call *call, const ra_tile *tile, int64_t s,
     ra_row_store_f64(acc, m, 1, &state.m, 1);
     ra_row_store_f64(acc, l, 1, &state.l, 1);
     ra_row_store_f64(acc, o, o_view.dim, state.o, shape->dim_v);
-    ra_pulse(&call->launch, 0);
+    ra_launch_progress(&call->launch, 0);
 }
 
 static void run_tile(const ra_forward_call *call, const ra_tile *tile, int64_t state) {
     for (int64_t b = 0; b < call->shape->batch; b++)
         for (int64_t h = 0; h < tile->heads.count; h++)
-            for (int64_t a = 0; a < tile->q_rows.count; a++)
+            for (int64_t a = 0; a < tile->q_rows.count && !ra_launch_stops(&call->launch); a++)
                 run_row(call, tile, state, b, ra_span_at(tile->heads, h), a);
 }
 

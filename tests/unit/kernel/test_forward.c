@@ -74,20 +74,22 @@ static void test_bits_do_not_depend_on_threads(void **state) {
     }
 }
 
-typedef struct pulse_count {
+typedef struct progress_count {
     int calls, elsewhere;
     pthread_t caller;
-} pulse_count;
+    int stops; /* the call is to end */
+} progress_count;
 
-static void count_pulse(void *user) {
-    pulse_count *count = user;
+static int count_progress(void *user) {
+    progress_count *count = user;
     if (pthread_equal(pthread_self(), count->caller))
         count->calls++;
     else
         __atomic_fetch_add(&count->elsewhere, 1, __ATOMIC_RELAXED);
+    return count->stops;
 }
 
-static void test_pulse_comes_from_the_calling_thread(void **state) {
+static void test_progress_comes_from_the_calling_thread(void **state) {
     (void)state;
     tile_case c;
     print_message("seed 4\n");
@@ -95,16 +97,43 @@ static void test_pulse_comes_from_the_calling_thread(void **state) {
     for (int i = 0; ra_kernel_at(i); i++) {
         if (!ra_kernel_at(i)->usable()) continue;
         for (int threads = 1; threads <= 3; threads += 2) {
-            pulse_count count = {0, 0, pthread_self()};
+            progress_count count = {0, 0, pthread_self(), 0};
             ra_launch launch = test_launch_make(ra_kernel_at(i), &c.shape, threads);
-            launch.pulse = count_pulse;
-            launch.pulse_user = &count;
+            launch.progress = count_progress;
+            launch.progress_user = &count;
             test_result got = test_run_forward(&c, ra_kernel_at(i), &launch);
             assert_int_equal(count.elsewhere, 0);
             if (threads == 1) assert_true(count.calls > 0);
             test_result_free(&got);
             test_launch_free(&launch);
         }
+    }
+    tile_case_free(&c);
+}
+
+/* Whoever does not want the result any more says so when it is asked, and the call ends long before its last block. */
+static void test_a_call_can_be_ended(void **state) {
+    (void)state;
+    tile_case c;
+    tile_case_make(&c, 4, RA_F32, 40);
+    for (int i = 0; ra_kernel_at(i); i++) {
+        if (!ra_kernel_at(i)->usable()) continue;
+        int calls[2];
+        for (int stops = 0; stops <= 1; stops++) {
+            int stop = 0;
+            progress_count count = {0, 0, pthread_self(), stops};
+            ra_launch launch = test_launch_make(ra_kernel_at(i), &c.shape, 1);
+            launch.progress = count_progress;
+            launch.progress_user = &count;
+            launch.stop = &stop;
+            test_result got = test_run_forward(&c, ra_kernel_at(i), &launch);
+            calls[stops] = count.calls;
+            assert_int_equal(stop, stops);
+            test_result_free(&got);
+            test_launch_free(&launch);
+        }
+        print_message("%s: asked %d times, %d when it is to end\n", ra_kernel_at(i)->name, calls[0], calls[1]);
+        assert_true(calls[1] < calls[0]);
     }
     tile_case_free(&c);
 }
@@ -206,7 +235,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_tiles),
         cmocka_unit_test(test_bits_do_not_depend_on_threads),
-        cmocka_unit_test(test_pulse_comes_from_the_calling_thread),
+        cmocka_unit_test(test_progress_comes_from_the_calling_thread),
+        cmocka_unit_test(test_a_call_can_be_ended),
         cmocka_unit_test(test_extreme_scores),
         cmocka_unit_test(test_nan_is_not_swallowed),
         cmocka_unit_test(test_unseen_values_do_not_leak),

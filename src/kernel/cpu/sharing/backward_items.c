@@ -80,7 +80,7 @@ static const int64_t FINISHED = ((int64_t)1 << 32) - 1; /* more blocks than any 
 static void wait_for(const ra_backward_item *item, const int64_t *value, int64_t least) {
     for (int spins = 0; __atomic_load_n(value, __ATOMIC_ACQUIRE) < least; spins++) {
         if (spins < SPINS) continue;
-        ra_pulse(&item->call->launch, item->thread);
+        ra_launch_progress(&item->call->launch, item->thread);
         sched_yield();
     }
 }
@@ -216,7 +216,7 @@ static void run_tile(walker *w) {
     if (add_to_hull(&w->hull, w->item.tile))
         for (int64_t g = 0; g < w->item.call->shape->heads_kv; g++) w->fences[g] = w->items[g];
     w->item.query_blocks = (w->item.tile->q_rows.count + w->work->cut->queries - 1) / w->work->cut->queries;
-    for (; w->taken < end; w->taken = ra_take(&w->work->next)) {
+    for (; w->taken < end; w->taken = ra_launch_take(&w->work->call->launch, &w->work->next)) {
         int64_t index = w->taken - w->first, chain = index % (batch * kv_heads);
         run_item(w, &cut, index / (batch * kv_heads), chain / kv_heads, cut.kv_first + chain % kv_heads);
     }
@@ -240,7 +240,7 @@ void ra_backward_work_run(void *user, int thread) {
                 .fences = counts + heads_kv};
     unsigned underflow = ra_underflow_to_zero(work->call->shape);
     for (int64_t g = 0; g < heads_kv; g++) w.items[g] = w.fences[g] = 0;
-    w.taken = ra_take(&work->next);
+    w.taken = ra_launch_take(&work->call->launch, &work->next);
     for (int64_t p = 0; p < list->pass_count; p++) {
         w.item.state = list->passes[p].state;
         for (int64_t g = 0; g < list->passes[p].count; g++) {

@@ -147,13 +147,14 @@ static void run_thread(void *user, int thread) {
                             .thread = thread,
                             .scratch = (char *)call->launch.scratch + (size_t)thread * work->cut->scratch_bytes};
     unsigned underflow = ra_underflow_to_zero(call->shape);
-    int64_t number = ra_take(&work->next), first = 0;
+    int64_t number = ra_launch_take(&call->launch, &work->next), first = 0;
     for (int64_t g = 0; g < work->pass->count; g++) {
         group_cut cut = cut_group(work, g);
         int64_t units = units_of(&cut);
         unit.tiles = cut.tile;
         unit.tile_count = call->tiles.groups[work->pass->first + g].count;
-        for (; number < first + units; number = ra_take(&work->next)) run_numbered(work, &cut, number - first, &unit);
+        for (; number < first + units; number = ra_launch_take(&call->launch, &work->next))
+            run_numbered(work, &cut, number - first, &unit);
         first += units;
     }
     ra_underflow_restore(underflow);
