@@ -12,6 +12,12 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$folder"
 rm -f "$folder"/ringattn-*.whl
 python3 -m pip wheel -q --disable-pip-version-check --no-deps -w "$folder" "$@" "$root"
+# Carries libgomp along and names the oldest C library it runs with, where auditwheel is.
+if command -v auditwheel >/dev/null; then
+    auditwheel repair -w "$work/repaired" "$folder"/ringattn-*.whl
+    rm -f "$folder"/ringattn-*.whl
+    mv "$work"/repaired/ringattn-*.whl "$folder"
+fi
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --disable-pip-version-check "$folder"/ringattn-*.whl
 cd "$work"

@@ -1,7 +1,8 @@
 """Finding and loading libringattn and the libraries beside it.
 
-Looked for, in this order: the folder that RINGATTN_LIBRARY names (or the file: its folder), the package's own folder, the
-build folder of a source tree that the package lies in, and where the system's loader looks.
+Looked for, in this order: the folder that RINGATTN_LIBRARY names (or the file: its folder), installed or src/ of a build;
+without it the package's own folder, the build folder of a source tree that the package lies in, and where the system's loader
+looks.
 """
 from __future__ import annotations
 
@@ -16,22 +17,28 @@ from .version import __version__
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _folders() -> Iterator[str]:
+def _with_parts(folder: str) -> Iterator[str]:
+    """A folder, and where a build that has it as src/ puts the other libraries."""
+    yield folder
+    yield os.path.join(folder, "api", "cuda")
+    yield os.path.join(folder, "transport", "mpi")
+
+
+def folders() -> Iterator[str]:
     """Folders that may hold the libraries, best first; "" stands for the system's."""
     given = os.environ.get("RINGATTN_LIBRARY")
     if given:
-        yield given if os.path.isdir(given) else os.path.dirname(os.path.abspath(given))
+        yield from _with_parts(os.path.abspath(given if os.path.isdir(given) else os.path.dirname(given)))
         return
     yield os.path.join(_PACKAGE, "lib")
     root = os.path.dirname(os.path.dirname(_PACKAGE))
     if os.path.isfile(os.path.join(root, "include", "ringattn", "ringattn.h")):
-        for folder in ("src", "src/api/cuda", "src/transport/mpi"):
-            yield os.path.join(root, "build", folder)
+        yield from _with_parts(os.path.join(root, "build", "src"))
     yield ""
 
 
 def _candidates(name: str) -> Iterator[str]:
-    for folder in _folders():
+    for folder in folders():
         for file in (f"lib{name}.so", f"lib{name}.so.0", f"lib{name}.dylib"):
             if not folder:
                 yield file
