@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import _arrays, _capi, _library
@@ -86,7 +87,7 @@ def backend_of(device: Optional[Any]) -> Optional[int]:
     """The ra_backend of "cpu", "cuda", "cuda:1" or ("cuda", 1); None for the CPU."""
     if device is None:
         return None
-    kind, _, ordinal = str(device).partition(":") if not isinstance(device, tuple) else (device[0], "", device[1])
+    kind, ordinal = _device_of(device)
     if kind == "cpu":
         return None
     if kind != "cuda":
@@ -96,8 +97,16 @@ def backend_of(device: Optional[Any]) -> Optional[int]:
         raise UnsupportedError("arrays are on a GPU, but libringattn_cuda is not there: "
                                "install the package where a CUDA toolkit is, or bring them to the CPU")
     out = ctypes.c_void_p()
-    check(library.ra_cuda_backend(int(ordinal or 0), ctypes.byref(out)))
+    check(library.ra_cuda_backend(ordinal, ctypes.byref(out)))
     return out.value
+
+
+def _device_of(device: Optional[Any]) -> Tuple[str, int]:
+    """("cpu", 0), ("cuda", ordinal), as Views have it."""
+    if isinstance(device, tuple):
+        return device
+    kind, _, ordinal = str(device or "cpu").partition(":")
+    return kind, int(ordinal or 0)
 
 
 def make_options(layout: str = "auto", strategy: str = "auto", backward: bool = False, kernel: Optional[str] = None,
@@ -155,9 +164,19 @@ class Plan:
         self.comm = comm
         comm.adopt(self._handle)
         self.problem = problem
+        self.out_dtype = problem.out_dtype or problem.dtype
         self.lse_dtype = "f64" if problem.dtype == "f64" else "f32"
+        self.device = _device_of(device)
+        self._torch: Optional[Tuple[Dict[str, Any], Any]] = None  # its types by our names, and the device, once needed
         first = self.info
         self.rows_q, self.rows_k, self.layout = first.rows_q, first.rows_k, first.layout
+        self.shapes = self._shapes()
+        # One of each for all runs: a plan runs once at a time.
+        self._tensors, self._gradients = _capi.Tensors(), _capi.Gradients()
+        library.ra_tensors_init(ctypes.byref(self._tensors))
+        library.ra_gradients_init(ctypes.byref(self._gradients))
+        self._forward_slots = _slots(self._tensors)
+        self._backward_slots = _slots(self._gradients)
 
     @property
     def handle(self) -> int:
@@ -173,54 +192,53 @@ class Plan:
         check(_library.core().ra_plan_describe(self.handle, ctypes.byref(info)))
         return _info_of(info)
 
-    def shapes(self) -> Dict[str, Tuple[int, ...]]:
-        """Of this rank's q, k, v, o, lse; those of gradients are the same."""
+    def _shapes(self) -> Dict[str, Tuple[int, ...]]:
+        """Of this rank's arrays; those of gradients are the same."""
         p, q, k = self.problem, self.rows_q, self.rows_k
-        return {
+        shapes = {
             "q": (p.batch, q, p.heads_q, p.dim),
             "k": (p.batch, k, p.heads_kv, p.dim),
             "v": (p.batch, k, p.heads_kv, p.dim_v),
             "o": (p.batch, q, p.heads_q, p.dim_v),
             "lse": (p.batch, p.heads_q, q),
         }
+        return {**shapes, "dout": shapes["o"], "dq": shapes["q"], "dk": shapes["k"], "dv": shapes["v"]}
 
     def forward(self, q: Any, k: Any, v: Any, o: Optional[Any] = None, lse: Optional[Any] = None,
                 stream: Optional[int] = None) -> Tuple[Any, Any]:
         """q [batch, rows_q, heads_q, dim], k, v: this rank's rows. Gives o [batch, rows_q, heads_q, dim_v], lse [batch, heads_q,
         rows_q]; those given are written to."""
-        shapes, out_dtype = self.shapes(), self.problem.out_dtype or self.problem.dtype
-        o = _arrays.empty(q, shapes["o"], out_dtype) if o is None else o
-        lse = _arrays.empty(q, shapes["lse"], self.lse_dtype) if lse is None else lse
-        run = _capi.Tensors()
-        _library.core().ra_tensors_init(ctypes.byref(run))
-        seen: List[_arrays.View] = []  # a copy that was made for its strides must live until the call
-        for name, x in (("q", q), ("k", k), ("v", v)):
-            setattr(run, name, self._tensor(seen, x, name, shapes[name], self.problem.dtype))
-        run.o = self._tensor(seen, o, "o", shapes["o"], out_dtype, output=True)
-        run.lse = self._lse(lse)
-        check(_library.core().ra_plan_forward(self.handle, ctypes.byref(run), stream))
+        o = _arrays.empty(q, self.shapes["o"], self.out_dtype) if o is None else o
+        lse = _arrays.empty(q, self.shapes["lse"], self.lse_dtype) if lse is None else lse
+        kept: List[_arrays.View] = []  # a copy that was made for its strides must live until the call
+        slots, dtype = self._forward_slots, self.problem.dtype
+        self._put(kept, slots["q"], q, "q", dtype)
+        self._put(kept, slots["k"], k, "k", dtype)
+        self._put(kept, slots["v"], v, "v", dtype)
+        self._put(kept, slots["o"], o, "o", self.out_dtype, output=True)
+        self._tensors.lse = self._lse(lse)
+        check(_library.core().ra_plan_forward(self.handle, self._tensors, stream))
         return o, lse
 
     def backward(self, q: Any, k: Any, v: Any, o: Any, lse: Any, dout: Any, dq: Optional[Any] = None,
                  dk: Optional[Any] = None, dv: Optional[Any] = None,
                  stream: Optional[int] = None) -> Tuple[Any, Any, Any]:
         """o and lse as forward gave them, dout [batch, rows_q, heads_q, dim_v]; gives dq, dk, dv of this rank's rows."""
-        shapes, out_dtype = self.shapes(), self.problem.out_dtype or self.problem.dtype
-        dq = _arrays.empty(q, shapes["q"], out_dtype) if dq is None else dq
-        dk = _arrays.empty(q, shapes["k"], out_dtype) if dk is None else dk
-        dv = _arrays.empty(q, shapes["v"], out_dtype) if dv is None else dv
-        run = _capi.Gradients()
-        _library.core().ra_gradients_init(ctypes.byref(run))
-        seen: List[_arrays.View] = []  # a copy that was made for its strides must live until the call
-        for name, x in (("q", q), ("k", k), ("v", v)):
-            setattr(run, name, self._tensor(seen, x, name, shapes[name], self.problem.dtype))
-        run.o = self._tensor(seen, o, "o", shapes["o"], out_dtype)
-        run.lse = self._lse(lse)
-        run.dout = self._tensor(seen, dout, "dout", shapes["o"], self.problem.dtype)
-        run.dq = self._tensor(seen, dq, "dq", shapes["q"], out_dtype, output=True)
-        run.dk = self._tensor(seen, dk, "dk", shapes["k"], out_dtype, output=True)
-        run.dv = self._tensor(seen, dv, "dv", shapes["v"], out_dtype, output=True)
-        check(_library.core().ra_plan_backward(self.handle, ctypes.byref(run), stream))
+        dq = _arrays.empty(q, self.shapes["q"], self.out_dtype) if dq is None else dq
+        dk = _arrays.empty(q, self.shapes["k"], self.out_dtype) if dk is None else dk
+        dv = _arrays.empty(q, self.shapes["v"], self.out_dtype) if dv is None else dv
+        kept: List[_arrays.View] = []
+        slots, dtype = self._backward_slots, self.problem.dtype
+        self._put(kept, slots["q"], q, "q", dtype)
+        self._put(kept, slots["k"], k, "k", dtype)
+        self._put(kept, slots["v"], v, "v", dtype)
+        self._put(kept, slots["o"], o, "o", self.out_dtype)
+        self._gradients.lse = self._lse(lse)
+        self._put(kept, slots["dout"], dout, "dout", dtype)
+        self._put(kept, slots["dq"], dq, "dq", self.out_dtype, output=True)
+        self._put(kept, slots["dk"], dk, "dk", self.out_dtype, output=True)
+        self._put(kept, slots["dv"], dv, "dv", self.out_dtype, output=True)
+        check(_library.core().ra_plan_backward(self.handle, self._gradients, stream))
         return dq, dk, dv
 
     def wait(self, stream: Optional[int] = None) -> None:
@@ -241,20 +259,54 @@ class Plan:
         if getattr(self, "_handle", 0) and hasattr(self, "comm"):
             self.close()
 
-    @staticmethod
-    def _tensor(kept: List[_arrays.View], x: Any, name: str, shape: Tuple[int, ...], dtype: str,
-                output: bool = False) -> _capi.Tensor:
+    def _put(self, kept: List[_arrays.View], slot: _capi.Tensor, x: Any, name: str, dtype: str,
+             output: bool = False) -> None:
+        """Points the slot of a structure to x, which must be of this type, on the plan's device, of the shape of that name."""
+        pointer = self._plain(x, name, dtype)
+        if pointer is not None:
+            slot.data = pointer
+            if slot.strided:
+                slot.strided, slot.stride = 0, _NO_STRIDES
+            return
         seen = _arrays.view(x, name)
-        if seen.dtype != dtype:
-            raise ArgumentError(f"{name} has type {seen.dtype}; this plan takes {dtype}")
+        if seen.dtype != dtype or seen.device != self.device:
+            raise ArgumentError(f"{name} is {seen.dtype} on {seen.device[0]}:{seen.device[1]}; this plan takes {dtype} on "
+                                f"{self.device[0]}:{self.device[1]}")
         if output and _arrays.is_numpy(x) and (seen.owner is not x or not x.flags.writeable):
             raise ArgumentError(f"{name} is written, so it must be writeable, and its strides whole elements")
         kept.append(seen)
-        return _arrays.tensor(seen, name, shape, output)
+        made = _arrays.tensor(seen, name, self.shapes[name], output)
+        slot.data, slot.strided, slot.stride = made.data, made.strided, made.stride
+
+    def _plain(self, x: Any, name: str, dtype: str) -> Optional[int]:
+        """The address of what layers pass, a dense torch tensor as it should be, in a microsecond; None: look closer."""
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(x, torch.Tensor):
+            return None
+        if self._torch is None:
+            kinds = {name: getattr(torch, kind) for name, kind in _TORCH_NAMES.items()}
+            self._torch = (kinds, torch.device("cpu") if self.device[0] == "cpu" else torch.device(*self.device))
+        kinds, device = self._torch
+        if x.shape != self.shapes[name] or x.dtype is not kinds[dtype] or x.device != device:
+            return None
+        return x.data_ptr() if x.layout is torch.strided and x.is_contiguous() else None
 
     def _lse(self, x: Any) -> int:
+        pointer = self._plain(x, "lse", self.lse_dtype)
+        if pointer is not None:
+            return pointer
         seen = _arrays.view(x, "lse")
-        if seen.dtype != self.lse_dtype or seen.shape != self.shapes()["lse"] or not seen.contiguous():
-            raise ArgumentError(f"lse must be {self.lse_dtype} in C order, of shape {list(self.shapes()['lse'])}; "
-                                f"it is {seen.dtype} of shape {list(seen.shape)} and strides {list(seen.strides)}")
+        if (seen.dtype != self.lse_dtype or seen.device != self.device or seen.shape != self.shapes["lse"]
+                or not seen.contiguous()):
+            raise ArgumentError(f"lse must be {self.lse_dtype} in C order, of shape {list(self.shapes['lse'])}, on the plan's "
+                                f"device; it is {seen.dtype} of shape {list(seen.shape)} and strides {list(seen.strides)}")
         return seen.pointer
+
+
+_TORCH_NAMES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+_NO_STRIDES = (ctypes.c_int64 * 4)()
+
+
+def _slots(run: ctypes.Structure) -> Dict[str, _capi.Tensor]:
+    """The tensors of a structure, which are of its memory."""
+    return {name: getattr(run, name) for name, kind in run._fields_ if kind is _capi.Tensor}

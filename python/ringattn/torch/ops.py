@@ -1,26 +1,42 @@
 """The operators: ringattn::attention and its backward, ringattn::shard and ringattn::unshard.
 
 Contexts go by number and patterns by plain values, so that graphs can hold them. Outputs have the shapes that the fake
-kernels say, whatever the ranks. Annotations here are read by torch and cannot be postponed.
+kernels say, whatever the ranks. They are defined by their schemas, which costs a call less than torch.library.custom_op.
 """
+from __future__ import annotations
+
 from typing import Any, Hashable, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from .. import _arrays
-from ..layout import index
 from ..problem import Dilated, Problem
 from . import context as contexts
 
-# (causal, window left and right, scale, dilated segments and rates, the names of its three choices) as operators take them.
+# What is computed, as operators take it: seq_q to how; `how` is the names of the three choices of a dilated pattern.
+_PATTERN = ("int seq_q, int seq_k, bool causal, int left, int right, float? scale, int[] segments, int[] rates, str how")
+_SCHEMAS = {
+    "attention": f"(Tensor q, Tensor k, Tensor v, Tensor? cu_q, Tensor? cu_k, int ctx, bool training, {_PATTERN})"
+                 " -> (Tensor, Tensor)",
+    "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? cu_q, Tensor? cu_k, "
+                          f"int ctx, {_PATTERN}) -> (Tensor, Tensor, Tensor)",
+    "shard": "(Tensor x, int dim, int ctx) -> Tensor",
+    "unshard": "(Tensor x, int dim, int ctx, int n) -> Tensor",
+}
+for _name, _schema in _SCHEMAS.items():
+    torch.library.define(f"ringattn::{_name}", _schema)
+attention_op = torch.ops.ringattn.attention.default
+attention_backward_op = torch.ops.ringattn.attention_backward.default
+shard_op = torch.ops.ringattn.shard.default
+unshard_op = torch.ops.ringattn.unshard.default
 
 
 def _key_of(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor], *rest: Any) -> Hashable:
     documents = None if cu_q is None else tuple(cu_q.tolist())
     documents_k = None if cu_k is None else tuple(cu_k.tolist())
-    sizes = (q.shape[0], q.shape[2], k.shape[2], q.shape[3], v.shape[3], q.dtype, q.device)
-    return (sizes, documents, documents_k) + tuple(tuple(x) if isinstance(x, list) else x for x in rest)
+    *plain, segments, rates, how = rest
+    return (q.shape, k.shape, v.shape, q.dtype, q.device, documents, documents_k, *plain, *segments, *rates, how)
 
 
 def _problem_of(q: Tensor, k: Tensor, v: Tensor, key: Any, seq_q: int, seq_k: int, causal: bool, left: int, right: int,
@@ -31,7 +47,7 @@ def _problem_of(q: Tensor, k: Tensor, v: Tensor, key: Any, seq_q: int, seq_k: in
         dilated = Dilated(tuple(zip(segments, rates)), heads, offset, combine)
     return Problem(batch=q.shape[0], seq_q=seq_q, seq_k=seq_k, heads_q=q.shape[2], heads_kv=k.shape[2], dim=q.shape[3],
                    dim_v=v.shape[3], dtype=_arrays.view(q, "q").dtype, scale=scale, causal=causal,
-                   window=(left, right), cu_seqlens=key[1], cu_seqlens_k=key[2], dilated=dilated)
+                   window=(left, right), cu_seqlens=key[5], cu_seqlens_k=key[6], dilated=dilated)
 
 
 def _plan(ctx: contexts.Context, q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor],
@@ -44,8 +60,8 @@ def _stream(x: Tensor) -> Optional[int]:
     return torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
 
 
-@torch.library.custom_op("ringattn::attention", mutates_args=())
-def attention_op(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor], ctx: int,
+@torch.library.impl("ringattn::attention", ("cpu", "cuda"))
+def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor], ctx: int,
                  training: bool, seq_q: int, seq_k: int, causal: bool, left: int, right: int, scale: Optional[float],
                  segments: List[int], rates: List[int], how: str) -> Tuple[Tensor, Tensor]:
     """q [B, rows_q, H, D], k [B, rows_k, Hkv, D], v [B, rows_k, Hkv, Dv] -> o [B, rows_q, H, Dv], lse [B, H, rows_q]."""
@@ -66,13 +82,13 @@ def _forward_like(q: Tensor, v: Tensor) -> Tuple[Tensor, Tensor]:
     return o, torch.empty((q.shape[0], q.shape[2], q.shape[1]), dtype=lse_dtype, device=q.device)
 
 
-@attention_op.register_fake
+@torch.library.register_fake("ringattn::attention")
 def _(q, k, v, *_rest):
     return _forward_like(q, v)
 
 
-@torch.library.custom_op("ringattn::attention_backward", mutates_args=())
-def attention_backward_op(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, cu_q: Optional[Tensor],
+@torch.library.impl("ringattn::attention_backward", ("cpu", "cuda"))
+def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, cu_q: Optional[Tensor],
                           cu_k: Optional[Tensor], ctx: int, seq_q: int, seq_k: int, causal: bool, left: int, right: int,
                           scale: Optional[float], segments: List[int], rates: List[int],
                           how: str) -> Tuple[Tensor, Tensor, Tensor]:
@@ -92,7 +108,7 @@ def _backward_like(*inputs: Tensor) -> Tuple[Tensor, ...]:
     return tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in inputs)
 
 
-@attention_backward_op.register_fake
+@torch.library.register_fake("ringattn::attention_backward")
 def _(dout, q, k, v, *_rest):
     return _backward_like(q, k, v)
 
@@ -120,20 +136,20 @@ def _rows_like(x: Tensor, dim: int, rows: int) -> Tensor:
     return torch.empty(shape, dtype=x.dtype, device=x.device)
 
 
-@torch.library.custom_op("ringattn::shard", mutates_args=())
-def shard_op(x: Tensor, dim: int, ctx: int) -> Tensor:
+@torch.library.impl("ringattn::shard", ("cpu", "cuda"))
+def _shard(x: Tensor, dim: int, ctx: int) -> Tensor:
     """The whole sequence along dim, which every rank has -> this rank's rows."""
     here = contexts.by_number(ctx)
     return x.index_select(dim, here.positions(x.shape[dim], x.device)).contiguous()
 
 
-@shard_op.register_fake
+@torch.library.register_fake("ringattn::shard")
 def _(x, dim, ctx):
     return _rows_like(x, dim, contexts.by_number(ctx).rows(int(x.shape[dim])))
 
 
-@torch.library.custom_op("ringattn::unshard", mutates_args=())
-def unshard_op(x: Tensor, dim: int, ctx: int, n: int) -> Tensor:
+@torch.library.impl("ringattn::unshard", ("cpu", "cuda"))
+def _unshard(x: Tensor, dim: int, ctx: int, n: int) -> Tensor:
     """This rank's rows along dim -> the whole sequence of n, on every rank. Collective."""
     here = contexts.by_number(ctx)
     most = max(contexts.layout_rows(here.layout, n, here.ranks, rank) for rank in range(here.ranks))
@@ -146,7 +162,7 @@ def unshard_op(x: Tensor, dim: int, ctx: int, n: int) -> Tensor:
     return whole.movedim(0, dim).contiguous()
 
 
-@unshard_op.register_fake
+@torch.library.register_fake("ringattn::unshard")
 def _(x, dim, ctx, n):
     return _rows_like(x, dim, n)
 
