@@ -12,6 +12,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import transformers  # noqa: E402
 
+import ringattn  # noqa: E402
 import ringattn.hf  # noqa: E402
 import ringattn.torch as rt  # noqa: E402
 from test_torch import TOLERANCE, whole  # noqa: E402
@@ -77,7 +78,7 @@ def under_fsdp2(model, checkpointing=False):
     from torch.distributed.fsdp import fully_shard
 
     if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": rt.save_attention})
         model.train()
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("cp",))
     for layer in model.model.layers:
@@ -86,7 +87,20 @@ def under_fsdp2(model, checkpointing=False):
     return model, lambda: {name: p.grad.full_tensor() for name, p in model.named_parameters()}
 
 
+def counted(runs):
+    """Plan.forward that also says when it runs."""
+    real = ringattn.Plan.forward
+
+    def forward(self, *arguments, **how):
+        runs.append(1)
+        return real(self, *arguments, **how)
+
+    return forward
+
+
 def training(ctx):
+    runs = []
+    ringattn.Plan.forward = counted(runs)
     ways = {"DDP": under_ddp, "FSDP2": under_fsdp2, "FSDP2 with checkpointing": lambda m: under_fsdp2(m, True)}
     for packed in (False, True):
         batch = batch_of(packed)
@@ -95,7 +109,9 @@ def training(ctx):
         want.backward()
         for name, way in ways.items():
             model, grads = way(tiny("ringattn"))
+            runs.clear()
             loss = step(model, ctx, batch)
+            assert len(runs) == 2, (name, runs)  # one for each layer, checkpointed or not
             assert abs(loss - want.item()) < 1e-6 * abs(want.item()), (name, loss, want.item())
             close(grads(), gradients(one))
             say(f"{name}, {'packed' if packed else 'one document'}, as one process")

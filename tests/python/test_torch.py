@@ -152,25 +152,21 @@ def test_plans_are_kept_and_evicted(ctx, monkeypatch):
     assert len(made) == 4  # 5, 6, 7, and 6 again, which 7 had pushed out
 
 
-def test_selective_checkpointing_runs_attention_once(ctx, monkeypatch):
-    from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+def test_checkpointing_runs_attention_once(ctx, monkeypatch):
+    from torch.utils.checkpoint import checkpoint
 
     runs = []
     real = ringattn.Plan.forward
     monkeypatch.setattr(ringattn.Plan, "forward", lambda *a, **k: runs.append(1) or real(*a, **k))
-
-    def policy(_ctx, op, *args, **kwargs):
-        saved = op == torch.ops.ringattn.attention.default
-        return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
-
     f = lambda *x: rt.attention(*(y.sin() for y in x), causal=True, ctx=ctx).cos().sum()
     a, b = (tensors(requires_grad=True) for _ in range(2))
-    checkpoint(f, *a, use_reentrant=False,
-               context_fn=lambda: create_selective_checkpoint_contexts(policy)).backward()
+    checkpoint(f, *a, use_reentrant=False, context_fn=rt.save_attention).backward()
     assert len(runs) == 1
     f(*b).backward()
     for x, y in zip(a, b):
         assert (x.grad == y.grad).all()
+    checkpoint(f, *a, use_reentrant=False).backward()
+    assert len(runs) == 4  # without it: once for b, and twice here
 
 
 def test_front_door_takes_tensors():

@@ -9,11 +9,12 @@
 docs/python.md has the rules of training with it.
 """
 from .batch import ShardedLoader, shard_batch
+from .checkpoint import save_attention
 from .context import Context, current, init, run_ranks
 from .functional import attention, cross_entropy, mean_loss, shard, unshard
 from .modules import DilatedAttention, MultiheadDilatedAttention, RingAttention
 
 __all__ = [
     "Context", "DilatedAttention", "MultiheadDilatedAttention", "RingAttention", "ShardedLoader", "attention",
-    "cross_entropy", "current", "init", "mean_loss", "run_ranks", "shard", "shard_batch", "unshard",
+    "cross_entropy", "current", "init", "mean_loss", "run_ranks", "save_attention", "shard", "shard_batch", "unshard",
 ]
