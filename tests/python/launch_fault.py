@@ -34,7 +34,7 @@ def main(how):
         print(f"raised {type(error).__name__} after {took:.2f} s: {error}", flush=True)
         assert took < TIMEOUT + 2
         assert f"rank {ctx.ranks - 1}" in str(error), str(error)
-        os._exit(0)
+        return  # and so to an end of the interpreter like any other, which must not wait for anybody
     raise AssertionError("nothing was raised")
 
 
