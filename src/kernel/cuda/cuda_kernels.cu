@@ -102,6 +102,7 @@ static void forward(const ra_forward_call *call) {
     args.problem = problem_of(shape, call->parts, prepared);
     args.ticket = prepared->tickets;
     args.q = call->q;
+    args.maps = &prepared->maps;
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;
         args.units = prepared->units + launch.first;
@@ -134,6 +135,7 @@ static void backward(const ra_backward_call *call) {
     args.dout = call->dout;
     args.dq = call->dq;
     args.fresh = call->fresh;
+    args.maps = &prepared->maps;
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;
         args.items = prepared->items + launch.first;

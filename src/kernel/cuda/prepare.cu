@@ -2,6 +2,7 @@
 #include "base/status.h"
 #include "kernel/cuda/prepared.cuh"
 
+#include <algorithm>
 #include <climits>
 #include <cuda_runtime.h>
 #include <new>
@@ -36,7 +37,7 @@ struct carver {
 };
 
 struct block_layout {
-    size_t parts, tiles, index, units, items, by_key, turns, zeros, bytes;
+    size_t parts, tiles, index, units, items, by_key, turns, maps, zeros, bytes;
 };
 
 template <class X> static size_t bytes_of(const std::vector<X> &x) {
@@ -53,6 +54,7 @@ static block_layout lay_out(const gpu_lists &lists, int64_t part_count, size_t z
     at.items = c.take(bytes_of(lists.items));
     at.by_key = c.take(bytes_of(lists.by_key));
     at.turns = c.take(bytes_of(lists.turns));
+    at.maps = c.take(lists.part_maps.size());
     at.zeros = c.take(zero_bytes);
     at.bytes = c.used;
     return at;
@@ -71,17 +73,27 @@ static cudaError_t upload_all(char *memory, const block_layout &at, const gpu_li
     if (!error) error = upload(memory + at.items, lists.items.data(), bytes_of(lists.items));
     if (!error) error = upload(memory + at.by_key, lists.by_key.data(), bytes_of(lists.by_key));
     if (!error) error = upload(memory + at.turns, lists.turns.data(), bytes_of(lists.turns));
+    if (!error) error = upload(memory + at.maps, lists.part_maps.data(), lists.part_maps.size());
     /* A copy from pageable memory may return before it has reached the device. */
     return error ? error : cudaStreamSynchronize(0);
 }
 
+/* Forward: behind the ticket, a ticket and the list of pieces that are done again. */
+static size_t redo_bytes(const gpu_lists &lists) {
+    unsigned most = 0;
+    if (!lists.maps.listed || lists.units.empty()) return 0;
+    for (const gpu_launch &launch : lists.launches) most = std::max(most, launch.count);
+    return (2 + (size_t)most * REDO_PIECES) * sizeof(unsigned);
+}
+
 static ra_status place(gpu_lists &lists, const ra_kv_part *parts, int64_t part_count, ra_prepared *to) {
     int64_t count = parts ? part_count : 0;
-    size_t ticket_bytes = (lists.launches.size() * sizeof(unsigned) + 255) / 256 * 256;
+    size_t ticket_bytes = (lists.launches.size() * sizeof(unsigned) + redo_bytes(lists) + 255) / 256 * 256;
     to->zero_bytes = ticket_bytes + (size_t)lists.chains * sizeof(int);
     block_layout at = lay_out(lists, count, to->zero_bytes);
     to->launches = lists.launches;
     to->started = lists.started;
+    to->maps = lists.maps;
     if (lists.launches.empty()) return RA_OK;
     cudaError_t error = cudaMalloc(&to->memory, at.bytes);
     if (error) return device_failed(error, "device memory for a plan's tiles");
@@ -96,6 +108,7 @@ static ra_status place(gpu_lists &lists, const ra_kv_part *parts, int64_t part_c
     to->items = (const gpu_item *)(memory + at.items);
     to->by_key = (const int *)(memory + at.by_key);
     to->turns = (const int *)(memory + at.turns);
+    to->maps.parts = lists.part_maps.empty() ? NULL : memory + at.maps;
     to->tickets = (unsigned *)(memory + at.zeros);
     to->chains = (int *)(memory + at.zeros + ticket_bytes);
     return RA_OK;
@@ -122,6 +135,8 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
         gpu_list_units(shape, tiles, to->forward->rows, &lists);
     else
         gpu_list_items(shape, tiles, parts, to->backward->rows, to->backward->keys, &lists);
+    auto list_maps = pass == RA_FORWARD ? to->forward->list_maps : to->backward->list_maps;
+    if (list_maps) list_maps(shape, parts, part_count, &lists);
     return place(lists, parts, part_count, to);
 }
 
