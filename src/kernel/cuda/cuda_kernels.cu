@@ -103,9 +103,13 @@ static void forward(const ra_forward_call *call) {
     args.ticket = prepared->tickets;
     args.q = call->q;
     args.maps = &prepared->maps;
-    for (const gpu_launch &launch : prepared->launches) {
+    for (size_t i = 0; i < prepared->launches.size(); i++) {
+        const gpu_launch &launch = prepared->launches[i];
+        const gpu_launch &copied = prepared->copied_launches.empty() ? launch : prepared->copied_launches[i];
         args.problem.per_entry = launch.per_entry;
         args.units = prepared->units + launch.first;
+        args.copied = (prepared->copied_launches.empty() ? prepared->units : prepared->copied) + copied.first;
+        args.copied_count = copied.count;
         args.o = call->state.o;
         args.o.data = (char *)args.o.data + launch.state * call->state.o_state * (int64_t)ra_shape_acc_bytes(shape);
         args.m = state_array(call->state.m, shape, launch.state);

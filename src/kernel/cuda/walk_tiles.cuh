@@ -29,6 +29,7 @@ __device__ __forceinline__ unit_place unit_at(const gpu_forward &args, unsigned 
     if (args.redo) {
         piece = (int)(args.redo[1 + number] % REDO_PIECES);
         number = args.redo[1 + number] / REDO_PIECES;
+        rows = args.redo_rows;
     }
     gpu_unit unit = args.units[number / (unsigned)p.per_entry];
     const gpu_tile &tile = p.tiles[unit.tile];

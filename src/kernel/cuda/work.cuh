@@ -36,6 +36,7 @@ struct gpu_map_rows {
 /* The tensor maps that a pass's tiles need. On the host. */
 struct gpu_maps {
     bool listed; /* all of the tiles' rows can be had through the maps, if views allow it */
+    int keys;    /* rows of a box of keys */
     std::vector<gpu_map_rows> q, k;
     const void *parts; /* device memory: K's and V's in turn, for each of k; NULL: the rank's own rows */
 };
@@ -70,8 +71,10 @@ struct gpu_forward {
     ra_view q, o;     /* o, m, l: of the pass's state */
     void *m, *l;      /* [batch, heads_q, rows_q] */
     const gpu_maps *maps; /* host */
-    const unsigned
-        *redo; /* not NULL: not all units, but pieces of 64 rows: how many, then REDO_PIECES * number + piece */
+    const gpu_unit *copied; /* the same units in blocks of rows as the kernel without tensor maps has them */
+    unsigned copied_count;
+    const unsigned *redo; /* not NULL: not all units, but pieces of 64 rows: how many, then REDO_PIECES * number + piece */
+    int redo_rows;        /* of a unit whose pieces they are */
 };
 
 /* A unit has at most so many pieces of 64 rows. */
@@ -98,14 +101,17 @@ struct gpu_forward_variant {
     cudaError_t (*allow)(void); /* once per device: lets it have the shared memory it needs */
     void (*launch)(const gpu_forward *args, unsigned count, cudaStream_t stream);
     /* Plan time: lists the tensor maps that it can use; NULL: none. */
-    void (*list_maps)(const ra_shape *shape, const ra_kv_part *parts, int64_t part_count, gpu_lists *lists) = NULL;
+    void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+                      gpu_lists *lists) = NULL;
+    int rows_copied = 0; /* rows in a unit of the kernel that does without them, where it has others */
 };
 
 struct gpu_backward_variant {
     int rows, keys; /* of a block */
     cudaError_t (*allow)(void);
     void (*launch)(const gpu_backward *args, unsigned count, cudaStream_t stream);
-    void (*list_maps)(const ra_shape *shape, const ra_kv_part *parts, int64_t part_count, gpu_lists *lists) = NULL;
+    void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+                      gpu_lists *lists) = NULL;
 };
 
 #endif

@@ -32,6 +32,11 @@ __device__ __forceinline__ void mbarrier_arrive_expecting(uint32_t barrier, int 
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
+/* Lets the phase wait for so many bytes, without arriving. */
+__device__ __forceinline__ void mbarrier_expect(uint32_t barrier, int bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
 /* Until the phase of this parity is over: parity 0 first. A barrier that nobody has arrived at counts as having just
  * ended a phase of parity 1. */
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
@@ -77,6 +82,36 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap *map, i
 #pragma unroll
     for (int column = 0; column < DIM; column += 64)
         copy_box(to + column * ROWS * 2, map, column, row, head, batch, barrier);
+}
+
+/* ---- sums --------------------------------------------------------------------------------------------------------- */
+
+/* Columns [column, column + 32) of rows [row, ...) += from, a panel of f32. */
+__device__ __forceinline__ void add_box(const CUtensorMap *map, uint32_t from, int column, int row, int head,
+                                        int batch) {
+    asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];\n"
+                 ::"l"(map),
+                 "r"(column), "r"(row), "r"(head), "r"(batch), "r"(from)
+                 : "memory");
+}
+
+__device__ __forceinline__ void bulk_commit(void) {
+    asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
+}
+
+/* Until all but the LEFT last groups of this thread's have been read from shared memory. */
+template <int LEFT> __device__ __forceinline__ void bulk_wait_read(void) {
+    asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(LEFT) : "memory");
+}
+
+/* Until they are in device memory. */
+template <int LEFT> __device__ __forceinline__ void bulk_wait(void) {
+    asm volatile("cp.async.bulk.wait_group %0;\n" ::"n"(LEFT) : "memory");
+}
+
+/* Orders plain accesses to device memory and those of the copy engine. */
+__device__ __forceinline__ void global_proxies_meet(void) {
+    asm volatile("fence.proxy.async.global;\n" ::: "memory");
 }
 
 #endif

@@ -18,6 +18,7 @@
 #include "kernel/cuda/sm90/forward_consumer.cuh"
 #include "kernel/cuda/sm90/forward_producer.cuh"
 #include "kernel/cuda/sm90/forward_wgmma.cuh"
+#include "kernel/cuda/sm90/operands.cuh"
 
 /* ---- turns ----------------------------------------------------------------------------------------------------------
  */
@@ -33,17 +34,6 @@ template <class S> __device__ __forceinline__ void turn_pass(int group) {
 
 /* ---- products -------------------------------------------------------------------------------------------------------
  */
-
-/* A descriptor's two words. The upper one is the same for all operands; the lower ones of a product go on from the
- * first by constants. From one lane: descriptors are in uniform registers, and the compiler must know that they can be.
- */
-__device__ __forceinline__ uint32_t operand_at(uint32_t tile, uint32_t panel_bytes) {
-    return __shfl_sync(~0u, (uint32_t)tile_descriptor(tile, panel_bytes), 0);
-}
-
-__device__ __forceinline__ uint64_t operand(uint32_t first, int bytes) {
-    return (uint64_t)(SWIZZLE_ROWS_BYTES >> 4 | 1u << 30) << 32 | (first + (bytes >> 4));
-}
 
 /* s = Q K^T, begun. q: the first operand of the group's queries. */
 template <class S>
@@ -172,22 +162,24 @@ __global__ void __launch_bounds__(S::THREADS, 1)
 /* ---- launch ---------------------------------------------------------------------------------------------------------
  */
 
-template <class T> static constexpr ra_dtype dtype_of = RA_BF16;
-template <> constexpr ra_dtype dtype_of<__half> = RA_F16;
-
-/* S: the kernel of bulk copies; ROWS_COPIED: that of copies by rows, for views that have no tensor maps, and for rows
- * with infinities and NaNs. Units of both have as many rows. */
-template <class S, class ROWS_COPIED> cudaError_t forward_tma_allow(void) {
+/* S, LONG: kernels of bulk copies, the second for rows that see many keys; ROWS_COPIED: that of copies by rows, for
+ * views that have no tensor maps, and for rows with infinities and NaNs. */
+template <class S, class LONG, class ROWS_COPIED> cudaError_t forward_tma_allow(void) {
     cudaError_t error = forward_wgmma_allow<ROWS_COPIED>();
-    return error ? error : cudaFuncSetAttribute(forward_tma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    if (!error) error = cudaFuncSetAttribute(forward_tma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    if (!error)
+        error = cudaFuncSetAttribute(forward_tma<LONG>, cudaFuncAttributeMaxDynamicSharedMemorySize, LONG::BYTES);
+    return error;
 }
 
-template <class S, class ROWS_COPIED>
+template <class S, class LONG, class ROWS_COPIED>
 void forward_tma_launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
-    static_assert(S::ROWS == ROWS_COPIED::ROWS && S::DIM == ROWS_COPIED::DIM, "they do the same units");
+    static_assert(S::ROWS == LONG::ROWS && S::DIM == LONG::DIM, "they do the same units");
     tensor_maps maps;
-    if (!(args->problem.scale > 0) || !tensor_maps_forward(args, dtype_of<typename S::T>, S::ROWS, S::KEYS, &maps)) {
-        forward_wgmma_launch<ROWS_COPIED>(args, count, stream);
+    gpu_forward copied = *args;
+    if (!(args->problem.scale > 0) || !tensor_maps_forward(args, dtype_of<typename S::T>, S::ROWS, &maps)) {
+        copied.units = args->copied;
+        forward_wgmma_launch<ROWS_COPIED>(&copied, args->copied_count, stream);
         return;
     }
     int device = 0, multiprocessors = 1;
@@ -195,16 +187,31 @@ void forward_tma_launch(const gpu_forward *args, unsigned count, cudaStream_t st
     cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     unsigned ctas = count < (unsigned)multiprocessors ? count : (unsigned)multiprocessors;
     cudaMemsetAsync(args->ticket, 0, 3 * sizeof *args->ticket, stream);
-    forward_tma<S><<<ctas, S::THREADS, S::BYTES, stream>>>(*args, maps, count);
-    gpu_forward again = *args;
-    again.ticket = args->ticket + 1;
-    again.redo = args->ticket + 2;
-    forward_wgmma<ROWS_COPIED><<<ctas, ROWS_COPIED::THREADS, ROWS_COPIED::BYTES, stream>>>(again, 0);
+    if (args->maps->keys == S::KEYS)
+        forward_tma<S><<<ctas, S::THREADS, S::BYTES, stream>>>(*args, maps, count);
+    else
+        forward_tma<LONG><<<ctas, LONG::THREADS, LONG::BYTES, stream>>>(*args, maps, count);
+    copied.ticket = args->ticket + 1;
+    copied.redo = args->ticket + 2;
+    copied.redo_rows = S::ROWS;
+    forward_wgmma<ROWS_COPIED><<<ctas, ROWS_COPIED::THREADS, ROWS_COPIED::BYTES, stream>>>(copied, 0);
 }
 
-template <class S>
-void forward_tma_list_maps(const ra_shape *shape, const ra_kv_part *parts, int64_t part_count, gpu_lists *lists) {
-    tensor_maps_list(shape, parts, part_count, S::KEYS, lists);
+/* Keys that a query row sees, on average, from which on larger blocks of keys are worth their coarser ends. */
+enum { MANY_KEYS = 3000 };
+
+static inline bool rows_see_many_keys(const ra_tile_list *tiles) {
+    double pairs = 0, rows = 0;
+    for (int64_t i = 0; i < tiles->tile_count; i++) pairs += (double)ra_tile_pairs(&tiles->tiles[i]);
+    for (int64_t i = 0; i < tiles->group_count; i++)
+        rows += (double)tiles->tiles[tiles->groups[i].first].q_rows.count;
+    return pairs >= MANY_KEYS * rows;
+}
+
+template <class S, class LONG>
+void forward_tma_list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+                           gpu_lists *lists) {
+    tensor_maps_list(shape, parts, rows_see_many_keys(tiles) ? LONG::KEYS : S::KEYS, lists);
 }
 
 #endif

@@ -32,30 +32,31 @@ static encode_function find_encoder(void) {
 /* What the maps of a launch have in common. */
 struct map_shape {
     CUtensorMapDataType type;
+    int64_t bytes; /* of an element */
     int64_t batch;
 };
 
 static map_shape map_shape_of(ra_dtype dtype, int64_t batch) {
-    return {dtype == RA_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, batch};
+    return {dtype == RA_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, batch};
 }
 
 /* Bytes from one to the next of `count`; 0: the copy engine cannot take such steps. A step that is never taken may be
  * any. */
-static cuuint64_t step_bytes(int64_t elements, int64_t count) {
+static cuuint64_t step_bytes(int64_t bytes, int64_t count) {
     if (count == 1) return 16;
-    return elements > 0 && elements % 8 == 0 && elements < (int64_t)1 << 39 ? (cuuint64_t)elements * 2 : 0;
+    return bytes > 0 && bytes % 16 == 0 && bytes < (int64_t)1 << 40 ? (cuuint64_t)bytes : 0;
 }
 
-/* The map of `rows` of a view of 16-bit elements, `width` of them to a row, in boxes of 64 by box_rows. */
+/* The map of `rows` of a view, `width` elements to a row, in boxes of 128 bytes by box_rows. */
 static bool encode(const map_shape &shape, const ra_view &view, const gpu_map_rows &rows, int64_t width, int64_t heads,
                    int box_rows, CUtensorMap *map_out) {
     static const encode_function encoder = find_encoder();
-    const cuuint32_t box[4] = {64, (cuuint32_t)box_rows, 1, 1}, each[4] = {1, 1, 1, 1};
-    char *base = (char *)view.data + rows.first * view.row * 2;
+    const cuuint32_t box[4] = {(cuuint32_t)(128 / shape.bytes), (cuuint32_t)box_rows, 1, 1}, each[4] = {1, 1, 1, 1};
+    char *base = (char *)view.data + rows.first * view.row * shape.bytes;
     if (!encoder || (view.dim != 1 && width > 1) || (uintptr_t)base % 16 || heads < 1 || shape.batch < 1) return false;
     cuuint64_t counts[4] = {(cuuint64_t)width, (cuuint64_t)rows.count, (cuuint64_t)heads, (cuuint64_t)shape.batch};
-    cuuint64_t steps[3] = {step_bytes(view.row * rows.stride, rows.count), step_bytes(view.head, heads),
-                           step_bytes(view.batch, shape.batch)};
+    cuuint64_t steps[3] = {step_bytes(view.row * rows.stride * shape.bytes, rows.count),
+                           step_bytes(view.head * shape.bytes, heads), step_bytes(view.batch * shape.bytes, shape.batch)};
     if (std::find(steps, steps + 3, 0u) != steps + 3) return false;
     return encoder(map_out, shape.type, 4, base, counts, steps, box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
                    CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
@@ -118,19 +119,18 @@ static bool has_boxes(const gpu_tile &t) {
     return is_empty(t) || (!t.k_index && t.q_stride > 0 && t.k_stride > 0);
 }
 
-void tensor_maps_list(const ra_shape *shape, const ra_kv_part *parts, int64_t part_count, int rows_k,
-                      gpu_lists *lists) {
+void tensor_maps_list(const ra_shape *shape, const ra_kv_part *parts, int keys, gpu_lists *lists) {
     map_shape maps = map_shape_of(shape->dtype, shape->batch);
-    (void)part_count;
     if (!std::all_of(lists->tiles.begin(), lists->tiles.end(), has_boxes)) return;
     list_rows(lists);
     lists->maps.listed = true;
+    lists->maps.keys = keys;
     if (!parts) return;
     lists->part_maps.resize(lists->maps.k.size() * 2 * sizeof(CUtensorMap));
     for (size_t i = 0; i < lists->maps.k.size() && lists->maps.listed; i++) {
         const gpu_map_rows &rows = lists->maps.k[i];
         CUtensorMap made[2];
-        lists->maps.listed = encode_keys(maps, parts[rows.part], rows, shape->dim, shape->dim_v, rows_k, made);
+        lists->maps.listed = encode_keys(maps, parts[rows.part], rows, shape->dim, shape->dim_v, keys, made);
         std::copy((unsigned char *)made, (unsigned char *)(made + 2), &lists->part_maps[i * sizeof made]);
     }
 }
@@ -139,36 +139,39 @@ void tensor_maps_list(const ra_shape *shape, const ra_kv_part *parts, int64_t pa
  */
 
 /* Those of the keys, behind the `queries` maps that are there. */
-static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_shape &shape, int box_rows, size_t queries,
-                     tensor_maps *maps) {
+static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_shape &shape, size_t queries, tensor_maps *maps) {
     maps->parts = (const CUtensorMap *)listed.parts;
     maps->own = (int)queries;
     if (maps->parts) return true;
     if (queries + 2 * listed.k.size() > TENSOR_MAPS) return false;
     for (size_t i = 0; i < listed.k.size(); i++)
-        if (!encode_keys(shape, p.own, listed.k[i], p.dim, p.dim_v, box_rows, &maps->map[queries + 2 * i]))
+        if (!encode_keys(shape, p.own, listed.k[i], p.dim, p.dim_v, listed.keys, &maps->map[queries + 2 * i]))
             return false;
     return true;
 }
 
-bool tensor_maps_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, int rows_k, tensor_maps *maps_out) {
+bool tensor_maps_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out) {
     const gpu_problem &p = args->problem;
     const gpu_maps &listed = *args->maps;
     map_shape shape = map_shape_of(dtype, p.batch);
     if (!listed.listed || listed.q.size() > TENSOR_MAPS) return false;
     for (size_t i = 0; i < listed.q.size(); i++)
         if (!encode(shape, args->q, listed.q[i], p.dim, p.heads_q, rows_q, &maps_out->map[i])) return false;
-    return add_keys(p, listed, shape, rows_k, listed.q.size(), maps_out);
+    return add_keys(p, listed, shape, listed.q.size(), maps_out);
 }
 
-bool tensor_maps_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, int rows_k, tensor_maps *maps_out) {
+bool tensor_maps_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out) {
     const gpu_problem &p = args->problem;
     const gpu_maps &listed = *args->maps;
-    map_shape shape = map_shape_of(dtype, p.batch);
-    if (!listed.listed || 2 * listed.q.size() > TENSOR_MAPS) return false;
-    for (size_t i = 0; i < listed.q.size(); i++)
-        if (!encode(shape, args->q, listed.q[i], p.dim, p.heads_q, rows_q, &maps_out->map[2 * i]) ||
-            !encode(shape, args->dout, listed.q[i], p.dim_v, p.heads_q, rows_q, &maps_out->map[2 * i + 1]))
+    map_shape shape = map_shape_of(dtype, p.batch), sums = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, p.batch};
+    /* Sums go to device memory by 16 bytes, whatever the width says: what lies between rows must not be among them. */
+    if (!listed.listed || 3 * listed.q.size() > TENSOR_MAPS || p.dim % 4) return false;
+    for (size_t i = 0; i < listed.q.size(); i++) {
+        CUtensorMap *to = &maps_out->map[3 * i];
+        if (!encode(shape, args->q, listed.q[i], p.dim, p.heads_q, rows_q, &to[0]) ||
+            !encode(shape, args->dout, listed.q[i], p.dim_v, p.heads_q, rows_q, &to[1]) ||
+            !encode(sums, args->dq, listed.q[i], p.dim, p.heads_q, rows_q, &to[2]))
             return false;
-    return add_keys(p, listed, shape, rows_k, 2 * listed.q.size(), maps_out);
+    }
+    return add_keys(p, listed, shape, 3 * listed.q.size(), maps_out);
 }
