@@ -71,10 +71,12 @@ struct gpu_forward {
     ra_view q, o;     /* o, m, l: of the pass's state */
     void *m, *l;      /* [batch, heads_q, rows_q] */
     const gpu_maps *maps; /* host */
+    int section;          /* of an entry's numbers, those whose units are done before those of the next section begin */
     const gpu_unit *copied; /* the same units in blocks of rows as the kernel without tensor maps has them */
     unsigned copied_count;
-    const unsigned *redo; /* not NULL: not all units, but pieces of 64 rows: how many, then REDO_PIECES * number + piece */
-    int redo_rows;        /* of a unit whose pieces they are */
+    const unsigned
+        *redo;     /* not NULL: not all units, but pieces of 64 rows: how many, then REDO_PIECES * number + piece */
+    int redo_rows; /* of a unit whose pieces they are */
 };
 
 /* A unit has at most so many pieces of 64 rows. */

@@ -1,6 +1,6 @@
-/* An item whose K has infinities or NaNs, or whose dK or dV end with one: pair by pair, a 0 in P or dS making nothing of
- * what it meets, so that nothing reaches pairs that do not see it. Seldom needed: slow, and out of the way of the main
- * loop. By the consumers alone; K and V are in shared memory, the rest is read from device memory.
+/* An item whose K has infinities or NaNs, or whose dK or dV end with one: pair by pair, a 0 in P or dS making nothing
+ * of what it meets, so that nothing reaches pairs that do not see it. Seldom needed: slow, and out of the way of the
+ * main loop. By the consumers alone; K and V are in shared memory, the rest is read from device memory.
  *
  * dQ can only have been spoiled by K (a row of dQ is made of its own query, its own dO, and K). With an odd K the main
  * loop is not entered, and dQ is made here too, in its turn.
@@ -36,8 +36,8 @@ __device__ __forceinline__ float2 slow_pair(const gpu_problem &p, const unsigned
 
 /* sum [DIM / 2], columns from column0 on, += weight * the query's. */
 template <class T, int COLUMNS>
-__device__ __forceinline__ void slow_add(float (&sum)[COLUMNS], float weight, const row_source &from, int a, int column0,
-                                         int width) {
+__device__ __forceinline__ void slow_add(float (&sum)[COLUMNS], float weight, const row_source &from, int a,
+                                         int column0, int width) {
     if (weight == 0) return;
 #pragma unroll
     for (int d = 0; d < COLUMNS; d++)

@@ -68,8 +68,7 @@ __device__ __forceinline__ void copy_keys(const gpu_backward &args, const tensor
 }
 
 /* What the consumers do not look at one by one: whether all pairs of the block are visible. */
-template <class S>
-__device__ __forceinline__ bool all_is_seen(const query_plan &plan, int b0) {
+template <class S> __device__ __forceinline__ bool all_is_seen(const query_plan &plan, int b0) {
     return plan.a0 + S::ROWS <= plan.count && b0 + S::KEYS <= plan.keys &&
            block_is_full(plan.lo, plan.hi, plan.a0, plan.a0 + S::ROWS, b0, b0 + S::KEYS);
 }

@@ -5,7 +5,6 @@
 using shape = backward_tma_shape<__half, 128>;
 using rows_copied = backward_wgmma_shape<__half, 128>;
 
-const gpu_backward_variant gpu_backward_sm90_f16_128 = {shape::ROWS, shape::KEYS,
-                                                         backward_tma_allow<shape, rows_copied>,
-                                                         backward_tma_launch<shape, rows_copied>,
-                                                         backward_tma_list_maps<shape>};
+const gpu_backward_variant gpu_backward_sm90_f16_128 = {
+    shape::ROWS, shape::KEYS, backward_tma_allow<shape, rows_copied>, backward_tma_launch<shape, rows_copied>,
+    backward_tma_list_maps<shape>};

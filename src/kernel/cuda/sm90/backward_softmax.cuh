@@ -9,8 +9,8 @@
 #include "kernel/cuda/sm90/backward_pairs.cuh"
 #include "kernel/cuda/sm90/backward_tma_layout.cuh"
 
-/* The thread's number, which the compiler cannot know to be the same as before: what is computed from it is computed where
- * it is used, and not kept, for which there are no registers. */
+/* The thread's number, which the compiler cannot know to be the same as before: what is computed from it is computed
+ * where it is used, and not kept, for which there are no registers. */
 __device__ __forceinline__ int thread_anew(void) {
     int thread = (int)threadIdx.x;
     asm volatile("" : "+r"(thread));
@@ -18,8 +18,7 @@ __device__ __forceinline__ int thread_anew(void) {
 }
 
 /* s becomes p where every pair is visible. lse: times log2 e; by: the scale, likewise. */
-template <class S>
-__device__ __forceinline__ void exponentiate(pair_columns<S> &s, const float *lse, float by, int a) {
+template <class S> __device__ __forceinline__ void exponentiate(pair_columns<S> &s, const float *lse, float by, int a) {
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
         float2 l = two_of(lse, n, a);
@@ -57,8 +56,7 @@ __device__ __forceinline__ void differentiate_seen(const pair_columns<S> &p, pai
     for (int n = 0; n < S::ROWS / 8; n++) {
         float2 d = two_of(delta, n, a);
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            dp[n][e] = p[n][e] == 0 ? 0 : p[n][e] * (dp[n][e] - (e % 2 ? d.y : d.x));
+        for (int e = 0; e < 4; e++) dp[n][e] = p[n][e] == 0 ? 0 : p[n][e] * (dp[n][e] - (e % 2 ? d.y : d.x));
     }
 }
 
@@ -76,8 +74,8 @@ __device__ __forceinline__ void store_fragments(uint32_t tile, const pair_fragme
     }
 }
 
-/* The warpgroup's part of dQ, 64 rows from row0 on and 64 columns from column0 on, into panels of f32. Lanes of odd rows
- * store the tile 16 columns further on first, and meet other banks than those of even rows. */
+/* The warpgroup's part of dQ, 64 rows from row0 on and 64 columns from column0 on, into panels of f32. Lanes of odd
+ * rows store the tile 16 columns further on first, and meet other banks than those of even rows. */
 template <class S>
 __device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[8][4], int row0, int column0, float scale) {
     int thread = thread_anew(), lane = thread % 32, row = row0 + thread / 32 % 4 * 16 + lane / 4;
@@ -89,8 +87,7 @@ __device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[8][4],
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float x = odd ? dq[n ^ 2][r * 2] : dq[n][r * 2], y = odd ? dq[n ^ 2][r * 2 + 1] : dq[n][r * 2 + 1];
-            uint32_t to =
-                at + n / 4 * S::DQ_PANEL + r * 8 * 128 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
+            uint32_t to = at + n / 4 * S::DQ_PANEL + r * 8 * 128 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
             asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(scale * x), "f"(scale * y) : "memory");
         }
 }

@@ -8,11 +8,11 @@
  * whose sum is over all keys, needs dS^T from both warpgroups, through shared memory. Each then has half of dQ: half of
  * its columns (DIM 128) or of its rows (DIM 64).
  *
- * S of the next step is issued behind dQ of this one, and is multiplied while dQ is put into shared memory; dP is while
- * P is made:
+ * dV is multiplied while dS is made (DIM 128: there are registers for that), S of the next step, issued behind dQ of
+ * this one, while dQ is put into shared memory, dP while P is made:
  *
- *   products    dV dK dQ  S'  dP'       dV' dK' ...
- *   others    dS            dQ out  P'  dS'
+ *   products    dV   dK dQ  S'       dP'  dV' ...
+ *   others     dS            dQ out  P'   dS'
  *
  * Who else there is, and how they wait for one another: backward_tma_layout.cuh. Infinities and NaNs:
  * backward_nonfinite.cuh.
@@ -30,8 +30,7 @@
  */
 
 /* x [64 keys, ROWS] = keys [64, DIM] . queries [ROWS, DIM]^T, begun. keys: the warpgroup's first. */
-template <class S>
-__device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, uint32_t queries) {
+template <class S> __device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, uint32_t queries) {
     constexpr int PANEL_K = S::KEYS * PANEL_ROW_BYTES, PANEL_Q = S::ROWS * PANEL_ROW_BYTES;
     uint32_t a = operand_at(keys, PANEL_K), b = operand_at(queries, PANEL_Q);
     products_begin();
@@ -42,13 +41,15 @@ __device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, u
     products_commit();
 }
 
-/* sum [64 keys, DIM] += x [64, ROWS] . queries [ROWS, DIM]. */
+/* sum [64 keys, DIM] += x [64, ROWS] . queries [ROWS, DIM], begun. */
 template <class S>
 __device__ __forceinline__ void start_sums(float (&sum)[S::DIM / 8][4], const pair_fragments<S> &x, uint32_t queries) {
     uint32_t b = operand_at(queries, S::ROWS * PANEL_ROW_BYTES);
+    products_begin();
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++)
         wgmma<typename S::T, S::DIM>::template registers<true>(sum, x[k], operand(b, k * 16 * PANEL_ROW_BYTES), false);
+    products_commit();
 }
 
 /* dq [64 queries, 64] = dS [64, KEYS] . K [KEYS, 64], begun: the warpgroup's rows or columns. */
@@ -67,24 +68,17 @@ template <class S> __device__ __forceinline__ void start_dq(float (&dq)[8][4], u
 /* ---- main loop ------------------------------------------------------------------------------------------------------
  */
 
-/* S is under way. s becomes P while dP is multiplied; then that has come too. Returns whether pairs were looked at one by
- * one. */
+/* S of step j has come: s becomes P. Returns whether pairs were looked at one by one. */
 template <class S>
-__device__ __forceinline__ bool make_p_and_dp(const backward_tma_memory<S> &memory, int j, int key0, float by,
-                                              const pairs_place &at, pair_columns<S> &s,
-                                              pair_columns<S> &dp) {
+__device__ __forceinline__ bool make_p(const backward_tma_memory<S> &memory, int j, float by, const pairs_place &at,
+                                       pair_columns<S> &s) {
     int stage = j % 2;
     const item_plan &plan = memory.plan();
     bool masked = plan.masked[stage];
-    products_wait<0>();
-    keep_registers(s);
-    start_pairs<S>(dp, memory.v() + key0 * PANEL_ROW_BYTES, memory.dout(stage));
     if (masked)
         exponentiate_seen<S>(s, memory.lse(stage), by, plan.queries[j % QUERY_PLANS], at);
     else
         exponentiate<S>(s, memory.lse(stage), by, at.a);
-    products_wait<0>();
-    keep_registers(dp);
     return masked;
 }
 
@@ -124,24 +118,32 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     pairs_place pairs = {at.lane % 4 * 2, plan.item.block * S::KEYS + at.key0 + at.warp * 16 + at.lane / 4};
     key_sums<S> sum = {};
     pair_columns<S> s, dp;
-    start_pairs<S>(s, memory.k() + at.key0 * PANEL_ROW_BYTES, memory.q(0));
-    bool masked = make_p_and_dp<S>(memory, 0, at.key0, by, pairs, s, dp);
+    uint32_t k = memory.k() + at.key0 * PANEL_ROW_BYTES, v = memory.v() + at.key0 * PANEL_ROW_BYTES;
+    start_pairs<S>(s, k, memory.q(0));
+    start_pairs<S>(dp, v, memory.dout(0));
+    products_wait<1>();
+    keep_registers(s);
+    bool masked = make_p<S>(memory, 0, by, pairs, s);
+    products_wait<0>();
+    keep_registers(dp);
 #pragma unroll 1
-    for (int j = 0;; j++) {
+    for (int j = 0;; j++) { /* nothing is under way here: the compiler would put products one after the other */
         int stage = j % 2;
         pair_fragments<S> p, ds;
+        if (S::EARLY_DV) {
+            pack_pairs<S>(p, s);
+            start_sums<S>(sum.dv, p, memory.dout(stage));
+        }
         if (masked)
             differentiate_seen<S>(s, dp, memory.delta(stage), pairs.a);
         else
             make_ds<S>(s, dp, memory.delta(stage), pairs);
-        pack_pairs<S>(p, s);
+        if (!S::EARLY_DV) pack_pairs<S>(p, s);
         pack_pairs<S>(ds, dp);
         store_fragments<S>(memory.ds(stage), ds, at.key0 + at.warp * 16);
         shared_writes_to_products();
-        products_begin();
-        start_sums<S>(sum.dv, p, memory.dout(stage));
+        if (!S::EARLY_DV) start_sums<S>(sum.dv, p, memory.dout(stage));
         start_sums<S>(sum.dk, ds, memory.q(stage));
-        products_commit();
         named_barrier(PAIRS_BARRIER, 256);
         float dq[8][4];
         start_dq<S>(dq, memory.ds(stage), memory.k(), at.group);
@@ -150,7 +152,7 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         if (at.lane == 0) mbarrier_arrive(memory.empty(stage));
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
         bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
-        start_pairs<S>(s, memory.k() + at.key0 * PANEL_ROW_BYTES, memory.q(stage ^ 1)); /* of nothing, behind the last step */
+        start_pairs<S>(s, k, memory.q(stage ^ 1)); /* of nothing, behind the last step */
         products_wait<1>();
         keep_registers(dq);
         if (j >= 2) mbarrier_wait(memory.dq_empty(stage), (j / 2 - 1) % 2);
@@ -158,7 +160,12 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         shared_writes_to_products();
         mbarrier_arrive(memory.dq_full(stage));
         if (!more) break;
-        masked = make_p_and_dp<S>(memory, j + 1, at.key0, by, pairs, s, dp);
+        products_wait<0>();
+        keep_registers(s);
+        start_pairs<S>(dp, v, memory.dout(stage ^ 1));
+        masked = make_p<S>(memory, j + 1, by, pairs, s);
+        products_wait<0>();
+        keep_registers(dp);
     }
     products_wait<0>();
     keep_registers(s);
@@ -222,8 +229,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
 /* S: the kernel of bulk copies; ROWS_COPIED: that of copies by rows, for views that have no tensor maps. */
 template <class S, class ROWS_COPIED> cudaError_t backward_tma_allow(void) {
     cudaError_t error = backward_wgmma_allow<ROWS_COPIED>();
-    return error ? error
-                 : cudaFuncSetAttribute(backward_tma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    return error ? error : cudaFuncSetAttribute(backward_tma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
 }
 
 template <class S, class ROWS_COPIED>

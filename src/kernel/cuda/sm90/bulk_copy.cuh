@@ -84,15 +84,17 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap *map, i
         copy_box(to + column * ROWS * 2, map, column, row, head, batch, barrier);
 }
 
-/* ---- sums --------------------------------------------------------------------------------------------------------- */
+/* ---- sums ---------------------------------------------------------------------------------------------------------
+ */
 
 /* Columns [column, column + 32) of rows [row, ...) += from, a panel of f32. */
 __device__ __forceinline__ void add_box(const CUtensorMap *map, uint32_t from, int column, int row, int head,
                                         int batch) {
-    asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];\n"
-                 ::"l"(map),
-                 "r"(column), "r"(row), "r"(head), "r"(batch), "r"(from)
-                 : "memory");
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];\n" ::"l"(
+            map),
+        "r"(column), "r"(row), "r"(head), "r"(batch), "r"(from)
+        : "memory");
 }
 
 __device__ __forceinline__ void bulk_commit(void) {

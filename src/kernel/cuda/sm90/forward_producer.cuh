@@ -11,12 +11,23 @@ __device__ __forceinline__ unsigned take_number(const gpu_forward &args) {
     return gridDim.x + atomicAdd(args.ticket, 1u);
 }
 
-/* The next unit from *number on that sees something, and its first keys. false: there is none. */
+/* Units are done in sections of heads, so that the keys and values that are read at one time fit into the cache: the
+ * n-th that is taken, by sections, is this one in the launch's order, by entries. */
+__device__ __forceinline__ unsigned number_in_sections(const gpu_forward &args, unsigned n, unsigned count) {
+    unsigned each = (unsigned)args.problem.per_entry, entries = count / each, first = n / (entries * args.section);
+    unsigned start = first * args.section, width = min((unsigned)args.section, each - start);
+    unsigned in = n - start * entries;
+    return in / width * each + start + in % width;
+}
+
+/* The next unit from *number on that sees something, its place in the launch's order, and its first keys. false: there
+ * is none. */
 template <class S>
-__device__ __forceinline__ bool next_unit(const gpu_forward &args, unsigned count, unsigned *number, unit_place *unit,
-                                          key_cursor *keys) {
+__device__ __forceinline__ bool next_unit(const gpu_forward &args, unsigned count, unsigned *number, unsigned *place,
+                                          unit_place *unit, key_cursor *keys) {
     for (; *number < count; *number = take_number(args)) {
-        *unit = unit_at(args, *number, S::ROWS);
+        *place = number_in_sections(args, *number, count);
+        *unit = unit_at(args, *place, S::ROWS);
         *keys = first_keys(args.problem, *unit, unit->tile);
         if (keys->tile < unit->end) return true;
     }
@@ -42,11 +53,11 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
                                         const forward_tma_memory<S> &memory, unsigned count) {
     const gpu_problem &p = args.problem;
     ring_place<S::STAGES> at = {0, 0};
-    unsigned number = blockIdx.x;
+    unsigned number = blockIdx.x, place;
     uint32_t q_parity = 1;
     unit_place unit;
     key_cursor keys;
-    while (next_unit<S>(args, count, &number, &unit, &keys)) {
+    while (next_unit<S>(args, count, &number, &place, &unit, &keys)) {
         bool begins = true, ends;
 #pragma unroll 1
         do {
@@ -61,7 +72,7 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
             record.keys = block_of<S>(t, unit, keys.b0, ends);
             if (begins) {
                 record.unit = unit;
-                record.number = number;
+                record.number = place;
                 mbarrier_wait(memory.q_empty(), q_parity);
                 q_parity ^= 1;
                 mbarrier_arrive_expecting(memory.k_full(at.stage), S::Q_TILE + S::KEY_TILE);

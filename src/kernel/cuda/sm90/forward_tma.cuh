@@ -172,6 +172,19 @@ template <class S, class LONG, class ROWS_COPIED> cudaError_t forward_tma_allow(
     return error;
 }
 
+/* Bytes of keys and values that stay in the cache while all multiprocessors read them: less than half of Hopper's, each
+ * half of which keeps copies of what the other one has. */
+enum { SECTION_BYTES = 20 << 20 };
+
+/* How many of an entry's numbers, that is heads of batches, read so much; all of those that share a key/value head. */
+static inline int numbers_of_section(const gpu_forward *args) {
+    const gpu_problem &p = args->problem;
+    int64_t rows = 1;
+    for (const gpu_map_rows &k : args->maps->k) rows = k.count > rows ? k.count : rows;
+    int64_t heads = SECTION_BYTES / (rows * (p.dim + p.dim_v) * 2), numbers = (heads > 1 ? heads : 1) * p.share;
+    return (int)(numbers < p.per_entry ? numbers : p.per_entry);
+}
+
 template <class S, class LONG, class ROWS_COPIED>
 void forward_tma_launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
     static_assert(S::ROWS == LONG::ROWS && S::DIM == LONG::DIM, "they do the same units");
@@ -187,10 +200,11 @@ void forward_tma_launch(const gpu_forward *args, unsigned count, cudaStream_t st
     cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     unsigned ctas = count < (unsigned)multiprocessors ? count : (unsigned)multiprocessors;
     cudaMemsetAsync(args->ticket, 0, 3 * sizeof *args->ticket, stream);
+    copied.section = numbers_of_section(args);
     if (args->maps->keys == S::KEYS)
-        forward_tma<S><<<ctas, S::THREADS, S::BYTES, stream>>>(*args, maps, count);
+        forward_tma<S><<<ctas, S::THREADS, S::BYTES, stream>>>(copied, maps, count);
     else
-        forward_tma<LONG><<<ctas, LONG::THREADS, LONG::BYTES, stream>>>(*args, maps, count);
+        forward_tma<LONG><<<ctas, LONG::THREADS, LONG::BYTES, stream>>>(copied, maps, count);
     copied.ticket = args->ticket + 1;
     copied.redo = args->ticket + 2;
     copied.redo_rows = S::ROWS;
@@ -203,8 +217,7 @@ enum { MANY_KEYS = 3000 };
 static inline bool rows_see_many_keys(const ra_tile_list *tiles) {
     double pairs = 0, rows = 0;
     for (int64_t i = 0; i < tiles->tile_count; i++) pairs += (double)ra_tile_pairs(&tiles->tiles[i]);
-    for (int64_t i = 0; i < tiles->group_count; i++)
-        rows += (double)tiles->tiles[tiles->groups[i].first].q_rows.count;
+    for (int64_t i = 0; i < tiles->group_count; i++) rows += (double)tiles->tiles[tiles->groups[i].first].q_rows.count;
     return pairs >= MANY_KEYS * rows;
 }
 

@@ -56,7 +56,8 @@ static bool encode(const map_shape &shape, const ra_view &view, const gpu_map_ro
     if (!encoder || (view.dim != 1 && width > 1) || (uintptr_t)base % 16 || heads < 1 || shape.batch < 1) return false;
     cuuint64_t counts[4] = {(cuuint64_t)width, (cuuint64_t)rows.count, (cuuint64_t)heads, (cuuint64_t)shape.batch};
     cuuint64_t steps[3] = {step_bytes(view.row * rows.stride * shape.bytes, rows.count),
-                           step_bytes(view.head * shape.bytes, heads), step_bytes(view.batch * shape.bytes, shape.batch)};
+                           step_bytes(view.head * shape.bytes, heads),
+                           step_bytes(view.batch * shape.bytes, shape.batch)};
     if (std::find(steps, steps + 3, 0u) != steps + 3) return false;
     return encoder(map_out, shape.type, 4, base, counts, steps, box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
                    CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
@@ -139,7 +140,8 @@ void tensor_maps_list(const ra_shape *shape, const ra_kv_part *parts, int keys, 
  */
 
 /* Those of the keys, behind the `queries` maps that are there. */
-static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_shape &shape, size_t queries, tensor_maps *maps) {
+static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_shape &shape, size_t queries,
+                     tensor_maps *maps) {
     maps->parts = (const CUtensorMap *)listed.parts;
     maps->own = (int)queries;
     if (maps->parts) return true;
