@@ -2,7 +2,7 @@
  * every layout and strategy; both passes, twice, with the same bits. Then one problem whose error must not grow with
  * the ranks.
  *
- *     gpu_sweep [--count 150] [--seed 1] [--kernel NAME] [--work 30000000]
+ *     gpu_sweep [--count 150] [--seed 1] [--kernel NAME] [--type NAME] [--ranks N] [--work 30000000] [--sweep-only]
  */
 #include "gpu_test.h"
 #include "tolerance.h"
@@ -11,9 +11,9 @@
 
 static const char *const output_names[OUT_COUNT] = {"o", "lse", "dq", "dk", "dv"};
 
-static const char *kernel_from(int argc, char **argv) {
+static const char *name_from(int argc, char **argv, const char *flag) {
     for (int i = 1; i + 1 < argc; i++)
-        if (strcmp(argv[i], "--kernel") == 0) return argv[i + 1];
+        if (strcmp(argv[i], flag) == 0) return argv[i + 1];
     return NULL;
 }
 
@@ -44,7 +44,8 @@ static int check_case(const test_case *c, int ranks, double *worst) {
 }
 
 /* A scale of one makes scores of size 50, whose own rounding in f32 is above the tolerance. */
-static int sweep(ra_dtype dtype, const ra_backend *backend, const char *kernel, int count, int first, double work) {
+static int sweep(ra_dtype dtype, const ra_backend *backend, const char *kernel, int count, int first, int ranks,
+                 double work) {
     static test_case c;
     double worst[OUT_COUNT] = {0};
     int bad = 0;
@@ -54,7 +55,7 @@ static int sweep(ra_dtype dtype, const ra_backend *backend, const char *kernel, 
         if (dtype != RA_F64) c.problem.scale_given = 0;
         c.options.backend = backend;
         c.options.kernel = kernel;
-        bad += !check_case(&c, 1 + (int)(seed % 8), worst);
+        bad += !check_case(&c, ranks ? ranks : 1 + (int)(seed % 8), worst);
     }
     printf("%-4s %d problems, %d wrong; worst relative error of outputs that are not small:", ra_dtype_name(dtype),
            count, bad);
@@ -99,9 +100,12 @@ int main(int argc, char **argv) {
     const ra_backend *backend = gpu_backend();
     if (!backend) return 0;
     int count = gpu_number(argc, argv, "--count", 150), first = gpu_number(argc, argv, "--seed", 1), bad = 0;
+    int ranks = gpu_number(argc, argv, "--ranks", 0); /* 0: 1 to 8, by the seed */
     double work = gpu_number(argc, argv, "--work", 30000000);
-    const char *kernel = kernel_from(argc, argv);
-    for (int i = 0; i < 4; i++) bad += sweep(types[i], backend, kernel, count, first, work);
+    const char *kernel = name_from(argc, argv, "--kernel"), *type = name_from(argc, argv, "--type");
+    for (int i = 0; i < 4; i++)
+        if (!type || strcmp(type, ra_dtype_name(types[i])) == 0)
+            bad += sweep(types[i], backend, kernel, count, first, ranks, work);
     for (int i = 1; i < 4 && !gpu_flag(argc, argv, "--sweep-only"); i++) bad += check_flat(types[i], backend, kernel);
     return bad != 0;
 }

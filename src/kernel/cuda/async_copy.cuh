@@ -16,12 +16,8 @@ __device__ __forceinline__ uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* 16 bytes, of which `bytes` are read and the rest are zero. */
-__device__ __forceinline__ void copy_16(uint32_t to, const void *from, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
-/* 16 bytes, or 16 zeros. Compilers that know of it have a predicate for that, which takes fewer instructions. */
+/* 16 bytes, or 16 zeros without reading any. Compilers that know of it have a predicate for that, which takes fewer
+ * instructions. */
 __device__ __forceinline__ void copy_16_or_zeros(uint32_t to, const void *from, bool there) {
 #if __CUDACC_VER_MAJOR__ >= 13
     asm volatile("{\n.reg .pred none;\nsetp.eq.s32 none, %2, 0;\n"
@@ -29,8 +25,13 @@ __device__ __forceinline__ void copy_16_or_zeros(uint32_t to, const void *from, 
                  "l"(from), "r"((int)there)
                  : "memory");
 #else
-    copy_16(to, from, there ? 16 : 0);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
 #endif
+}
+
+__device__ __forceinline__ void copy_4_or_zeros(uint32_t to, const void *from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
 }
 
 __device__ __forceinline__ void copy_4(uint32_t to, const void *from) {
@@ -71,6 +72,37 @@ template <int PITCH, class T> __device__ __forceinline__ int chunk_bytes_at(int 
     return row * PITCH * (int)sizeof(T) + ((chunk ^ (row & 7)) << 4);
 }
 
+/* How many bytes of a row of `width` elements are in one of its chunks: 16, fewer in its last, 0 behind it. */
+template <class T> __device__ __forceinline__ int bytes_in_chunk(int width, int chunk) {
+    return max(0, min(16, width * (int)sizeof(T) - chunk * 16));
+}
+
+/* A chunk that cannot be copied whole, because the row ends in it or its elements do not lie side by side on 16 bytes:
+ * `bytes` of row i, 0 beyond them and where `there` is not so. Nothing but these is read: what lies behind a row need
+ * not be the caller's, and the partial form of the 16-byte copy is taken for a read of all 16 by who checks accesses.
+ */
+template <class T>
+__device__ __forceinline__ void copy_part_of_chunk(unsigned char *to, const row_source &s, int i, int chunk, int bytes,
+                                                   bool there) {
+    constexpr int EACH = 16 / (int)sizeof(T);
+    const char *from = there ? s.base + row_offset<T>(s, i) : s.base;
+    if (s.aligned && bytes % 4 == 0) {
+        from += chunk * 16;
+#pragma unroll
+        for (int at = 0; at < 16; at += 4) copy_4_or_zeros(shared_address(to) + at, from + at, there && at < bytes);
+        return;
+    }
+    union {
+        T element[EACH];
+        uint4 chunk;
+    } x;
+    x.chunk = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+        if (there && e * (int)sizeof(T) < bytes) x.element[e] = ((const T *)from)[(chunk * EACH + e) * s.dim];
+    *(uint4 *)to = x.chunk;
+}
+
 /* to [ROWS, PITCH] = rows [first, first + ROWS) of the source, `width` elements each; zero beyond them and from row
  * `limit` on. Thread t copies the same chunks whenever it is called: it can look at what it copied after its own
  * copies_wait, before any barrier. */
@@ -80,44 +112,31 @@ __device__ __forceinline__ void copy_rows(void *to, const row_source &s, int fir
     static_assert(TOTAL % THREADS == 0, "every thread copies as many chunks");
     static_assert(THREADS % CHUNKS == 0, "and always the same one of a row");
     constexpr int STEP = THREADS / CHUNKS; /* rows from one of a thread's chunks to the next */
-    if (s.aligned) {
-        int row = (int)threadIdx.x / CHUNKS, chunk = (int)threadIdx.x % CHUNKS;
-        int bytes = max(0, min(16, (width - chunk * EACH) * (int)sizeof(T)));
-        uint32_t base = shared_address(to);
-        if (s.index) {
+    int row = (int)threadIdx.x / CHUNKS, chunk = (int)threadIdx.x % CHUNKS, bytes = bytes_in_chunk<T>(width, chunk);
+    if (!s.aligned || bytes % 16) {
+#pragma unroll 1
+        for (int n = 0; n < TOTAL / THREADS; n++, row += STEP)
+            copy_part_of_chunk<T>((unsigned char *)to + chunk_bytes_at<PITCH, T>(row, chunk), s, first + row, chunk,
+                                  bytes, first + row < limit);
+        return;
+    }
+    /* What is beyond the rows is copied as zeros, from wherever. */
+    uint32_t base = shared_address(to);
+    int left = bytes ? limit - first : 0;
+    if (s.index) {
 #pragma unroll 2
-            for (int n = 0; n < TOTAL / THREADS; n++, row += STEP) {
-                bool there = bytes && first + row < limit;
-                const char *from = there ? s.base + row_offset<T>(s, first + row) + chunk * 16 : s.base;
-                copy_16(base + chunk_bytes_at<PITCH, T>(row, chunk), from, there ? bytes : 0);
-            }
-            return;
-        }
-        const char *from = s.base + (bytes ? row_offset<T>(s, first + row) + chunk * 16 : 0);
-        int64_t step = bytes ? STEP * s.step : 0;
-#pragma unroll 4
-        for (int n = 0; n < TOTAL / THREADS; n++) {
-            bool there = first + row + n * STEP < limit;
-            copy_16(base + chunk_bytes_at<PITCH, T>(row + n * STEP, chunk), there ? from : s.base, there ? bytes : 0);
-            from += step;
+        for (int n = 0; n < TOTAL / THREADS; n++, row += STEP) {
+            const char *from = row < left ? s.base + row_offset<T>(s, first + row) + chunk * 16 : s.base;
+            copy_16_or_zeros(base + chunk_bytes_at<PITCH, T>(row, chunk), from, row < left);
         }
         return;
     }
-#pragma unroll 1
+    const char *from = s.base + row_offset<T>(s, first + row) + chunk * 16;
+    int64_t step = STEP * s.step;
+#pragma unroll 4
     for (int n = 0; n < TOTAL / THREADS; n++) {
-        int id = n * THREADS + (int)threadIdx.x, row = id / CHUNKS, chunk = id % CHUNKS;
-        union {
-            T element[EACH];
-            uint4 chunk;
-        } x;
-        x.chunk = make_uint4(0, 0, 0, 0);
-        if (first + row < limit) {
-            const T *from = (const T *)(s.base + row_offset<T>(s, first + row));
-#pragma unroll
-            for (int e = 0; e < EACH; e++)
-                if (chunk * EACH + e < width) x.element[e] = from[(chunk * EACH + e) * s.dim];
-        }
-        *(uint4 *)((char *)to + chunk_bytes_at<PITCH, T>(row, chunk)) = x.chunk;
+        copy_16_or_zeros(base + chunk_bytes_at<PITCH, T>(row + n * STEP, chunk), from, row + n * STEP < left);
+        from += step;
     }
 }
 

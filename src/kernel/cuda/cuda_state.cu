@@ -30,8 +30,8 @@ void gpu_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *laun
 /* ---- finish ---------------------------------------------------------------------------------------------------------
  */
 
-/* What normalises a row of softmax s: o * by is its output. A maximum that is not finite has nothing to normalise by:
- * -inf, nothing was seen; +inf, a score overflowed. Such a row has o = 0 and lse = the maximum. */
+/* What normalises a row of a softmax: o * by is its output. A maximum of -inf: nothing was seen, o = 0 and lse = -inf.
+ * One of +inf, or NaN, comes with an l that is NaN, and so do o and lse. */
 struct softmax_end {
     double by, lse;
     bool none;
@@ -40,7 +40,7 @@ struct softmax_end {
 template <class ACC> static __device__ __forceinline__ softmax_end end_of(const ra_state &state, int64_t i) {
     double m = ((const ACC *)state.m)[i], l = ((const ACC *)state.l)[i];
     softmax_end end;
-    end.none = isinf(m);
+    end.none = m == -INFINITY;
     end.by = end.none ? 0 : 1 / l;
     end.lse = end.none ? m : m + log(l);
     return end;
@@ -48,6 +48,7 @@ template <class ACC> static __device__ __forceinline__ softmax_end end_of(const 
 
 /* log(e^a + e^b) */
 static __device__ __forceinline__ double log_add(double a, double b) {
+    if (isnan(a) || isnan(b)) return a + b;
     double most = a > b ? a : b, least = a > b ? b : a;
     return isinf(most) ? most : most + log1p(exp(least - most));
 }
@@ -71,8 +72,9 @@ static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out,
             OUT *out = (OUT *)__shfl_sync(~0u, to, r);
             double by = __shfl_sync(~0u, end.by, r) * shape.weight;
             for (int64_t d = lane() * N; d < shape.dim_v; d += 32 * N) {
-                together<ACC, N> x = *(const together<ACC, N> *)(o + d * state.o.dim);
+                together<ACC, N> x = {};
                 together<OUT, N> y;
+                if (!(none >> r & 1)) x = *(const together<ACC, N> *)(o + d * state.o.dim);
 #pragma unroll
                 for (int e = 0; e < N; e++) narrow(&y.e[e], none >> r & 1 ? 0 : widen(x.e[e]) * by);
                 *(together<OUT, N> *)(out + d * o_out.dim) = y;

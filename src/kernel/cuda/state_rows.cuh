@@ -3,6 +3,7 @@
 #ifndef RA_KERNEL_CUDA_STATE_ROWS_CUH
 #define RA_KERNEL_CUDA_STATE_ROWS_CUH
 
+#include "kernel/cuda/sm80/mma.cuh"
 #include "kernel/cuda/walk_tiles.cuh"
 
 /* The maximum that P is relative to moves only when it is exceeded by this many powers of 2. */
@@ -16,6 +17,21 @@ __device__ __forceinline__ float quad_max(float x) {
 __device__ __forceinline__ float quad_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/* Whether one of the warp's maxima is large, or has seen nothing, which is seldom and does no harm. */
+template <int ROWS> __device__ __forceinline__ bool some_are_large(const float (&m)[ROWS]) {
+    bool small = true;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) small &= fabsf(m[r]) < LARGE_SCORE;
+    return __any_sync(~0u, !small);
+}
+
+/* m becomes `most`; returns what multiplies that which was relative to m. */
+__device__ __forceinline__ float move_maximum(float &m, float most) {
+    float keep = m == most ? 1 : exp2_fast((m - most) * LOG2_E);
+    m = most;
+    return keep;
 }
 
 /* Where row number `row` of a unit is: its index a among the tile's queries, its place in m and l, its o. */

@@ -84,8 +84,9 @@ __device__ __forceinline__ void read_rows(typename S::REAL (&x)[S::M], const typ
     }
 }
 
-/* pairs = P. Rows that saw nothing, by their lse, take no part. Returns 0, or NaN where some score is not finite: then
- * Q or K hold something that times 0 would spread. */
+/* pairs = P. Rows that saw nothing, by their lse, take no part; an lse of +inf, which the forward pass never gives,
+ * counts as NaN. Returns 0, or NaN where some score is not finite: then Q or K hold something that times 0 would
+ * spread. */
 template <class S>
 __device__ __forceinline__ typename S::REAL
 store_p_fma(typename S::REAL *pairs, const typename S::REAL (&s)[S::M][S::N], const typename S::REAL (&lse)[S::M],
@@ -96,13 +97,15 @@ store_p_fma(typename S::REAL *pairs, const typename S::REAL (&s)[S::M][S::N], co
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
         int a = a0 + g.row(i);
-        int first = a + from.lo - b0, end = isinf(lse[i]) ? first : min(a + from.hi + 1, from.keys) - b0;
+        REAL base = lse[i] == (REAL)INFINITY ? (REAL)NAN : lse[i];
+        int first = a + from.lo - b0, end = base == -(REAL)INFINITY ? first : min(a + from.hi + 1, from.keys) - b0;
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
             int key = g.column(j);
-            bool seen = key >= first && key < end;
+            REAL x = rounded_product(s[i][j], scale);
+            bool part = key >= first && key < end && x != -(REAL)INFINITY;
             wild = fma(s[i][j], (REAL)0, wild);
-            element_of<REAL, S::KEYS>(pairs, g.row(i), g.column(j)) = seen ? exp_of(s[i][j] * scale - lse[i]) : 0;
+            element_of<REAL, S::KEYS>(pairs, g.row(i), g.column(j)) = part ? exp_of(x - base) : -(REAL)0;
         }
     }
     return wild;
@@ -122,7 +125,7 @@ differentiate_fma(typename S::REAL (&dp)[S::M][S::N], const typename S::REAL (&d
         for (int j = 0; j < S::N; j++) {
             REAL p = element_of<REAL, S::KEYS>(pairs, g.row(i), g.column(j));
             wild = fma(dp[i][j], (REAL)0, wild);
-            dp[i][j] = p == 0 ? 0 : p * (dp[i][j] - delta[i]);
+            dp[i][j] = takes_part(p) ? p * (dp[i][j] - delta[i]) : -(REAL)0;
         }
     return wild;
 }

@@ -84,14 +84,9 @@ __device__ __forceinline__ void read_fma_state(const gpu_forward &args, const un
         rows.m[i] = valid ? ((const REAL *)args.m)[at.first + a * at.each] : -(REAL)INFINITY;
         rows.l[i] = valid && g.x == 0 ? ((const REAL *)args.l)[at.first + a * at.each] : 0;
     }
-    read_chunks<typename S::grid, 1>(rows.o, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
-#pragma unroll
-    for (int i = 0; i < S::M; i++)
-#pragma unroll
-        for (int j = 0; j < S::D; j++)
-#pragma unroll
-            for (int e = 0; e < chunk<REAL>::WIDE; e++)
-                if (rows.m[i] == -(REAL)INFINITY) rows.o[i][j].e[e] = 0; /* whatever was there */
+    /* A row that has seen nothing has o = 0, whatever is in memory. */
+    read_chunks_of<typename S::grid, 1>(rows.o, output_rows<REAL>(args, unit), unit.a0, args.problem.dim_v,
+                                        [&](int i, int row) { return row < unit.a1 && rows.m[i] != -(REAL)INFINITY; });
 }
 
 /* Where only NaN scores were seen the maximum is still -inf, and has to say that something was. */
@@ -165,12 +160,13 @@ __device__ __forceinline__ void scale_scores(typename S::REAL (&s)[S::M][S::N], 
 #pragma unroll
     for (int i = 0; i < S::M; i++)
 #pragma unroll
-        for (int j = 0; j < S::N; j++) s[i][j] *= scale;
+        for (int j = 0; j < S::N; j++) s[i][j] = rounded_product(s[i][j], scale);
 }
 
+/* `none` where a pair is not visible. */
 template <class S>
-__device__ __forceinline__ void mask_scores(typename S::REAL (&s)[S::M][S::N], const unit_place &unit,
-                                            const key_source &keys, int b0) {
+__device__ __forceinline__ void mask_pairs(typename S::REAL (&s)[S::M][S::N], const unit_place &unit,
+                                           const key_source &keys, int b0, typename S::REAL none) {
     typename S::grid g;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
@@ -179,7 +175,7 @@ __device__ __forceinline__ void mask_scores(typename S::REAL (&s)[S::M][S::N], c
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
             int key = g.column(j);
-            if (key < from || key >= to) s[i][j] = -(typename S::REAL)INFINITY;
+            if (key < from || key >= to) s[i][j] = none;
         }
     }
 }
@@ -257,8 +253,9 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_fma(const __grid_
         bool masked =
             b1 > sources[slot].count || !block_is_full(sources[slot].lo, sources[slot].hi, unit.a0, unit.a1, at.b0, b1);
         scale_scores<S>(s, (REAL)problem.scale);
-        if (masked) mask_scores<S>(s, unit, sources[slot], at.b0);
+        if (masked) mask_pairs<S>(s, unit, sources[slot], at.b0, -(REAL)INFINITY);
         fold_fma_scores<S>(s, rows);
+        if (masked) mask_pairs<S>(s, unit, sources[slot], at.b0, -(REAL)0);
 #pragma unroll 1
         for (int n = 0; n < S::PIECES; n++, place ^= 1) {
             REAL *v = places + place * S::PLACE, *other = places + (place ^ 1) * S::PLACE;

@@ -10,8 +10,8 @@
  * A load of 16 bytes by a warp takes one cycle for each half of it where lanes i and i ^ 1, or i and i ^ 2, read the
  * same, and twice that elsewhere: hence lanes side by side share a column, and every other one a row.
  *
- * Operands are tiles of shared memory, swizzled as in async_copy.cuh: 8 rows a pitch apart, or 8 chunks of one row, meet
- * all banks. The next operands are loaded while the last ones are multiplied.
+ * Operands are tiles of shared memory, swizzled as in async_copy.cuh: 8 rows a pitch apart, or 8 chunks of one row,
+ * meet all banks. The next operands are loaded while the last ones are multiplied.
  */
 #ifndef RA_KERNEL_CUDA_FMA_PRODUCTS_CUH
 #define RA_KERNEL_CUDA_FMA_PRODUCTS_CUH
@@ -76,8 +76,9 @@ template <class REAL, int PITCH> __device__ __forceinline__ REAL &element_of(REA
                      column % WIDE * (int)sizeof(REAL));
 }
 
-/* Chunk k of a row is at the address of its chunk 0 with k's bits flipped, as tiles start at multiples of 1024 bytes and
- * of their rows; column c of row r, r < 8, is r rows from that of row 0 with r's bits flipped. One instruction each. */
+/* Chunk k of a row is at the address of its chunk 0 with k's bits flipped, as tiles start at multiples of 1024 bytes
+ * and of their rows; column c of row r, r < 8, is r rows from that of row 0 with r's bits flipped. One instruction
+ * each. */
 __device__ __forceinline__ uint32_t flip_chunk(uint32_t at, int k) {
     return at ^ (uint32_t)(k << 4);
 }
@@ -86,7 +87,8 @@ template <int ROW> __device__ __forceinline__ uint32_t chunk_along(uint32_t at, 
     return ROW <= 1024 ? flip_chunk(at, k) : flip_chunk(at, k & 7) + (uint32_t)((k & ~7) << 4);
 }
 
-/* acc [rows, columns] += A [M Y, chunks from a_first on] . B [N X, DEPTH]^T; a_first is a multiple of DEPTH's chunks. */
+/* acc [rows, columns] += A [M Y, chunks from a_first on] . B [N X, DEPTH]^T; a_first is a multiple of DEPTH's chunks.
+ */
 template <class G, int DEPTH, int A_PITCH, int B_PITCH, class REAL, int M, int N>
 __device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *a, int a_first, const REAL *b) {
     constexpr int WIDE = chunk<REAL>::WIDE, CHUNKS = DEPTH / WIDE, RING = N < 4 ? N : 4, AHEAD = RING - 1;
@@ -123,11 +125,17 @@ __device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *
     }
 }
 
-/* One step of a product: acc [chunks] += x y [chunks]. SKIP: a 0 in x makes nothing of what it meets in y, be it an
- * infinity or a NaN. */
+/* P and dS of a pair that takes no part, because it is not visible or its score is -inf: -0, so that products which
+ * skip it can tell it from a weight that is 0 in its type, and times an infinity or a NaN is NaN. */
+template <class REAL> __device__ __forceinline__ bool takes_part(REAL weight) {
+    return weight != 0 || !signbit(weight);
+}
+
+/* One step of a product: acc [chunks] += x y [chunks]. SKIP: what takes no part in x makes nothing of what it meets in
+ * y, be it an infinity or a NaN. */
 template <bool SKIP, class REAL, int N>
 __device__ __forceinline__ void add_outer(chunk<REAL> (&acc)[N], REAL x, const chunk<REAL> (&y)[N]) {
-    if (SKIP && x == 0) return;
+    if (SKIP && !takes_part(x)) return;
 #pragma unroll
     for (int j = 0; j < N; j++)
 #pragma unroll
@@ -135,8 +143,7 @@ __device__ __forceinline__ void add_outer(chunk<REAL> (&acc)[N], REAL x, const c
 }
 
 /* Every STEP-th chunk. */
-template <int STEP, class REAL, int N>
-__device__ __forceinline__ void load_chunks(chunk<REAL> (&y)[N], uint32_t at) {
+template <int STEP, class REAL, int N> __device__ __forceinline__ void load_chunks(chunk<REAL> (&y)[N], uint32_t at) {
 #pragma unroll
     for (int j = 0; j < N; j++) y[j] = load_chunk<REAL>(at + 16 * STEP * j);
 }
@@ -201,28 +208,37 @@ __device__ __forceinline__ void add_columns_by_columns(chunk<REAL> (&acc)[M][N],
     }
 }
 
-/* x [rows, in chunks of ROWS; chunks] = those of a view's rows [first, ...), 0 beyond limit and width. Past the
- * first-level cache: other multiprocessors may have written them. */
-template <class G, int ROWS, class REAL, int M, int N>
-__device__ __forceinline__ void read_chunks(chunk<REAL> (&x)[M][N], const row_source &from, int first, int limit,
-                                            int width) {
+/* x [rows, in chunks of ROWS; chunks] = those of a view's rows [first, ...), 0 beyond the width and in rows that are
+ * not wanted(thread's row number, row), of which none is read. Past the first-level cache: other multiprocessors may
+ * have written them. */
+template <class G, int ROWS, class REAL, int M, int N, class WANTED>
+__device__ __forceinline__ void read_chunks_of(chunk<REAL> (&x)[M][N], const row_source &from, int first, int width,
+                                               WANTED wanted) {
     constexpr int WIDE = chunk<REAL>::WIDE;
     G g;
 #pragma unroll
     for (int i = 0; i < M; i++) {
         int row = first + g.template row<ROWS>(i);
+        bool there = wanted(i, row);
         const REAL *data = (const REAL *)from.base;
-        if (row < limit) data = (const REAL *)(from.base + row_offset<REAL>(from, row));
+        if (there) data = (const REAL *)(from.base + row_offset<REAL>(from, row));
 #pragma unroll
         for (int j = 0; j < N; j++) {
             int d = g.column(j) * WIDE;
-            bool whole = from.aligned && d + WIDE <= width && row < limit;
+            bool whole = from.aligned && d + WIDE <= width && there;
             if (whole) x[i][j].whole = __ldcg((const typename chunk_of<REAL>::type *)(data + d));
 #pragma unroll
             for (int e = 0; e < WIDE; e++)
-                if (!whole) x[i][j].e[e] = row < limit && d + e < width ? __ldcg(data + (d + e) * from.dim) : (REAL)0;
+                if (!whole) x[i][j].e[e] = there && d + e < width ? __ldcg(data + (d + e) * from.dim) : (REAL)0;
         }
     }
+}
+
+/* Those before row `limit`. */
+template <class G, int ROWS, class REAL, int M, int N>
+__device__ __forceinline__ void read_chunks(chunk<REAL> (&x)[M][N], const row_source &from, int first, int limit,
+                                            int width) {
+    read_chunks_of<G, ROWS>(x, from, first, width, [=](int, int row) { return row < limit; });
 }
 
 template <class G, int ROWS, class REAL, int M, int N>
@@ -256,6 +272,16 @@ __device__ __forceinline__ void add_scaled(chunk<REAL> (&to)[M][N], const chunk<
         for (int j = 0; j < N; j++)
 #pragma unroll
             for (int e = 0; e < chunk<REAL>::WIDE; e++) to[i][j].e[e] = fma(by, x[i][j].e[e], to[i][j].e[e]);
+}
+
+/* A product that is rounded, and not contracted with what is subtracted from it: the largest score of a row less itself
+ * is 0, however large. */
+__device__ __forceinline__ float rounded_product(float x, float y) {
+    return __fmul_rn(x, y);
+}
+
+__device__ __forceinline__ double rounded_product(double x, double y) {
+    return __dmul_rn(x, y);
 }
 
 /* e^x, 0 for -inf; in f32 also for what would be subnormal. */

@@ -87,31 +87,31 @@ __device__ __forceinline__ void differentiate(pair_block<S> &s, pair_block<S> &d
     }
 }
 
-/* The same where some are not, or where a row saw nothing (its lse is not finite), or a score is -inf, which counts as
- * unseen. Returns whether a pair with p = 0 has a score or dP that is no number: then Q, dO or K have an infinity or a
- * NaN, which times 0 would spread. */
+/* The same where some are not, or where a row saw nothing (its lse is -inf), or a score is -inf, which counts as
+ * unseen, or where scores are large. Returns whether a pair that takes no part has a score or a dP that is no number:
+ * then Q, dO, K or V have an infinity or a NaN, which times 0 would spread. */
 template <class S>
 __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_block<S> &dp,
                                                      const float (&lse)[2 * S::S_MT], const float (&delta)[2 * S::S_MT],
                                                      float scale, const query_source<float> &from, int a0, int b0,
                                                      const pair_place &at) {
-    float by = scale * LOG2_E;
     bool wild = false;
 #pragma unroll
     for (int r = 0; r < 2 * S::S_MT; r++) {
-        float base = lse[r] * LOG2_E;
+        float base = counted_lse(lse[r]);
         int a = a0 + at.row0 + r / 2 * 16 + r % 2 * 8 + at.row, start = b0 + at.key0 + at.key;
-        int first = a + from.lo - start, end = isinf(lse[r]) ? first : min(a + from.hi + 1, from.keys) - start;
+        int first = a + from.lo - start, end = base == -INFINITY ? first : min(a + from.hi + 1, from.keys) - start;
 #pragma unroll
         for (int n = 0; n < S::S_NT; n++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float &x = s[r / 2][n][r % 2 * 2 + e], &y = dp[r / 2][n][r % 2 * 2 + e];
-                bool seen = n * 8 + e >= first && n * 8 + e < end;
-                float p = seen ? exp2_fast(fmaf(x, by, -base)) : 0;
-                wild |= p == 0 && !(isfinite(x) && isfinite(y));
+                float score = scaled_score(x, scale);
+                bool part = n * 8 + e >= first && n * 8 + e < end && score != -INFINITY;
+                float p = part ? large_weight(score, base) : NO_PART;
+                wild |= !part && !(isfinite(x) && isfinite(y));
                 x = p;
-                y = p == 0 ? 0 : p * (y - delta[r]);
+                y = part ? p * (y - delta[r]) : NO_PART;
             }
     }
     return wild;
@@ -120,12 +120,12 @@ __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_bloc
 /* ---- products -------------------------------------------------------------------------------------------------------
  */
 
-/* acc += A . B as the products do it, but a 0 in A makes nothing of what it meets in B, whatever that is. A is a tile
+/* acc += A . B as the products do it, but what takes no part in A makes nothing of what it meets in B. A is a tile
  * of pairs [ROWS, KEYS] and B [k, DIM] has k along its rows: keys where ALONG_ROWS, queries where not. Seldom needed,
  * and so kept out of the way of the registers: a function of its own, on a copy in local memory. */
 template <class S, bool ALONG_ROWS, int MT, int NT>
-__device__ __noinline__ void add_to_copy_skipping_zeros(float *acc, const unsigned char *a, int m0,
-                                                        const unsigned char *b, int n0) {
+__device__ __noinline__ void add_to_copy_of_those_seen(float *acc, const unsigned char *a, int m0,
+                                                       const unsigned char *b, int n0) {
     using T = typename S::T;
     using products = typename S::products;
     constexpr int EACH = 16 / (int)sizeof(T);
@@ -137,19 +137,19 @@ __device__ __noinline__ void add_to_copy_skipping_zeros(float *acc, const unsign
         for (int k = 0; k < (ALONG_ROWS ? S::KEYS : S::ROWS); k++) {
             float x = products::template pair_at<S::KEYS>(a, ALONG_ROWS ? m : k, ALONG_ROWS ? k : m);
             const T *chunk = (const T *)(b + chunk_bytes_at<S::DIM, T>(k, n / EACH));
-            if (x != 0) sum += x * products::seen(chunk[n % EACH]);
+            if (takes_part(x)) sum += x * products::seen(chunk[n % EACH]);
         }
         acc[i] = sum;
     }
 }
 
 template <class S, bool ALONG_ROWS, int MT, int NT>
-__device__ __forceinline__ void add_product_skipping_zeros(float (&acc)[MT][NT][4], const unsigned char *a, int m0,
-                                                           const unsigned char *b, int n0) {
+__device__ __forceinline__ void add_product_of_those_seen(float (&acc)[MT][NT][4], const unsigned char *a, int m0,
+                                                          const unsigned char *b, int n0) {
     float copy[MT * NT * 4];
 #pragma unroll
     for (int i = 0; i < MT * NT * 4; i++) copy[i] = acc[i / (NT * 4)][i / 4 % NT][i % 4];
-    add_to_copy_skipping_zeros<S, ALONG_ROWS, MT, NT>(copy, a, m0, b, n0);
+    add_to_copy_of_those_seen<S, ALONG_ROWS, MT, NT>(copy, a, m0, b, n0);
 #pragma unroll
     for (int i = 0; i < MT * NT * 4; i++) acc[i / (NT * 4)][i / 4 % NT][i % 4] = copy[i];
 }
@@ -163,8 +163,8 @@ __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const b
     int warp = (int)threadIdx.x / 32;
     int key0 = warp % S::KV_WARPS * S::KV_MT * 16, d0 = warp / S::KV_WARPS * S::KV_NT * 8;
     if (wild) {
-        add_product_skipping_zeros<S, false>(sum.dv, memory.p(), key0, memory.dout(stage), d0);
-        add_product_skipping_zeros<S, false>(sum.dk, memory.ds(), key0, memory.q(stage), d0);
+        add_product_of_those_seen<S, false>(sum.dv, memory.p(), key0, memory.dout(stage), d0);
+        add_product_of_those_seen<S, false>(sum.dk, memory.ds(), key0, memory.q(stage), d0);
         return;
     }
     products::template add_to_keys<S>(sum.dv, memory.p(), key0, memory.dout(stage), d0);
@@ -184,7 +184,7 @@ __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const b
         float old[S::Q_MT][NT][4], dq[S::Q_MT][NT][4] = {};
         read_rows(old, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
         if (wild)
-            add_product_skipping_zeros<S, true>(dq, memory.ds(), row0, memory.k(), d0);
+            add_product_of_those_seen<S, true>(dq, memory.ds(), row0, memory.k(), d0);
         else
             S::products::template add_to_queries<S>(dq, memory.ds(), row0, memory.k(), d0);
         write_rows(old, dq, scale, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
@@ -210,7 +210,7 @@ __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, con
         int row = at.row0 + r / 2 * 16 + r % 2 * 8 + at.row;
         lse[r] = memory.lse(stage)[row];
         delta[r] = memory.delta(stage)[row];
-        odd |= isinf(lse[r]);
+        odd |= !(fabsf(lse[r]) < LARGE_SCORE);
 #pragma unroll
         for (int n = 0; n < S::S_NT; n++) odd |= isinf(s[r / 2][n][r % 2 * 2]) || isinf(s[r / 2][n][r % 2 * 2 + 1]);
     }

@@ -97,46 +97,31 @@ __device__ __forceinline__ void mask_scores(const unit_place &unit, const key_so
     }
 }
 
-/* V holds an infinity or a NaN. Rows with p != 0 for that key take it over as it is; then it becomes tame in V, since 0
- * times it would be NaN for the others. */
+/* V holds an infinity or a NaN. Rows that the key is visible to take it over as it is, whatever its weight: 0 times it
+ * is NaN. Then it becomes tame in V, for the others. */
 template <class S>
-__device__ __forceinline__ void take_wild_values(const float (&p)[S::MT][S::KEYS / 8][4], unsigned char *v,
-                                                 forward_rows<S> &rows) {
+__device__ __forceinline__ void take_wild_values(const unit_place &unit, const key_source &keys, int b0,
+                                                 unsigned char *v, forward_rows<S> &rows) {
     using T = typename S::T;
     using products = typename S::products;
     constexpr int EACH = 16 / (int)sizeof(T);
     int quad = (int)(threadIdx.x & 3); /* seen to be below 4: chunks are then known, and their addresses few */
-    uint32_t seen[2 * S::MT][S::KEYS / 32] = {}; /* a bit for each key */
 #pragma unroll
     for (int r = 0; r < 2 * S::MT; r++) {
-#pragma unroll
-        for (int n = 0; n < S::KEYS / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-                seen[r][n / 4] |= (uint32_t)(p[r / 2][n][r % 2 * 2 + e] != 0) << (n % 4 * 8 + quad * 2 + e);
-#pragma unroll
-        for (int w = 0; w < S::KEYS / 32; w++) {
-            seen[r][w] |= __shfl_xor_sync(~0u, seen[r][w], 1);
-            seen[r][w] |= __shfl_xor_sync(~0u, seen[r][w], 2);
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < 2 * S::MT; r++)
-#pragma unroll
-        for (int w = 0; w < S::KEYS / 32; w++)
+        int a = unit.a0 + row_in_unit<S>(r);
+        int first = max(a + keys.lo - b0, 0), end = min(min(a + keys.hi + 1, keys.count) - b0, S::KEYS);
 #pragma unroll 1
-            for (int bit = 0; bit < 32; bit++) {
-                if (!(seen[r][w] >> bit & 1)) continue;
+        for (int key = first; key < end; key++)
 #pragma unroll
-                for (int n = 0; n < S::DIM / 8; n++)
+            for (int n = 0; n < S::DIM / 8; n++)
 #pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        int d = n * 8 + quad * 2 + e;
-                        const T *chunk = (const T *)(v + chunk_bytes_at<S::DIM, T>(w * 32 + bit, d / EACH));
-                        float x = products::seen(chunk[d % EACH]);
-                        if (!isfinite(x)) rows.o[r / 2][n][r % 2 * 2 + e] += x;
-                    }
-            }
+                for (int e = 0; e < 2; e++) {
+                    int d = n * 8 + quad * 2 + e;
+                    const T *chunk = (const T *)(v + chunk_bytes_at<S::DIM, T>(key, d / EACH));
+                    float x = products::seen(chunk[d % EACH]);
+                    if (!isfinite(x)) rows.o[r / 2][n][r % 2 * 2 + e] += x;
+                }
+    }
     __syncthreads();
     visit_copied<T, S::DIM, S::KEYS, S::THREADS>(v, [](uint4 &chunk) {
         T *x = (T *)&chunk;
@@ -147,6 +132,26 @@ __device__ __forceinline__ void take_wild_values(const float (&p)[S::MT][S::KEYS
 
 /* ---- softmax --------------------------------------------------------------------------------------------------------
  */
+
+/* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be (mma.cuh). */
+template <class S, bool LARGE>
+__device__ __forceinline__ void exponentiate(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows, float scale) {
+#pragma unroll
+    for (int r = 0; r < 2 * S::MT; r++) {
+        float m = rows.m[r] == -INFINITY ? 0 : rows.m[r], sum = 0;
+        float base = m * LOG2_E, by = scale * LOG2_E;
+#pragma unroll
+        for (int n = 0; n < S::KEYS / 8; n++)
+#pragma unroll
+            for (int e = r % 2 * 2; e < r % 2 * 2 + 2; e++) {
+                float x = s[r / 2][n][e];
+                float p = exp2_fast(LARGE ? (scaled_score(x, scale) - m) * LOG2_E : fmaf(x, by, -base));
+                s[r / 2][n][e] = p;
+                sum += p;
+            }
+        rows.l[r] += sum;
+    }
+}
 
 /* Scores become P; l, and where the maximum has moved far enough m and o, follow. scale > 0. */
 template <class S>
@@ -164,9 +169,7 @@ __device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], f
     if (__any_sync(~0u, far)) {
 #pragma unroll
         for (int r = 0; r < 2 * S::MT; r++) {
-            float base = most[r] == -INFINITY ? 0 : most[r] * LOG2_E;
-            float keep = exp2_fast(rows.m[r] * LOG2_E - base);
-            rows.m[r] = most[r];
+            float keep = move_maximum(rows.m[r], most[r]);
             rows.l[r] *= keep;
 #pragma unroll
             for (int n = 0; n < S::DIM / 8; n++) {
@@ -175,19 +178,10 @@ __device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], f
             }
         }
     }
-#pragma unroll
-    for (int r = 0; r < 2 * S::MT; r++) {
-        float base = rows.m[r] == -INFINITY ? 0 : rows.m[r] * LOG2_E, by = scale * LOG2_E, sum = 0;
-#pragma unroll
-        for (int n = 0; n < S::KEYS / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float p = exp2_fast(fmaf(s[r / 2][n][r % 2 * 2 + e], by, -base));
-                s[r / 2][n][r % 2 * 2 + e] = p;
-                sum += p;
-            }
-        rows.l[r] += sum;
-    }
+    if (some_are_large(rows.m))
+        exponentiate<S, true>(s, rows, scale);
+    else
+        exponentiate<S, false>(s, rows, scale);
 }
 
 /* ---- main loop ------------------------------------------------------------------------------------------------------
@@ -279,7 +273,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
         planned_keys next = plan.steps[(j + 1) % 4];
         if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
         fold_scores<S>(s, rows, scale);
-        if (wild) take_wild_values<S>(s, v, rows);
+        if (wild) take_wild_values<S>(unit, source, step.b0, v, rows);
         products::template add_values<S>(rows.o, s, v);
         if (next.b0 < 0) break;
     }

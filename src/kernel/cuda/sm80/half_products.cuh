@@ -27,12 +27,12 @@ template <class T> struct half_products {
     /* ---- forward ---- */
 
     /* The maximum of the scores is found before they are scaled, which needs a scale above 0: the sign goes into Q, and
-     * a scale of 0 makes Q 0. Chunks that this thread copied. */
+     * a scale of 0 makes Q 0, or NaN where it is not finite. Chunks that this thread copied. */
     template <class S> static __device__ __forceinline__ void prepare_queries(void *q, double scale) {
-        uint32_t keep = scale == 0 ? 0 : ~0u, flip = scale < 0 ? 0x80008000u : 0;
         if (scale > 0) return;
         visit_copied<T, S::DIM, S::ROWS, S::THREADS>(q, [=](uint4 &x) {
-            x = make_uint4((x.x & keep) ^ flip, (x.y & keep) ^ flip, (x.z & keep) ^ flip, (x.w & keep) ^ flip);
+            x = make_uint4(signed_pair<T>(x.x, scale), signed_pair<T>(x.y, scale), signed_pair<T>(x.z, scale),
+                           signed_pair<T>(x.w, scale));
         });
     }
 

@@ -4,24 +4,6 @@
 
 #include "kernel/cuda/sm90/backward_layout.cuh"
 
-/* to = the chunk's elements of a row, one by one; 0 beyond the width. */
-template <class T>
-__device__ __forceinline__ void copy_elements(unsigned char *to, const row_source &s, int row, int chunk, int width,
-                                              bool there) {
-    union {
-        T element[8];
-        uint4 chunk;
-    } x;
-    x.chunk = make_uint4(0, 0, 0, 0);
-    if (there) {
-        const T *from = (const T *)(s.base + row_offset<T>(s, row));
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-            if (chunk * 8 + e < width) x.element[e] = from[(chunk * 8 + e) * s.dim];
-    }
-    *(uint4 *)to = x.chunk;
-}
-
 /* to, panels of ROWS rows = rows [first, first + ROWS) of the source, `width` elements each; zero beyond them and from
  * row `limit` on. A thread has one chunk of a row and of every STEP-th row after it, so that the swizzle of its chunks
  * takes two values at most. */
@@ -31,21 +13,21 @@ __device__ __forceinline__ void copy_panels(unsigned char *to, const row_source 
     constexpr int CHUNKS = DIM / 8, STEP = THREADS / CHUNKS;
     static_assert(STEP == 4 || STEP == 8, "rows whose swizzles differ in one bit");
     int row = thread / CHUNKS, chunk = thread % CHUNKS;
-    if (!s.aligned) {
+    /* Registers are few. What is beyond the rows is copied as zeros, from wherever. */
+    int bytes = bytes_in_chunk<T>(width, chunk), left = bytes ? limit - first - row : 0;
+    if (!s.aligned || bytes % 16) {
 #pragma unroll 1
         for (int n = 0; n < ROWS; n += STEP)
-            copy_elements<T>(to + panel_chunk_at<ROWS>(row + n, chunk), s, first + row + n, chunk, width,
-                             first + row + n < limit);
+            copy_part_of_chunk<T>(to + panel_chunk_at<ROWS>(row + n, chunk), s, first + row + n, chunk, bytes,
+                                  n < left);
         return;
     }
-    /* Registers are few. What is beyond the rows is copied as zeros, from wherever. */
-    int bytes = max(0, min(16, (width - chunk * 8) * 2)), left = bytes ? limit - first - row : 0;
     uint32_t even = shared_address(to) + panel_chunk_at<ROWS>(row, chunk), odd = even ^ STEP % 8 << 4;
-    if (s.index || bytes % 16) {
+    if (s.index) {
 #pragma unroll 1
         for (int n = 0; n < ROWS; n += STEP) {
             const char *from = n < left ? s.base + row_offset<T>(s, first + row + n) + chunk * 16 : s.base;
-            copy_16((n & 4 ? odd : even) + n * PANEL_ROW_BYTES, from, n < left ? bytes : 0);
+            copy_16_or_zeros((n & 4 ? odd : even) + n * PANEL_ROW_BYTES, from, n < left);
         }
         return;
     }

@@ -20,19 +20,28 @@ __device__ __forceinline__ float2 two_of(const float *column, int n, int a) {
     return *(const float2 *)(column + n * 8 + a);
 }
 
-/* Whether a score or an lse is not finite: then pairs need to be looked at one by one. 0 times such a value is no
- * number, and costs less than a comparison. */
-template <class S>
-__device__ __forceinline__ bool pairs_are_odd(const pair_columns<S> &s, const float *lse, const pairs_place &at) {
+/* Whether some of a thread's scores, or dP, are not finite: 0 times such a value is no number, which costs less than a
+ * comparison. */
+template <class S> __device__ __forceinline__ bool some_are_not_finite(const pair_columns<S> &x) {
     float sum = 0;
+#pragma unroll
+    for (int n = 0; n < S::ROWS / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum = fmaf(x[n][e], 0, sum);
+    return sum != 0;
+}
+
+/* Whether some lse are not finite, or they are large. The sum of their squares is above that of as many of LARGE_SCORE
+ * before one of them is six times as large. */
+template <class S> __device__ __forceinline__ bool lse_are_odd(const float *lse, const pairs_place &at) {
+    constexpr float LARGE = LARGE_SCORE * LARGE_SCORE * (S::ROWS / 4);
+    float squares = 0;
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
         float2 l = two_of(lse, n, at.a);
-        sum = fmaf(l.x, 0, fmaf(l.y, 0, sum));
-#pragma unroll
-        for (int e = 0; e < 4; e++) sum = fmaf(s[n][e], 0, sum);
+        squares = fmaf(l.x, l.x, fmaf(l.y, l.y, squares));
     }
-    return sum != 0;
+    return !(squares < LARGE);
 }
 
 /* s becomes p where every pair is visible. */
@@ -59,14 +68,11 @@ __device__ __forceinline__ void make_ds(const pair_columns<S> &p, pair_columns<S
     }
 }
 
-/* The same where some pairs are not visible, or where a query saw nothing (its lse is not finite), or a score is -inf,
- * which counts as unseen. Both return whether a pair with p = 0 has a score, or a dP, that is no number: then Q, dO, K
- * or V have an infinity or a NaN, which times 0 would spread. */
+/* The same where some pairs are not visible, or where a query saw nothing (its lse is -inf), or a score is -inf, which
+ * counts as unseen, or where scores are large. */
 template <class S>
-__device__ __forceinline__ bool make_p_masked(pair_columns<S> &s, const float *lse, float scale,
+__device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *lse, float scale,
                                               const backward_step &step, const pairs_place &at) {
-    float by = scale * LOG2_E;
-    bool wild = false;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int b = at.b + r * 8, start = step.a0 + at.a;
@@ -76,32 +82,24 @@ __device__ __forceinline__ bool make_p_masked(pair_columns<S> &s, const float *l
             float2 l = two_of(lse, n, at.a);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                float &x = s[n][r * 2 + e], base = e ? l.y : l.x;
-                bool seen = n * 8 + e >= first && n * 8 + e < end && !isinf(base);
-                float p = seen ? exp2_fast(fmaf(x, by, base * -LOG2_E)) : 0;
-                wild |= p == 0 && !isfinite(x);
-                x = p;
+                float base = counted_lse(e ? l.y : l.x), score = scaled_score(s[n][r * 2 + e], scale);
+                bool part = n * 8 + e >= first && n * 8 + e < end && base != -INFINITY && score != -INFINITY;
+                s[n][r * 2 + e] = part ? large_weight(score, base) : NO_PART;
             }
         }
     }
-    return wild;
 }
 
 template <class S>
-__device__ __forceinline__ bool make_ds_masked(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
+__device__ __forceinline__ void make_ds_masked(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
                                                const pairs_place &at) {
-    bool wild = false;
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
         float2 d = two_of(delta, n, at.a);
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            float &y = dp[n][e];
-            wild |= p[n][e] == 0 && !isfinite(y);
-            y = p[n][e] == 0 ? 0 : p[n][e] * (y - (e % 2 ? d.y : d.x));
-        }
+        for (int e = 0; e < 4; e++)
+            dp[n][e] = takes_part(p[n][e]) ? p[n][e] * (dp[n][e] - (e % 2 ? d.y : d.x)) : NO_PART;
     }
-    return wild;
 }
 
 /* x as the A operand of products. */

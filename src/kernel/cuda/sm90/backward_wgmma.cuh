@@ -164,10 +164,10 @@ __device__ __forceinline__ void add_wild_pairs(const gpu_backward &args, const b
     const item_place &item = room.plan().item;
     int count = key_count(args, item);
     int first = item.block * S::KEYS + at.key0 + at.warp * 16;
-    add_skipping_zeros<S>(key_rows<&ra_kv_part::dv>(args, item), first, count, args.problem.dim_v, p, room.dout(stage),
-                          1, fresh);
-    add_skipping_zeros<S>(key_rows<&ra_kv_part::dk>(args, item), first, count, args.problem.dim, ds, room.q(stage),
-                          (float)args.problem.scale, fresh);
+    add_those_seen<S>(key_rows<&ra_kv_part::dv>(args, item), first, count, args.problem.dim_v, p, room.dout(stage), 1,
+                      fresh);
+    add_those_seen<S>(key_rows<&ra_kv_part::dk>(args, item), first, count, args.problem.dim, ds, room.q(stage),
+                      (float)args.problem.scale, fresh);
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++)
 #pragma unroll
@@ -182,7 +182,7 @@ __device__ __forceinline__ pairs_place pairs_of(const backward_room<S> &room, co
 /* How a step's pairs are made, in this warp. */
 struct pairs_kind {
     bool masked;
-    bool wild; /* this thread met something wild */
+    bool wild; /* scores of this thread are not finite: Q or K have an infinity or a NaN, which times 0 would spread */
 };
 
 /* S is under way. s becomes P while dP is multiplied; then that has come too. */
@@ -195,9 +195,10 @@ __device__ __forceinline__ pairs_kind make_p_and_dp(const backward_room<S> &room
     products_wait<0>();
     keep_registers(s);
     multiply_pairs<S>(dp, room.v(), at.key0, room.dout(stage));
-    kind.masked = __any_sync(~0u, !step.full || pairs_are_odd<S>(s, room.lse(stage), pairs));
+    kind.wild = some_are_not_finite<S>(s);
+    kind.masked = __any_sync(~0u, !step.full || kind.wild || lse_are_odd<S>(room.lse(stage), pairs));
     if (kind.masked)
-        kind.wild = make_p_masked<S>(s, room.lse(stage), scale, step, pairs);
+        make_p_masked<S>(s, room.lse(stage), scale, step, pairs);
     else
         make_p<S>(s, room.lse(stage), scale, pairs);
     products_wait<0>();
@@ -205,16 +206,19 @@ __device__ __forceinline__ pairs_kind make_p_and_dp(const backward_room<S> &room
     return kind;
 }
 
-/* p and ds, packed, from P in s and from dP. Returns whether this thread met something wild. */
+/* p and ds, packed, from P in s and from dP. Returns whether this thread met scores or dP that are not finite beside
+ * pairs that may take no part. */
 template <class S>
 __device__ __forceinline__ bool make_pairs(const backward_room<S> &room, int stage, const pair_columns<S> &s,
                                            pair_columns<S> &dp, pair_fragments<S> &p, pair_fragments<S> &ds,
                                            const product_place &at, pairs_kind kind) {
     pairs_place pairs = pairs_of<S>(room, at);
-    if (kind.masked)
-        kind.wild |= make_ds_masked<S>(s, dp, room.delta(stage), pairs);
-    else
+    if (kind.masked) {
+        kind.wild |= some_are_not_finite<S>(dp);
+        make_ds_masked<S>(s, dp, room.delta(stage), pairs);
+    } else {
         make_ds<S>(s, dp, room.delta(stage), pairs);
+    }
     pack_pairs<S>(p, s);
     pack_pairs<S>(ds, dp);
     return kind.wild;
@@ -262,8 +266,8 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
         keep_registers(dq);
         if (j) gate_wait(room.dq_empty(), (j - 1) % 2);
         if (wild)
-            query_gradient_skipping_zeros<S>(room, ds_tile, dq_row0<S>(at.group) + at.warp * 16,
-                                             dq_column0<S>(at.group), scale);
+            query_gradient_of_those_seen<S>(room, ds_tile, dq_row0<S>(at.group) + at.warp * 16, dq_column0<S>(at.group),
+                                            scale);
         else
             put_dq<S>(room, dq, at, scale);
         shared_writes_to_products();

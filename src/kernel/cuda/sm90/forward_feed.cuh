@@ -158,12 +158,13 @@ __device__ __forceinline__ void plan_step(const gpu_forward &args, const forward
  */
 
 /* The maximum of the scores is found before they are scaled, which needs a scale above 0: the sign goes into Q, and a
- * scale of 0 makes Q 0. */
+ * scale of 0 makes Q 0, or NaN where it is not finite. */
 template <class S> __device__ __forceinline__ void sign_panels(unsigned char *q, double scale, int thread) {
-    uint32_t keep = scale == 0 ? 0 : ~0u, flip = scale < 0 ? 0x80008000u : 0;
+    using T = typename S::T;
     if (scale > 0) return;
     visit_panels<S::DIM, S::ROWS>(q, thread, [=](uint4 &x) {
-        x = make_uint4((x.x & keep) ^ flip, (x.y & keep) ^ flip, (x.z & keep) ^ flip, (x.w & keep) ^ flip);
+        x = make_uint4(signed_pair<T>(x.x, scale), signed_pair<T>(x.y, scale), signed_pair<T>(x.z, scale),
+                       signed_pair<T>(x.w, scale));
     });
 }
 
@@ -226,6 +227,8 @@ __device__ __forceinline__ void feed(const gpu_forward &args, const forward_memo
         if (step.b0 < 0) {
             copies_wait_until<0>();
             if (announced < 2 * t) announce<S>(args, memory, announced, thread);
+            /* A reader that still waits for the step before last at this gate would take two phases for none. */
+            if (t >= S::STAGES) gate_wait(memory.k_empty(t), M::parity(t - S::STAGES));
             gate_arrive(memory.k_full(t));
             return;
         }

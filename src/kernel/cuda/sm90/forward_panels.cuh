@@ -28,59 +28,39 @@ template <int LEFT> __device__ __forceinline__ void copies_wait_until(void) {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(LEFT) : "memory");
 }
 
-/* One element at a time, for rows that are not in chunks of 16 bytes. */
-template <class T, int DIM, int ROWS>
-__device__ __forceinline__ void copy_elements(unsigned char *to, const row_source &s, int first, int limit, int width,
-                                              int thread) {
-    panel_share<DIM, ROWS> share(thread);
-#pragma unroll 1
-    for (int n = 0; n < share.COUNT; n++) {
-        int i = first + share.row + n * share.STEP;
-        union {
-            T element[8];
-            uint4 chunk;
-        } x;
-        x.chunk = make_uint4(0, 0, 0, 0);
-        if (i < limit) {
-            const T *from = (const T *)(s.base + row_offset<T>(s, i));
-#pragma unroll
-            for (int e = 0; e < 8; e++)
-                if (share.chunk * 8 + e < width) x.element[e] = from[(share.chunk * 8 + e) * s.dim];
-        }
-        *(uint4 *)(to + share.at + n * share.STEP * PANEL_ROW_BYTES) = x.chunk;
-    }
-}
-
 /* to [ROWS, DIM] = rows [first, first + ROWS) of the source, `width` elements each; zero beyond them and from row
  * `limit` on. */
 template <class T, int DIM, int ROWS>
 __device__ __forceinline__ void copy_panels(unsigned char *to, const row_source &s, int first, int limit, int width,
                                             int thread) {
-    if (!s.aligned) {
-        copy_elements<T, DIM, ROWS>(to, s, first, limit, width, thread);
-        return;
-    }
     panel_share<DIM, ROWS> share(thread);
     constexpr int STEP_BYTES = share.STEP * PANEL_ROW_BYTES;
-    int bytes = max(0, min(16, (width - share.chunk * 8) * 2)), left = limit - first - share.row;
+    int bytes = bytes_in_chunk<T>(width, share.chunk), left = limit - first - share.row;
+    if (!s.aligned || bytes % 16) {
+#pragma unroll 1
+        for (int n = 0; n < share.COUNT; n++)
+            copy_part_of_chunk<T>(to + share.at + n * STEP_BYTES, s, first + share.row + n * share.STEP, share.chunk,
+                                  bytes, n * share.STEP < left);
+        return;
+    }
+    /* What is beyond the rows is copied as zeros, from wherever. */
     uint32_t at = shared_address(to) + share.at;
+    if (!bytes) left = 0;
     if (s.index) {
         const int64_t *index = s.index + first + share.row;
-        const char *column = s.base + (bytes ? share.chunk * 16 : 0);
+        const char *column = s.base + share.chunk * 16;
 #pragma unroll 4
         for (int n = 0; n < share.COUNT; n++) {
             bool there = n * share.STEP < left;
-            const char *from = there ? column + s.step * index[n * share.STEP] : s.base;
-            copy_16(at + n * STEP_BYTES, from, there ? bytes : 0);
+            copy_16_or_zeros(at + n * STEP_BYTES, there ? column + s.step * index[n * share.STEP] : s.base, there);
         }
         return;
     }
-    const char *from = s.base + (bytes ? s.step * (first + share.row) + share.chunk * 16 : 0);
-    int64_t step = bytes ? share.STEP * s.step : 0;
+    const char *from = s.base + s.step * (first + share.row) + share.chunk * 16;
+    int64_t step = share.STEP * s.step;
 #pragma unroll 4
     for (int n = 0; n < share.COUNT; n++) {
-        bool there = n * share.STEP < left;
-        copy_16(at + n * STEP_BYTES, there ? from : s.base, there ? bytes : 0);
+        copy_16_or_zeros(at + n * STEP_BYTES, from, n * share.STEP < left);
         from += step;
     }
 }

@@ -75,42 +75,53 @@ template <class T> __device__ __forceinline__ void add_wild(float &to, const T *
     if (!isfinite(x)) to += x;
 }
 
-/* V holds infinities or NaNs, which the feeder took out. Rows with p != 0 for such a key take them over as they are,
- * from device memory. */
+/* V holds infinities or NaNs, which the copying warpgroup took out. Rows that such a key is visible to take them over
+ * as they are, from device memory, whatever its weight: 0 times them is NaN. */
 template <class S>
-__device__ __forceinline__ void take_wild_values(const key_step &step, int dim_v, const score_block<S> &p,
-                                                 output_block<S> &o) {
+__device__ __forceinline__ void take_wild_values(const key_step &step, int a0, int dim_v, output_block<S> &o) {
     using T = typename S::T;
     int quad = (int)threadIdx.x % 4;
     int64_t each = step.keys.v.dim;
 #pragma unroll
-    for (int r = 0; r < 2; r++)
-#pragma unroll
-        for (int w = 0; w < S::KEYS / 32; w++) {
-            uint32_t seen = 0; /* a bit for each of 32 keys */
-#pragma unroll
-            for (int n = 0; n < 4; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) seen |= (uint32_t)(p[w * 4 + n][r * 2 + e] != 0) << (n * 8 + quad * 2 + e);
-            seen |= __shfl_xor_sync(~0u, seen, 1);
-            seen |= __shfl_xor_sync(~0u, seen, 2);
+    for (int r = 0; r < 2; r++) {
+        int a = a0 + row_in_unit() + r * 8;
+        int first = max(a + step.keys.lo, step.b0),
+            end = min(min(a + step.keys.hi + 1, step.keys.count), step.b0 + S::KEYS);
 #pragma unroll 1
-            for (int bit = 0; bit < 32; bit++) {
-                int i = step.b0 + w * 32 + bit;
-                if (!(seen >> bit & 1) || i >= step.keys.count) continue;
-                const T *from = (const T *)(step.keys.v.base + row_offset<T>(step.keys.v, i)) + quad * 2 * each;
+        for (int i = first; i < end; i++) {
+            const T *from = (const T *)(step.keys.v.base + row_offset<T>(step.keys.v, i)) + quad * 2 * each;
 #pragma unroll
-                for (int n = 0; n < S::DIM / 8; n++) {
-                    if (n * 8 + quad * 2 < dim_v) add_wild<T>(o[n][r * 2], from);
-                    if (n * 8 + quad * 2 + 1 < dim_v) add_wild<T>(o[n][r * 2 + 1], from + each);
-                    from = keep_pointer(from + 8 * each);
-                }
+            for (int n = 0; n < S::DIM / 8; n++) {
+                if (n * 8 + quad * 2 < dim_v) add_wild<T>(o[n][r * 2], from);
+                if (n * 8 + quad * 2 + 1 < dim_v) add_wild<T>(o[n][r * 2 + 1], from + each);
+                from = keep_pointer(from + 8 * each);
             }
         }
+    }
 }
 
 /* ---- softmax --------------------------------------------------------------------------------------------------------
  */
+
+/* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be (mma.cuh). */
+template <class S, bool LARGE>
+__device__ __forceinline__ void exponentiate(score_block<S> &s, row_sums &rows, float scale) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float m = rows.m[r] == -INFINITY ? 0 : rows.m[r], sum[2] = {0, 0};
+        float base = m * LOG2_E, by = scale * LOG2_E;
+#pragma unroll
+        for (int n = 0; n < S::KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float x = s[n][r * 2 + e];
+                float p = exp2_fast(LARGE ? (scaled_score(x, scale) - m) * LOG2_E : fmaf(x, by, -base));
+                s[n][r * 2 + e] = p;
+                sum[e] += p;
+            }
+        rows.l[r] += sum[0] + sum[1];
+    }
+}
 
 /* Scores become P; l, and where the maximum has moved far enough m, follow. Returns whether it has, in this warp: then
  * o has to be multiplied by `keep`. scale > 0. */
@@ -130,26 +141,18 @@ __device__ __forceinline__ bool fold_scores(score_block<S> &s, row_sums &rows, f
         far |= (most[r] - rows.m[r]) * LOG2_E > RESCALE_ABOVE;
     }
     far = __any_sync(~0u, far);
+    keep[0] = keep[1] = 1;
+    if (far) {
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        keep[r] = 1;
-        if (far) {
-            float base = most[r] == -INFINITY ? 0 : most[r] * LOG2_E;
-            keep[r] = exp2_fast(rows.m[r] * LOG2_E - base);
-            rows.m[r] = most[r];
+        for (int r = 0; r < 2; r++) {
+            keep[r] = move_maximum(rows.m[r], most[r]);
             rows.l[r] *= keep[r];
         }
-        float base = rows.m[r] == -INFINITY ? 0 : rows.m[r] * LOG2_E, by = scale * LOG2_E, sum[2] = {0, 0};
-#pragma unroll
-        for (int n = 0; n < S::KEYS / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float p = exp2_fast(fmaf(s[n][r * 2 + e], by, -base));
-                s[n][r * 2 + e] = p;
-                sum[e] += p;
-            }
-        rows.l[r] += sum[0] + sum[1];
     }
+    if (some_are_large(rows.m))
+        exponentiate<S, true>(s, rows, scale);
+    else
+        exponentiate<S, false>(s, rows, scale);
     return far;
 }
 

@@ -85,7 +85,7 @@ __device__ __forceinline__ void fold_step(const gpu_forward &args, const forward
     if (far) rescale<S>(o, keep);
     if (step.masked) {
         gate_wait(memory.v_full(t), forward_memory<S>::parity(t));
-        if (__builtin_expect(step.wild, 0)) take_wild_values<S>(step, args.problem.dim_v, s, o);
+        if (__builtin_expect(step.wild, 0)) take_wild_values<S>(step, a0, args.problem.dim_v, o);
     }
 }
 
