@@ -1,6 +1,6 @@
-/* An item whose K has infinities or NaNs, or whose dK or dV end with one: pair by pair, a 0 in P or dS making nothing
- * of what it meets, so that nothing reaches pairs that do not see it. Seldom needed: slow, and out of the way of the
- * main loop. By the consumers alone; K and V are in shared memory, the rest is read from device memory.
+/* An item whose K has infinities or NaNs, or whose dK or dV end with one: pair by pair, leaving out those that take no
+ * part (mma.cuh), so that nothing reaches what has no part in it. Seldom needed: slow, and out of the way of the main
+ * loop. By the consumers alone; K and V are in shared memory, the rest is read from device memory.
  *
  * dQ can only have been spoiled by K (a row of dQ is made of its own query, its own dO, and K). With an odd K the main
  * loop is not entered, and dQ is made here too, in its turn.
@@ -17,20 +17,22 @@ template <class T> __device__ __forceinline__ float element_of(const row_source 
     return element<T>::widen(*((const T *)(s.base + row_offset<T>(s, row)) + d * s.dim));
 }
 
-/* p and ds of query a and key `key` of the block; b: its index in the tile. */
+/* p and ds of query a and key `key` of the block, whose index in the tile is b; p says whether the pair takes part. */
 template <class S>
 __device__ __forceinline__ float2 slow_pair(const gpu_problem &p, const unsigned char *k, const unsigned char *v,
                                             const query_source<float> &s, int a, int key, int b) {
     using T = typename S::T;
-    if (a >= s.count || b >= s.keys || b - a < s.lo || b - a > s.hi) return make_float2(0, 0);
-    float lse = s.lse[a * s.each], score = 0, dp = 0;
-    if (isinf(lse)) return make_float2(0, 0);
+    const float2 none = make_float2(NO_PART, 0);
+    if (a >= s.count || b >= s.keys || b - a < s.lo || b - a > s.hi) return none;
+    float lse = counted_lse(s.lse[a * s.each]), score = 0, dp = 0;
+    if (lse == -INFINITY) return none;
 #pragma unroll 1
     for (int d = 0; d < p.dim; d++) score += element_of<T>(s.q, a, d) * panel_element<T, S::KEYS>(k, key, d);
-    float x = exp2_fast((score * (float)p.scale - lse) * LOG2_E);
-    if (x == 0) return make_float2(0, 0);
+    score = scaled_score(score, (float)p.scale);
+    if (score == -INFINITY) return none;
 #pragma unroll 1
     for (int d = 0; d < p.dim_v; d++) dp += element_of<T>(s.dout, a, d) * panel_element<T, S::KEYS>(v, key, d);
+    float x = large_weight(score, lse);
     return make_float2(x, x * (dp - s.delta[a * s.each]));
 }
 
@@ -38,7 +40,6 @@ __device__ __forceinline__ float2 slow_pair(const gpu_problem &p, const unsigned
 template <class T, int COLUMNS>
 __device__ __forceinline__ void slow_add(float (&sum)[COLUMNS], float weight, const row_source &from, int a,
                                          int column0, int width) {
-    if (weight == 0) return;
 #pragma unroll
     for (int d = 0; d < COLUMNS; d++)
         if (column0 + d < width) sum[d] += weight * element_of<T>(from, a, column0 + d);
@@ -46,8 +47,8 @@ __device__ __forceinline__ void slow_add(float (&sum)[COLUMNS], float weight, co
 
 /* dQ of the block's rows from a0 on, in the item's turn. */
 template <class S>
-__device__ __forceinline__ void slow_dq(const gpu_problem &p, const unsigned char *k, const float *ds,
-                                        const query_source<float> &s, int a0, int thread) {
+__device__ __forceinline__ void slow_dq(const gpu_problem &p, const unsigned char *k, const float *pairs,
+                                        const float *ds, const query_source<float> &s, int a0, int thread) {
     using T = typename S::T;
 #pragma unroll 1
     for (int i = thread; i < SLOW_ROWS * S::DIM; i += 256) {
@@ -56,8 +57,8 @@ __device__ __forceinline__ void slow_dq(const gpu_problem &p, const unsigned cha
         float sum = 0;
 #pragma unroll 1
         for (int key = 0; key < S::KEYS; key++) {
-            float weight = ds[row * S::KEYS + key];
-            if (weight != 0) sum += weight * panel_element<T, S::KEYS>(k, key, d);
+            int pair = row * S::KEYS + key;
+            if (takes_part(pairs[pair])) sum += ds[pair] * panel_element<T, S::KEYS>(k, key, d);
         }
         float *to = (float *)(s.dq.base + row_offset<float>(s.dq, a0 + row)) + d * s.dq.dim;
         __stcg(to, __ldcg(to) + (float)p.scale * sum);
@@ -108,10 +109,11 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_tma_me
             named_barrier(PAIRS_BARRIER, 256);
 #pragma unroll 1
             for (int i = 0; i < SLOW_ROWS; i++) {
+                if (!takes_part(pairs[i * S::KEYS + key])) continue;
                 slow_add<T>(dv, pairs[i * S::KEYS + key], s.dout, a0 + i, column0, p.dim_v);
                 slow_add<T>(dk, pairs_ds[i * S::KEYS + key], s.q, a0 + i, column0, p.dim);
             }
-            if (with_dq) slow_dq<S>(p, k, pairs_ds, s, a0, thread);
+            if (with_dq) slow_dq<S>(p, k, pairs, pairs_ds, s, a0, thread);
         }
         if (!with_dq) continue;
         global_proxies_meet();

@@ -89,16 +89,16 @@ __device__ __forceinline__ void read_sums(const gpu_backward &args, const query_
     }
 }
 
-/* Returns whether a row's lse is not finite. */
+/* Returns whether a row's lse is not finite, or large. */
 template <class S>
 __device__ __forceinline__ bool write_sums(const backward_tma_memory<S> &memory, int stage, int lane,
                                            const sums_read<S::ROWS / 32> &sums) {
     bool odd = false;
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
-        memory.lse(stage)[lane + i * 32] = sums.lse[i] * LOG2_E;
+        memory.lse(stage)[lane + i * 32] = sums.lse[i];
         memory.delta(stage)[lane + i * 32] = sums.delta[i];
-        odd |= !isfinite(sums.lse[i]);
+        odd |= !(fabsf(sums.lse[i]) < LARGE_SCORE);
     }
     return __any_sync(~0u, odd);
 }

@@ -1,4 +1,4 @@
-/* Mask and softmax of the backward kernel's consumers, and where what they made is stored.
+/* What the backward kernel's consumers make of scores (backward_pairs.cuh), and where they store it.
  *
  * S^T and dP^T are [keys, queries]: a thread has two keys, 8 apart, and in each n8 tile two neighbouring queries. So
  * lse and delta go along an accumulator's columns.
@@ -17,47 +17,25 @@ __device__ __forceinline__ int thread_anew(void) {
     return thread;
 }
 
-/* s becomes p where every pair is visible. lse: times log2 e; by: the scale, likewise. */
-template <class S> __device__ __forceinline__ void exponentiate(pair_columns<S> &s, const float *lse, float by, int a) {
-#pragma unroll
-    for (int n = 0; n < S::ROWS / 8; n++) {
-        float2 l = two_of(lse, n, a);
-#pragma unroll
-        for (int e = 0; e < 4; e++) s[n][e] = exp2_fast(fmaf(s[n][e], by, e % 2 ? -l.y : -l.x));
-    }
+/* S of a step has come: s becomes P. masked: pairs need to be looked at one by one. */
+template <class S>
+__device__ __forceinline__ void weigh_pairs(pair_columns<S> &s, const float *lse, float scale, const query_plan &plan,
+                                            const pairs_place &at, bool masked) {
+    backward_step step = {plan.a0, plan.lo, plan.hi, plan.keys, 0};
+    if (masked)
+        make_p_masked<S>(s, lse, scale, step, at);
+    else
+        make_p<S>(s, lse, scale, at);
 }
 
-/* Where some pairs are not visible, or a query saw nothing (its lse is not finite): p = 0 there. */
+/* dP has come too: dp becomes dS, without the scale. */
 template <class S>
-__device__ __forceinline__ void exponentiate_seen(pair_columns<S> &s, const float *lse, float by,
-                                                  const query_plan &plan, const pairs_place &at) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int b = at.b + r * 8, start = plan.a0 + at.a, first = b - plan.hi - start;
-        int end = b < plan.keys ? min(b - plan.lo + 1, plan.count) - start : first;
-#pragma unroll
-        for (int n = 0; n < S::ROWS / 8; n++) {
-            float2 l = two_of(lse, n, at.a);
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float &x = s[n][r * 2 + e], base = e ? l.y : l.x;
-                bool seen = n * 8 + e >= first && n * 8 + e < end && !isinf(base);
-                x = seen ? exp2_fast(fmaf(x, by, -base)) : 0;
-            }
-        }
-    }
-}
-
-/* dp becomes ds, without the scale; 0 where p is, whatever dp is. */
-template <class S>
-__device__ __forceinline__ void differentiate_seen(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
-                                                   int a) {
-#pragma unroll
-    for (int n = 0; n < S::ROWS / 8; n++) {
-        float2 d = two_of(delta, n, a);
-#pragma unroll
-        for (int e = 0; e < 4; e++) dp[n][e] = p[n][e] == 0 ? 0 : p[n][e] * (dp[n][e] - (e % 2 ? d.y : d.x));
-    }
+__device__ __forceinline__ void differentiate_pairs(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
+                                                    const pairs_place &at, bool masked) {
+    if (masked)
+        make_ds_masked<S>(p, dp, delta, at);
+    else
+        make_ds<S>(p, dp, delta, at);
 }
 
 /* tile [KEYS, ROWS] in panels; this warp's keys are from key0 on. Four 8 x 8 matrices at a time: lane l has the address

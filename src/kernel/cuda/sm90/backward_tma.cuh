@@ -68,20 +68,6 @@ template <class S> __device__ __forceinline__ void start_dq(float (&dq)[8][4], u
 /* ---- main loop ------------------------------------------------------------------------------------------------------
  */
 
-/* S of step j has come: s becomes P. Returns whether pairs were looked at one by one. */
-template <class S>
-__device__ __forceinline__ bool make_p(const backward_tma_memory<S> &memory, int j, float by, const pairs_place &at,
-                                       pair_columns<S> &s) {
-    int stage = j % 2;
-    const item_plan &plan = memory.plan();
-    bool masked = plan.masked[stage];
-    if (masked)
-        exponentiate_seen<S>(s, memory.lse(stage), by, plan.queries[j % QUERY_PLANS], at);
-    else
-        exponentiate<S>(s, memory.lse(stage), by, at.a);
-    return masked;
-}
-
 /* Whether an element of dk or dv is not finite, of a key that there is. */
 template <class S> __device__ __forceinline__ bool sums_are_odd(const key_sums<S> &sum, int first, int limit) {
     bool odd = false;
@@ -114,7 +100,7 @@ template <class S>
 __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const backward_tma_memory<S> &memory,
                                                 const product_place &at) {
     item_plan &plan = memory.plan();
-    float scale = (float)args.problem.scale, by = scale * LOG2_E;
+    float scale = (float)args.problem.scale;
     pairs_place pairs = {at.lane % 4 * 2, plan.item.block * S::KEYS + at.key0 + at.warp * 16 + at.lane / 4};
     key_sums<S> sum = {};
     pair_columns<S> s, dp;
@@ -123,7 +109,8 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     start_pairs<S>(dp, v, memory.dout(0));
     products_wait<1>();
     keep_registers(s);
-    bool masked = make_p<S>(memory, 0, by, pairs, s);
+    bool masked = plan.masked[0];
+    weigh_pairs<S>(s, memory.lse(0), scale, plan.queries[0], pairs, masked);
     products_wait<0>();
     keep_registers(dp);
 #pragma unroll 1
@@ -134,10 +121,7 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
             pack_pairs<S>(p, s);
             start_sums<S>(sum.dv, p, memory.dout(stage));
         }
-        if (masked)
-            differentiate_seen<S>(s, dp, memory.delta(stage), pairs.a);
-        else
-            make_ds<S>(s, dp, memory.delta(stage), pairs);
+        differentiate_pairs<S>(s, dp, memory.delta(stage), pairs, masked);
         if (!S::EARLY_DV) pack_pairs<S>(p, s);
         pack_pairs<S>(ds, dp);
         store_fragments<S>(memory.ds(stage), ds, at.key0 + at.warp * 16);
@@ -163,7 +147,8 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         products_wait<0>();
         keep_registers(s);
         start_pairs<S>(dp, v, memory.dout(stage ^ 1));
-        masked = make_p<S>(memory, j + 1, by, pairs, s);
+        masked = plan.masked[stage ^ 1];
+        weigh_pairs<S>(s, memory.lse(stage ^ 1), scale, plan.queries[(j + 1) % QUERY_PLANS], pairs, masked);
         products_wait<0>();
         keep_registers(dp);
     }

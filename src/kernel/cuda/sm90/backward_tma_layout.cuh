@@ -4,7 +4,7 @@
  *   Q, dO     [ROWS, DIM] each, two stages
  *   dS^T      [KEYS, ROWS], two stages
  *   dQ        [ROWS, DIM] of f32, two stages, in panels of 32 columns, swizzled as the copy engine reads them
- *   lse, delta [ROWS] each, two stages; lse times log2 e
+ *   lse, delta [ROWS] each, two stages
  *
  * Roles: the planner (a lane), the producer (a warp), the adder (a lane), and two warpgroups of consumers. Step j is a
  * block of queries; it has stage j % 2 and the plan j % PLANS.
