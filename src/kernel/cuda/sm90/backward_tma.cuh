@@ -8,11 +8,11 @@
  * whose sum is over all keys, needs dS^T from both warpgroups, through shared memory. Each then has half of dQ: half of
  * its columns (DIM 128) or of its rows (DIM 64).
  *
- * dV is multiplied while dS is made (DIM 128: there are registers for that), S of the next step, issued behind dQ of
- * this one, while dQ is put into shared memory, dP while P is made:
+ * S of the next step is issued behind dQ of this one, and is multiplied while dQ is put into shared memory; dP is while
+ * P is made:
  *
- *   products    dV   dK dQ  S'       dP'  dV' ...
- *   others     dS            dQ out  P'   dS'
+ *   products    dV dK dQ  S'       dP'       dV' ...
+ *   others    dS            dQ out  P'   dS'
  *
  * Who else there is, and how they wait for one another: backward_tma_layout.cuh. Infinities and NaNs:
  * backward_nonfinite.cuh.
@@ -117,16 +117,12 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     for (int j = 0;; j++) { /* nothing is under way here: the compiler would put products one after the other */
         int stage = j % 2;
         pair_fragments<S> p, ds;
-        if (S::EARLY_DV) {
-            pack_pairs<S>(p, s);
-            start_sums<S>(sum.dv, p, memory.dout(stage));
-        }
         differentiate_pairs<S>(s, dp, memory.delta(stage), pairs, masked);
-        if (!S::EARLY_DV) pack_pairs<S>(p, s);
+        pack_pairs<S>(p, s);
         pack_pairs<S>(ds, dp);
         store_fragments<S>(memory.ds(stage), ds, at.key0 + at.warp * 16);
         shared_writes_to_products();
-        if (!S::EARLY_DV) start_sums<S>(sum.dv, p, memory.dout(stage));
+        start_sums<S>(sum.dv, p, memory.dout(stage));
         start_sums<S>(sum.dk, ds, memory.q(stage));
         named_barrier(PAIRS_BARRIER, 256);
         float dq[8][4];

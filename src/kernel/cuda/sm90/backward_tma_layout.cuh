@@ -52,7 +52,6 @@ template <class T_, int DIM_> struct backward_tma_shape {
     using T = T_;
     static constexpr int DIM = DIM_, KEYS = 128, ROWS = 8192 / DIM, THREADS = 384;
     static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240; /* 24 + 2 * 240 = 504, what there is */
-    static constexpr bool EARLY_DV = DIM == 128;                         /* dV is begun before dS is made */
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
     static constexpr int DQ_TILE = ROWS * DIM * 4, DQ_PANEL = ROWS * 128;
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, DQ_AT = DS_AT + 2 * PAIR_TILE;

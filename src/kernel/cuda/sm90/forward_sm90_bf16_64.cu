@@ -5,6 +5,7 @@
 using shape = forward_tma_shape<__nv_bfloat16, 64, 128, 3, 4, true>;
 using rows_copied = forward_wgmma_shape<__nv_bfloat16, 64, 128, 2, 4, true>;
 
-const gpu_forward_variant gpu_forward_sm90_bf16_64 = {shape::ROWS, forward_tma_allow<shape, shape, rows_copied>,
-                                                      forward_tma_launch<shape, shape, rows_copied>,
+const gpu_forward_variant gpu_forward_sm90_bf16_64 = {shape::ROWS,
+                                                      forward_tma_allow<shape, shape, copied_for_wgmma<rows_copied>>,
+                                                      forward_tma_launch<shape, shape, copied_for_wgmma<rows_copied>>,
                                                       forward_tma_list_maps<shape, shape>, rows_copied::ROWS};

@@ -162,37 +162,66 @@ __global__ void __launch_bounds__(S::THREADS, 1)
 /* ---- launch ---------------------------------------------------------------------------------------------------------
  */
 
-/* S, LONG: kernels of bulk copies, the second for rows that see many keys; ROWS_COPIED: that of copies by rows, for
- * views that have no tensor maps, and for rows with infinities and NaNs. */
-template <class S, class LONG, class ROWS_COPIED> cudaError_t forward_tma_allow(void) {
-    cudaError_t error = forward_wgmma_allow<ROWS_COPIED>();
+/* The kernel that copies rows one by one: for views that have no tensor maps, and, `again`, for pieces of units on the
+ * list of those that are done again, at most so many. */
+template <class SHAPE> struct copied_for_wgmma {
+    static cudaError_t allow(void) {
+        return forward_wgmma_allow<SHAPE>();
+    }
+    static void launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
+        forward_wgmma_launch<SHAPE>(args, count, stream);
+    }
+    static void again(const gpu_forward *args, unsigned most, unsigned ctas, cudaStream_t stream) {
+        (void)most;
+        forward_wgmma<SHAPE><<<ctas, SHAPE::THREADS, SHAPE::BYTES, stream>>>(*args, 0);
+    }
+};
+
+template <const gpu_forward_variant *VARIANT> struct copied_for_mma {
+    static cudaError_t allow(void) {
+        return VARIANT->allow();
+    }
+    static void launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
+        VARIANT->launch(args, count, stream);
+    }
+    static void again(const gpu_forward *args, unsigned most, unsigned ctas, cudaStream_t stream) {
+        (void)ctas;
+        VARIANT->launch(args, most, stream);
+    }
+};
+
+/* S, LONG: kernels of bulk copies, the second for rows that see many keys; COPIED: that of copies by rows. */
+template <class S, class LONG, class COPIED> cudaError_t forward_tma_allow(void) {
+    cudaError_t error = COPIED::allow();
     if (!error) error = cudaFuncSetAttribute(forward_tma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
     if (!error)
         error = cudaFuncSetAttribute(forward_tma<LONG>, cudaFuncAttributeMaxDynamicSharedMemorySize, LONG::BYTES);
     return error;
 }
 
-/* Bytes of keys and values that stay in the cache while all multiprocessors read them: less than half of Hopper's, each
- * half of which keeps copies of what the other one has. */
-enum { SECTION_BYTES = 20 << 20 };
+/* Keys and values that a launch may read at one time, and those of a section where there are more. Hopper has 50 MB of
+ * cache or more, each half of which keeps copies of what the other one has. */
+enum { CACHED_BYTES = 40 << 20, SECTION_BYTES = 20 << 20 };
 
-/* How many of an entry's numbers, that is heads of batches, read so much; all of those that share a key/value head. */
+/* How many of an entry's numbers, that is heads of batches, make a section: a divisor of all, so that none is short. */
 static inline int numbers_of_section(const gpu_forward *args) {
     const gpu_problem &p = args->problem;
     int64_t rows = 1;
     for (const gpu_map_rows &k : args->maps->k) rows = k.count > rows ? k.count : rows;
-    int64_t heads = SECTION_BYTES / (rows * (p.dim + p.dim_v) * 2), numbers = (heads > 1 ? heads : 1) * p.share;
-    return (int)(numbers < p.per_entry ? numbers : p.per_entry);
+    int64_t head_bytes = rows * (p.dim + p.dim_v) * 2, numbers = SECTION_BYTES / head_bytes * p.share;
+    if (numbers >= p.per_entry || p.per_entry / p.share * head_bytes <= CACHED_BYTES) return p.per_entry;
+    while (numbers > p.share && p.per_entry % numbers) numbers--;
+    return (int)(numbers > p.share ? numbers : p.share < p.per_entry ? p.share : p.per_entry);
 }
 
-template <class S, class LONG, class ROWS_COPIED>
+template <class S, class LONG, class COPIED>
 void forward_tma_launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
     static_assert(S::ROWS == LONG::ROWS && S::DIM == LONG::DIM, "they do the same units");
     tensor_maps maps;
     gpu_forward copied = *args;
     if (!(args->problem.scale > 0) || !tensor_maps_forward(args, dtype_of<typename S::T>, S::ROWS, &maps)) {
         copied.units = args->copied;
-        forward_wgmma_launch<ROWS_COPIED>(&copied, args->copied_count, stream);
+        COPIED::launch(&copied, args->copied_count, stream);
         return;
     }
     int device = 0, multiprocessors = 1;
@@ -208,7 +237,7 @@ void forward_tma_launch(const gpu_forward *args, unsigned count, cudaStream_t st
     copied.ticket = args->ticket + 1;
     copied.redo = args->ticket + 2;
     copied.redo_rows = S::ROWS;
-    forward_wgmma<ROWS_COPIED><<<ctas, ROWS_COPIED::THREADS, ROWS_COPIED::BYTES, stream>>>(copied, 0);
+    COPIED::again(&copied, count * S::GROUPS, ctas, stream);
 }
 
 /* Keys that a query row sees, on average, from which on larger blocks of keys are worth their coarser ends. */
