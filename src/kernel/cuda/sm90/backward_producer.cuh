@@ -1,4 +1,4 @@
-/* Who brings the backward kernel's operands and takes its dQ away: the planner, the producer and the adder. */
+/* Who brings the backward kernel's operands and takes its dQ away: the planner, the producer and the adders. */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_PRODUCER_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_PRODUCER_CUH
 
@@ -28,14 +28,15 @@ __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_
     to->each = t.q_stride;
 }
 
-/* A few steps ahead, so that nobody waits for what it looks up. By one lane. */
+/* A few steps ahead, so that nobody waits for what it looks up; behind the last, one that is none for each adder. By
+ * one lane. */
 template <class S>
 __device__ __forceinline__ void plan_queries(const gpu_backward &args, const backward_tma_memory<S> &memory) {
     item_plan &plan = memory.plan();
     const item_place &item = plan.item;
     query_cursor c = first_queries<S::ROWS, S::KEYS>(args, item, item.first);
 #pragma unroll 1
-    for (int j = 0;; j++) {
+    for (int j = 0, ended = 0; ended < ADDERS; j++) {
         query_plan &to = plan.queries[j % QUERY_PLANS];
         bool there = c.at < item.first + item.count;
         if (j >= QUERY_PLANS) {
@@ -46,8 +47,10 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
         to.block = there ? c.block : -1;
         if (there) plan_block<S>(args, item, c, &to);
         mbarrier_arrive(memory.planned(j));
-        if (!there) return;
-        c = next_queries<S::ROWS, S::KEYS>(args, item, c);
+        if (there)
+            c = next_queries<S::ROWS, S::KEYS>(args, item, c);
+        else
+            ended++;
     }
 }
 
@@ -139,7 +142,7 @@ __device__ __forceinline__ void produce_queries(const gpu_backward &args, const 
     }
 }
 
-/* ---- adder ----------------------------------------------------------------------------------------------------------
+/* ---- adders ---------------------------------------------------------------------------------------------------------
  */
 
 /* dQ of a stage is given to the copy engine, which adds it to device memory. */
@@ -152,53 +155,29 @@ __device__ __forceinline__ void add_dq(const backward_tma_memory<S> &memory, con
     bulk_commit();
 }
 
-/* One lane, when a step's turn has come (walk_tiles.cuh). The sums of one step may be under way while those of the next
- * are begun: its stage is free when they have been read, and its turn is over when they are in memory. It never waits
- * for a turn with one of its own not passed on, or items could wait for each other. */
+/* One lane, for every second step, that is for one stage: adds when the step's turn has come (walk_tiles.cuh). It waits
+ * for that while the step is still computed. The stage is free when the sums have been read, and the turn is over when
+ * they are in memory: it is passed on at once, since the next item, half a step behind, waits for it. */
 template <class S>
-__device__ __forceinline__ void add_queries(const tensor_maps &maps, const backward_tma_memory<S> &memory) {
+__device__ __forceinline__ void add_queries(const tensor_maps &maps, const backward_tma_memory<S> &memory, int stage) {
     const item_plan &plan = memory.plan();
-    int *before = NULL; /* the counter of the step before, if its turn is not over */
     mbarrier_wait(memory.checked(), 0);
     if (plan.odd_keys) return;
 #pragma unroll 1
-    for (int j = 0;; j++) {
+    for (int j = stage;; j += ADDERS) {
         const query_plan &step = plan.queries[j % QUERY_PLANS];
-        int stage = j % 2;
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
-        bool there = step.block >= 0, begun = false;
-        if (there) {
-            int seen = chain_read(step.chain);
-            mbarrier_wait(memory.dq_full(stage), j / 2 % 2);
-            if (seen < step.turn) seen = chain_read(step.chain);
-            if (seen >= step.turn || !before) {
-                chain_wait(step.chain, seen, step.turn);
-                global_proxies_meet();
-                add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b);
-                begun = true;
-            }
-        }
-        if (before) {
-            if (begun) {
-                bulk_wait_read<1>();
-                mbarrier_arrive(memory.dq_empty(stage ^ 1));
-                bulk_wait<1>();
-            } else {
-                bulk_wait_read<0>();
-                mbarrier_arrive(memory.dq_empty(stage ^ 1));
-                bulk_wait<0>();
-            }
-            global_proxies_meet();
-            chain_pass(before);
-            mbarrier_arrive(memory.done(j - 1));
-        }
-        if (!there) return;
-        if (!begun) {
-            chain_wait(step.chain, 0, step.turn);
-            global_proxies_meet();
-            add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b);
-        }
-        before = step.chain;
+        if (step.block < 0) return;
+        chain_wait(step.chain, chain_read(step.chain), step.turn);
+        mbarrier_wait(memory.dq_full(stage), j / ADDERS % 2);
+        global_proxies_meet();
+        add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b);
+        bulk_wait_read<0>();
+        mbarrier_arrive(memory.dq_empty(stage));
+        bulk_wait<0>();
+        global_proxies_meet();
+        chain_pass(step.chain);
+        mbarrier_arrive(memory.done(j));
     }
 }
 

@@ -194,9 +194,9 @@ __global__ void __launch_bounds__(S::THREADS, 1)
         if (warp == 0)
             produce_queries<S>(args, maps, memory, thread);
         else if (warp == 1 && thread % 32 == 0)
-            add_queries<S>(maps, memory);
-        else if (warp == 2 && thread % 32 == 0)
             plan_queries<S>(args, memory);
+        else if (warp >= 2 && thread % 32 == 0)
+            add_queries<S>(maps, memory, warp - 2);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
         int group = warp / 4 - 1;

@@ -6,12 +6,12 @@
  *   dQ        [ROWS, DIM] of f32, two stages, in panels of 32 columns, swizzled as the copy engine reads them
  *   lse, delta [ROWS] each, two stages
  *
- * Roles: the planner (a lane), the producer (a warp), the adder (a lane), and two warpgroups of consumers. Step j is a
- * block of queries; it has stage j % 2 and the plan j % PLANS.
+ * Roles: the planner (a lane), the producer (a warp), two adders (a lane each), and two warpgroups of consumers. Step j
+ * is a block of queries; it has stage j % 2 and the plan j % PLANS.
  *
  *   keys_full         K and V have come
- *   planned[plan]     planner ──► producer, adder     the plan has been written
- *   done[plan]        adder ──► planner               dQ is on its way, and nobody needs the plan
+ *   planned[plan]     planner ──► producer, adders    the plan has been written
+ *   done[plan]        adder ──► planner               dQ is in memory, and nobody needs the plan
  *   full[stage]       producer ──► consumers          Q, dO, lse, delta have come; through it, the plan
  *   empty[stage]      consumers ──► producer          they have been used
  *   dq_full[stage]    consumers ──► adder             dQ can be added to device memory
@@ -27,7 +27,7 @@
 #include "kernel/cuda/sm90/wgmma.cuh"
 #include "kernel/cuda/walk_tiles.cuh"
 
-enum { QUERY_PLANS = 4 };
+enum { QUERY_PLANS = 4, ADDERS = 2 /* one for each stage */ };
 
 /* A block of queries against the item's keys. */
 struct query_plan {
