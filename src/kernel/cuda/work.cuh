@@ -75,7 +75,8 @@ struct gpu_forward {
     /* Units in blocks of rows as the kernel without tensor maps has them; their number. */
     const gpu_unit *copied;
     unsigned copied_count;
-    /* Not NULL: not all units, but pieces of 64 rows: how many, then REDO_PIECES * number + piece. Rows of those units. */
+    /* Not NULL: not all units, but pieces of 64 rows: how many, then REDO_PIECES * number + piece. Rows of those units.
+     */
     const unsigned *redo;
     int redo_rows;
 };
