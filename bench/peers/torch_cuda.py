@@ -80,7 +80,8 @@ def ringattn_rates(args, dtype, batch, heads, kv_heads, seq, dim, causal):
                str(batch), "--heads", str(heads), "--kv-heads", str(kv_heads), "--dim", str(dim), "--dtype", dtype,
                "--repeat", str(args.repeat), "--ranks", "1"]
     command += ["--kernel", args.kernel] if args.kernel else []
-    rows = json.loads(subprocess.run(command + (["--causal"] if causal else []), check=True, capture_output=True).stdout)
+    command += ["--causal"] if causal else []
+    rows = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return {row["pass"]: row["gflops"] / 1000 for row in rows}, rows[0]["kernel"]
 
 

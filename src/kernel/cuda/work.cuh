@@ -72,11 +72,13 @@ struct gpu_forward {
     void *m, *l;      /* [batch, heads_q, rows_q] */
     const gpu_maps *maps; /* host */
     int section;          /* of an entry's numbers, those whose units are done before those of the next section begin */
-    const gpu_unit *copied; /* the same units in blocks of rows as the kernel without tensor maps has them */
+    /* Units in blocks of rows as the kernel without tensor maps has them; their number. */
+    const gpu_unit *copied;
     unsigned copied_count;
-    const unsigned
-        *redo;     /* not NULL: not all units, but pieces of 64 rows: how many, then REDO_PIECES * number + piece */
-    int redo_rows; /* of a unit whose pieces they are */
+    /* Not NULL: not all units, but pieces of 64 rows: how many, then REDO_PIECES * number + piece. Rows of those units.
+     */
+    const unsigned *redo;
+    int redo_rows;
 };
 
 /* A unit has at most so many pieces of 64 rows. */

@@ -103,7 +103,7 @@ template <class S> __device__ __forceinline__ bool ends_odd(const unit_place &un
 }
 
 /* An infinity or a NaN in V becomes a NaN in rows that do not see it, 0 times it being no number. So rows that end with
- * one are left as they were, and are put on the list of those that are done again by a kernel that skips zeros. */
+ * one are left as they were, and are put on the list of those that are done again by a kernel that looks after that. */
 template <class S>
 __device__ __forceinline__ void finish_rows(const gpu_forward &args, const unit_place &unit, unsigned number, int group,
                                             const row_sums &rows, const output_block<S> &o) {
