@@ -17,10 +17,14 @@ import torch
 import torch.nn.functional as functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-HEADS = 16
-# dtype, tokens, dim, causal
-SHAPES = [("bf16", 16384, 128, False), ("bf16", 16384, 128, True), ("bf16", 16384, 64, True), ("f16", 16384, 128, True),
-          ("f32", 8192, 128, False), ("f32", 8192, 128, True)]
+# dtype, batch, heads, heads of keys, tokens, dim, causal
+SHAPES = [("bf16", 1, 16, 16, 4096, 128, False), ("bf16", 1, 16, 16, 4096, 128, True),
+          ("bf16", 1, 16, 16, 16384, 128, False), ("bf16", 1, 16, 16, 16384, 128, True),
+          ("bf16", 1, 16, 4, 16384, 128, True), ("bf16", 1, 32, 32, 16384, 64, False),
+          ("bf16", 1, 32, 32, 16384, 64, True), ("bf16", 1, 16, 16, 16384, 96, True),
+          ("bf16", 1, 16, 16, 65536, 128, True), ("bf16", 1, 8, 8, 16384, 256, True),
+          ("bf16", 4, 16, 16, 2048, 128, True), ("f16", 1, 16, 16, 16384, 128, True),
+          ("f32", 1, 16, 16, 8192, 128, False), ("f32", 1, 16, 16, 8192, 128, True)]
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION}
@@ -41,18 +45,26 @@ def median_seconds(run, repeat):
     return statistics.median(times)
 
 
-def torch_rates(backend, dtype, seq, dim, causal, repeat):
+def product_rate(repeat):
+    """TFLOP/s of a large product of bf16, which nothing here can exceed."""
+    a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
+    return 2 * 8192**3 / median_seconds(lambda: a @ b, repeat) / 1e12
+
+
+def torch_rates(backend, dtype, batch, heads, kv_heads, seq, dim, causal, repeat):
     """TFLOP/s forward and backward; None where this backend does not do it."""
-    q, k, v = (torch.randn(1, HEADS, seq, dim, device="cuda").to(TYPES[dtype]).requires_grad_() for _ in range(3))
-    grad = torch.randn(1, HEADS, seq, dim, device="cuda").to(TYPES[dtype])
-    flops = 4 * dim * HEADS * (seq * (seq + 1) // 2 if causal else seq * seq)
+    q, grad = (torch.randn(batch, heads, seq, dim, device="cuda").to(TYPES[dtype]) for _ in range(2))
+    k, v = (torch.randn(batch, kv_heads, seq, dim, device="cuda").to(TYPES[dtype]).requires_grad_() for _ in range(2))
+    q.requires_grad_()
+    flops = 4 * dim * batch * heads * (seq * (seq + 1) // 2 if causal else seq * seq)
+    more = {"is_causal": causal, "enable_gqa": heads != kv_heads}
     try:
         with sdpa_kernel(BACKENDS[backend]):
-            out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            out = functional.scaled_dot_product_attention(q, k, v, **more)
 
             def forward():
                 with torch.no_grad():
-                    functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                    functional.scaled_dot_product_attention(q, k, v, **more)
 
             def backward():
                 torch.autograd.grad(out, (q, k, v), grad, retain_graph=True)
@@ -63,11 +75,13 @@ def torch_rates(backend, dtype, seq, dim, causal, repeat):
         return None
 
 
-def ringattn_rates(args, dtype, seq, dim, causal):
-    command = [args.command, "bench", "--json", "--backward", "--device", "cuda", "--seq", str(seq), "--heads",
-               str(HEADS), "--dim", str(dim), "--dtype", dtype, "--repeat", str(args.repeat), "--ranks", "1"]
+def ringattn_rates(args, dtype, batch, heads, kv_heads, seq, dim, causal):
+    command = [args.command, "bench", "--json", "--backward", "--device", "cuda", "--seq", str(seq), "--batch",
+               str(batch), "--heads", str(heads), "--kv-heads", str(kv_heads), "--dim", str(dim), "--dtype", dtype,
+               "--repeat", str(args.repeat), "--ranks", "1"]
     command += ["--kernel", args.kernel] if args.kernel else []
-    rows = json.loads(subprocess.run(command + (["--causal"] if causal else []), check=True, capture_output=True).stdout)
+    command += ["--causal"] if causal else []
+    rows = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return {row["pass"]: row["gflops"] / 1000 for row in rows}, rows[0]["kernel"]
 
 
@@ -80,19 +94,24 @@ def main():
     parser.add_argument("--json", help="file to write all rates to")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, batch 1, {HEADS} heads; TFLOP/s (ratio)")
+    product = product_rate(args.repeat)
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; TFLOP/s (ratio of ringattn to it); "
+          f"product of 8192 x 8192 x 8192: {product:.0f}")
     rows = []
-    for dtype, seq, dim, causal in SHAPES:
+    for shape in SHAPES:
+        dtype, batch, heads, kv_heads, seq, dim, causal = shape
         torch.cuda.empty_cache()
-        ours, kernel = ringattn_rates(args, dtype, seq, dim, causal)
-        theirs = {name: torch_rates(name, dtype, seq, dim, causal, args.repeat) for name in args.backends.split(",")}
+        ours, kernel = ringattn_rates(args, *shape)
+        theirs = {name: torch_rates(name, *shape, args.repeat) for name in args.backends.split(",")}
         for which in ("forward", "backward"):
-            line = f"{dtype:4s} n {seq:6d} dim {dim:3d} {'causal' if causal else 'full  '} {which:8s}"
-            line += f"  ringattn {ours[which]:6.1f} ({kernel})"
+            line = f"{dtype:4s} {batch} {heads:2d}:{kv_heads:<2d} n {seq:6d} dim {dim:3d} "
+            line += f"{'causal' if causal else 'full  '} {which:8s}"
+            line += f"  ringattn {ours[which]:6.1f} ({kernel}, {ours[which] / product:.2f} of the product)"
             for name, rates in theirs.items():
                 line += f"  {name} {rates[which]:6.1f} ({ours[which] / rates[which]:.2f})" if rates else f"  {name} -"
             print(line, flush=True)
-            rows.append({"dtype": dtype, "seq": seq, "dim": dim, "causal": causal, "pass": which, "kernel": kernel,
+            rows.append({"dtype": dtype, "batch": batch, "heads": heads, "kv_heads": kv_heads, "seq": seq, "dim": dim,
+                         "causal": causal, "pass": which, "kernel": kernel, "product": product,
                          "ringattn": ours[which],
                          **{name: rates[which] if rates else None for name, rates in theirs.items()}})
     if args.json:

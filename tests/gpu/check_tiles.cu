@@ -93,21 +93,22 @@ static std::vector<unsigned char> run_backward(const tile_case &c, double start,
 void check_random(unsigned first, unsigned seeds) {
     static const int64_t limits[] = {40, 64, 128, 256};
     for (unsigned seed = first; seed < first + seeds; seed++)
-        for (ra_dtype dtype : types) {
-            tile_case *c = new tile_case;
-            tile_case_make(c, seed, dtype, limits[seed % 4]);
-            check_forward(*c);
-            run_backward(*c, seed % 2, 1);
-            tile_case_free(c);
-            delete c;
-        }
+        for (ra_dtype dtype : types)
+            for (int plain = 0; plain < 2; plain++) {
+                tile_case *c = new tile_case;
+                (plain ? tile_case_make_plain : tile_case_make)(c, seed, dtype, limits[seed % 4]);
+                check_forward(*c);
+                run_backward(*c, seed % 2, 1);
+                tile_case_free(c);
+                delete c;
+            }
 }
 
 void check_repeats(int repeats) {
     for (unsigned seed = 300; repeats && seed < 304; seed++)
         for (ra_dtype dtype : types) {
             tile_case *c = new tile_case;
-            tile_case_make(c, seed, dtype, 128);
+            (seed % 2 ? tile_case_make_plain : tile_case_make)(c, seed, dtype, 128);
             std::vector<unsigned char> once = run_backward(*c, 0, 0);
             for (int i = 1; i < repeats; i++)
                 expect(run_backward(*c, 0, 0) == once, "a repeat of the backward pass", seed, dtype);

@@ -107,9 +107,9 @@ static void expect_like_ref(const tile_case &c, const wild_want &want, ra_launch
     give_all_back();
 }
 
-void check_wild(unsigned seed, ra_dtype dtype) {
+static void check_one(unsigned seed, ra_dtype dtype, int plain) {
     tile_case *c = new tile_case;
-    tile_case_make(c, seed, dtype, 72);
+    (plain ? tile_case_make_plain : tile_case_make)(c, seed, dtype, 72);
     rng r = {seed};
     spoil(&r, &c->q);
     spoil(&r, &c->dout);
@@ -123,4 +123,8 @@ void check_wild(unsigned seed, ra_dtype dtype) {
     expect_like_ref(*c, run_ref(*c, launch), launch);
     tile_case_free(c);
     delete c;
+}
+
+void check_wild(unsigned seed, ra_dtype dtype) {
+    for (int plain = 0; plain < 2; plain++) check_one(seed, dtype, plain);
 }

@@ -18,24 +18,32 @@ int64_t test_index(ra_view view, int64_t b, int64_t row, int64_t h, int64_t d) {
     return b * view.batch + row * view.row + h * view.head + d * view.dim;
 }
 
-/* Strides for [batch, rows, heads, width] in one of four orders, with gaps. Returns the elements spanned. */
-static int64_t random_strides(rng *r, ra_view *view, int64_t batch, int64_t rows, int64_t heads, int64_t width) {
+/* Strides for [batch, rows, heads, width] in one of four orders, with gaps; plain: a row's elements side by side, rows
+ * in chunks of 16 bytes whatever the type. Returns the elements spanned. */
+static int64_t random_strides(rng *r, int plain, ra_view *view, int64_t batch, int64_t rows, int64_t heads,
+                              int64_t width) {
     static const int orders[4][4] = {{3, 2, 1, 0}, {3, 1, 2, 0}, {1, 3, 2, 0}, {3, 2, 1, 0}};
     int64_t counts[4] = {batch, rows, heads, width}, strides[4];
     const int *order = orders[rng_between(r, 0, 3)];
     int64_t span = rng_one_in(r, 5) ? 2 : 1;
+    if (plain) {
+        order = order[0] == 3 ? order : orders[0];
+        span = 1;
+    }
     for (int i = 0; i < 4; i++) {
         strides[order[i]] = span;
         span *= counts[order[i]];
         span += rng_between(r, 0, 2);
+        if (plain) span = (span + 7) / 8 * 8;
     }
     *view = (ra_view){view->data, strides[0], strides[1], strides[2], strides[3]};
     return span;
 }
 
-test_tensor test_tensor_make(rng *r, ra_dtype dtype, int64_t batch, int64_t rows, int64_t heads, int64_t width) {
+static test_tensor make_tensor(rng *r, int plain, ra_dtype dtype, int64_t batch, int64_t rows, int64_t heads,
+                               int64_t width) {
     test_tensor x = {.dtype = dtype};
-    x.elements = random_strides(r, &x.view, batch, rows, heads, width);
+    x.elements = random_strides(r, plain, &x.view, batch, rows, heads, width);
     x.exact = need((size_t)x.elements * sizeof(double));
     x.memory = need((size_t)x.elements * ra_dtype_bytes(dtype));
     for (int64_t i = 0; i < x.elements; i++) x.exact[i] = 2 * rng_real(r);
@@ -43,6 +51,10 @@ test_tensor test_tensor_make(rng *r, ra_dtype dtype, int64_t batch, int64_t rows
     ra_convert(RA_F64, x.exact, dtype, x.memory, x.elements);
     x.view.data = x.memory;
     return x;
+}
+
+test_tensor test_tensor_make(rng *r, ra_dtype dtype, int64_t batch, int64_t rows, int64_t heads, int64_t width) {
+    return make_tensor(r, 0, dtype, batch, rows, heads, width);
 }
 
 void test_tensor_free(test_tensor *x) {
@@ -96,6 +108,7 @@ static void make_shape(tile_case *c, rng *r, ra_dtype dtype, int64_t limit) {
     shape->dim_v = rng_between(r, 1, limit);
     shape->rows_q = rng_between(r, 1, rng_one_in(r, 2) ? 20 : 300);
     shape->scale = (rng_one_in(r, 3) ? 2 * rng_real(r) : 1) / sqrt((double)shape->dim);
+    if (c->plain) shape->scale = fabs(shape->scale) + 1e-3;
     shape->states = rng_between(r, 1, TEST_STATES);
     shape->weight = test_weight(r);
     shape->dtype = shape->out_dtype = dtype;
@@ -107,9 +120,9 @@ static void make_shape(tile_case *c, rng *r, ra_dtype dtype, int64_t limit) {
 static void make_rows(tile_case *c, rng *r) {
     const ra_shape *shape = &c->shape;
     int64_t batch = shape->batch, rows = shape->rows_q, heads = shape->heads_q;
-    c->q = test_tensor_make(r, shape->dtype, batch, rows, heads, shape->dim);
-    c->dout = test_tensor_make(r, shape->dtype, batch, rows, heads, shape->dim_v);
-    c->dq = test_tensor_make(r, c->acc, batch, rows, heads, shape->dim);
+    c->q = make_tensor(r, c->plain, shape->dtype, batch, rows, heads, shape->dim);
+    c->dout = make_tensor(r, c->plain, shape->dtype, batch, rows, heads, shape->dim_v);
+    c->dq = make_tensor(r, c->plain, c->acc, batch, rows, heads, shape->dim);
     c->out = test_tensor_make(r, shape->out_dtype, batch, rows, heads, shape->dim_v);
     c->state_o = test_state_o_make(r, shape, &c->o_state);
     c->in_place = shape->out_dtype == c->acc && rng_one_in(r, 2);
@@ -123,10 +136,10 @@ static void make_parts(tile_case *c, rng *r) {
     heads.count = 1 + (shape->heads_kv - 1 - heads.first) / heads.stride;
     for (int i = 0; i < TEST_PARTS; i++) {
         int64_t rows = c->part_rows[i] = rng_between(r, 1, rng_one_in(r, 2) ? 12 : TEST_KEYS);
-        c->k[i] = test_tensor_make(r, shape->dtype, shape->batch, rows, heads.count, shape->dim);
-        c->v[i] = test_tensor_make(r, shape->dtype, shape->batch, rows, heads.count, shape->dim_v);
-        c->dk[i] = test_tensor_make(r, c->acc, shape->batch, rows, heads.count, shape->dim);
-        c->dv[i] = test_tensor_make(r, c->acc, shape->batch, rows, heads.count, shape->dim_v);
+        c->k[i] = make_tensor(r, c->plain, shape->dtype, shape->batch, rows, heads.count, shape->dim);
+        c->v[i] = make_tensor(r, c->plain, shape->dtype, shape->batch, rows, heads.count, shape->dim_v);
+        c->dk[i] = make_tensor(r, c->plain, c->acc, shape->batch, rows, heads.count, shape->dim);
+        c->dv[i] = make_tensor(r, c->plain, c->acc, shape->batch, rows, heads.count, shape->dim_v);
         c->parts[i] = (ra_kv_part){c->k[i].view, c->v[i].view, c->dk[i].view, c->dv[i].view, heads};
     }
 }
@@ -159,7 +172,7 @@ static int64_t random_index(rng *r, int64_t rows, int64_t *index) {
 static ra_tile random_tile(const tile_case *c, rng *r, ra_span q_rows, ra_span heads, int64_t *index) {
     ra_tile tile = {.q_rows = q_rows, .heads = heads, .part = (int)rng_between(r, 0, TEST_PARTS - 1)};
     int64_t rows = c->part_rows[tile.part], n = q_rows.count;
-    if (rng_one_in(r, 2)) {
+    if (rng_one_in(r, 2) && !c->plain) {
         tile.k_index = index;
         tile.k_rows = (ra_span){0, 1, random_index(r, rows, index)};
     } else {
@@ -321,15 +334,24 @@ static void solve(tile_case *c) {
     visit_pairs(c, add_to_gradients);
 }
 
-void tile_case_make(tile_case *c, unsigned seed, ra_dtype dtype, int64_t limit) {
+static void make_case(tile_case *c, int plain, unsigned seed, ra_dtype dtype, int64_t limit) {
     memset(c, 0, sizeof *c);
     c->seed = seed;
+    c->plain = plain;
     rng r = {seed};
     make_shape(c, &r, dtype, limit);
     make_rows(c, &r);
     make_parts(c, &r);
     for (int i = 0; i < TEST_CALLS; i++) make_list(c, &r, &c->calls[i]);
     solve(c);
+}
+
+void tile_case_make(tile_case *c, unsigned seed, ra_dtype dtype, int64_t limit) {
+    make_case(c, 0, seed, dtype, limit);
+}
+
+void tile_case_make_plain(tile_case *c, unsigned seed, ra_dtype dtype, int64_t limit) {
+    make_case(c, 1, seed, dtype, limit);
 }
 
 void tile_case_free(tile_case *c) {

@@ -33,6 +33,7 @@ typedef struct test_list {
 
 typedef struct tile_case {
     unsigned seed;
+    int plain;
     ra_shape shape;
     ra_dtype acc;
     test_tensor q, dout, dq;
@@ -54,6 +55,8 @@ typedef struct tile_case {
 
 /* A case of that type from a seed; limit: of dim and dim_v. Aborts the test when there is no memory. */
 void tile_case_make(tile_case *c, unsigned seed, ra_dtype dtype, int64_t limit);
+/* The same with rows that copies of whole tiles can have: in chunks of 16 bytes, spans of keys only, scale above 0. */
+void tile_case_make_plain(tile_case *c, unsigned seed, ra_dtype dtype, int64_t limit);
 void tile_case_free(tile_case *c);
 
 /* Index of element [b, row, h, d] in a view. */

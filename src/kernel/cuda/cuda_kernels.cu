@@ -41,25 +41,26 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
 #define VARIANTS(pass, narrow, wide)                                                                                   \
     { &gpu_##pass##_##narrow##_64, &gpu_##pass##_##narrow##_128, &gpu_##pass##_##wide##_256 }
 
-/* A table, with the narrow variants of f32, bf16 and f16. */
-#define VARIANTS_OF(pass, f32_narrow, bf16_narrow, f16_narrow)                                                         \
+/* A table, with the narrow variants of f32, bf16 and f16, and the wide ones of the last two. */
+#define VARIANTS_OF(pass, f32_narrow, bf16_narrow, f16_narrow, bf16_wide, f16_wide)                                    \
     {                                                                                                                  \
-        VARIANTS(pass, f32_narrow, f32), VARIANTS(pass, f64, f64), VARIANTS(pass, bf16_narrow, bf16),                  \
-            VARIANTS(pass, f16_narrow, f16)                                                                            \
+        VARIANTS(pass, f32_narrow, f32), VARIANTS(pass, f64, f64), VARIANTS(pass, bf16_narrow, bf16_wide),             \
+            VARIANTS(pass, f16_narrow, f16_wide)                                                                       \
     }
 
-/* Declares variants_<name> and prepare_<name>. */
-#define KERNEL_VARIANTS(name, f32_narrow, bf16_narrow, f16_narrow)                                                     \
-    static const gpu_variants variants_##name = {VARIANTS_OF(forward, f32_narrow, bf16_narrow, f16_narrow),            \
-                                                 VARIANTS_OF(backward, f32_narrow, bf16_narrow, f16_narrow)};          \
+/* Declares variants_<name> and prepare_<name>. The wide variants are those of the forward pass. */
+#define KERNEL_VARIANTS(name, f32_narrow, bf16_narrow, f16_narrow, bf16_wide, f16_wide)                                \
+    static const gpu_variants variants_##name = {                                                                      \
+        VARIANTS_OF(forward, f32_narrow, bf16_narrow, f16_narrow, bf16_wide, f16_wide),                                \
+        VARIANTS_OF(backward, f32_narrow, bf16_narrow, f16_narrow, bf16, f16)};                                        \
     static ra_status prepare_##name(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,         \
                                     int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {                    \
         return gpu_prepare(&variants_##name, shape, tiles, parts, part_count, pass, prepared_out);                     \
     }
 
-KERNEL_VARIANTS(tf32, tf32, bf16, f16)
-KERNEL_VARIANTS(fma, f32, bf16, f16)
-KERNEL_VARIANTS(sm80, parts, bf16, f16)
+KERNEL_VARIANTS(tf32, tf32, bf16, f16, bf16, f16)
+KERNEL_VARIANTS(fma, f32, bf16, f16, bf16, f16)
+KERNEL_VARIANTS(sm80, parts, bf16, f16, bf16, f16)
 
 #if RA_HAVE_SM90
 /* Machine code for Hopper runs on Hopper alone. */
@@ -67,7 +68,7 @@ static int usable_sm90(void) {
     return capability() == 90;
 }
 
-KERNEL_VARIANTS(sm90, parts, sm90_bf16, sm90_f16)
+KERNEL_VARIANTS(sm90, parts, sm90_bf16, sm90_f16, sm90_bf16, sm90_f16)
 #endif
 
 /* ---- calls ----------------------------------------------------------------------------------------------------------
@@ -102,9 +103,14 @@ static void forward(const ra_forward_call *call) {
     args.problem = problem_of(shape, call->parts, prepared);
     args.ticket = prepared->tickets;
     args.q = call->q;
-    for (const gpu_launch &launch : prepared->launches) {
+    args.maps = &prepared->maps;
+    for (size_t i = 0; i < prepared->launches.size(); i++) {
+        const gpu_launch &launch = prepared->launches[i];
+        const gpu_launch &copied = prepared->copied_launches.empty() ? launch : prepared->copied_launches[i];
         args.problem.per_entry = launch.per_entry;
         args.units = prepared->units + launch.first;
+        args.copied = (prepared->copied_launches.empty() ? prepared->units : prepared->copied) + copied.first;
+        args.copied_count = copied.count;
         args.o = call->state.o;
         args.o.data = (char *)args.o.data + launch.state * call->state.o_state * (int64_t)ra_shape_acc_bytes(shape);
         args.m = state_array(call->state.m, shape, launch.state);
@@ -134,6 +140,7 @@ static void backward(const ra_backward_call *call) {
     args.dout = call->dout;
     args.dq = call->dq;
     args.fresh = call->fresh;
+    args.maps = &prepared->maps;
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;
         args.items = prepared->items + launch.first;

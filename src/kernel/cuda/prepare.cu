@@ -2,6 +2,7 @@
 #include "base/status.h"
 #include "kernel/cuda/prepared.cuh"
 
+#include <algorithm>
 #include <climits>
 #include <cuda_runtime.h>
 #include <new>
@@ -36,7 +37,7 @@ struct carver {
 };
 
 struct block_layout {
-    size_t parts, tiles, index, units, items, by_key, turns, zeros, bytes;
+    size_t parts, tiles, index, units, items, by_key, turns, copied, maps, zeros, bytes;
 };
 
 template <class X> static size_t bytes_of(const std::vector<X> &x) {
@@ -53,6 +54,8 @@ static block_layout lay_out(const gpu_lists &lists, int64_t part_count, size_t z
     at.items = c.take(bytes_of(lists.items));
     at.by_key = c.take(bytes_of(lists.by_key));
     at.turns = c.take(bytes_of(lists.turns));
+    at.copied = c.take(bytes_of(lists.copied));
+    at.maps = c.take(lists.part_maps.size());
     at.zeros = c.take(zero_bytes);
     at.bytes = c.used;
     return at;
@@ -71,17 +74,29 @@ static cudaError_t upload_all(char *memory, const block_layout &at, const gpu_li
     if (!error) error = upload(memory + at.items, lists.items.data(), bytes_of(lists.items));
     if (!error) error = upload(memory + at.by_key, lists.by_key.data(), bytes_of(lists.by_key));
     if (!error) error = upload(memory + at.turns, lists.turns.data(), bytes_of(lists.turns));
+    if (!error) error = upload(memory + at.copied, lists.copied.data(), bytes_of(lists.copied));
+    if (!error) error = upload(memory + at.maps, lists.part_maps.data(), lists.part_maps.size());
     /* A copy from pageable memory may return before it has reached the device. */
     return error ? error : cudaStreamSynchronize(0);
 }
 
+/* Forward: behind the ticket, a ticket and the list of pieces that are done again. */
+static size_t redo_bytes(const gpu_lists &lists) {
+    unsigned most = 0;
+    if (!lists.maps.listed || lists.units.empty()) return 0;
+    for (const gpu_launch &launch : lists.launches) most = std::max(most, launch.count);
+    return (2 + (size_t)most * REDO_PIECES) * sizeof(unsigned);
+}
+
 static ra_status place(gpu_lists &lists, const ra_kv_part *parts, int64_t part_count, ra_prepared *to) {
     int64_t count = parts ? part_count : 0;
-    size_t ticket_bytes = (lists.launches.size() * sizeof(unsigned) + 255) / 256 * 256;
+    size_t ticket_bytes = (lists.launches.size() * sizeof(unsigned) + redo_bytes(lists) + 255) / 256 * 256;
     to->zero_bytes = ticket_bytes + (size_t)lists.chains * sizeof(int);
     block_layout at = lay_out(lists, count, to->zero_bytes);
     to->launches = lists.launches;
     to->started = lists.started;
+    to->maps = lists.maps;
+    to->copied_launches = lists.copied_launches;
     if (lists.launches.empty()) return RA_OK;
     cudaError_t error = cudaMalloc(&to->memory, at.bytes);
     if (error) return device_failed(error, "device memory for a plan's tiles");
@@ -96,6 +111,8 @@ static ra_status place(gpu_lists &lists, const ra_kv_part *parts, int64_t part_c
     to->items = (const gpu_item *)(memory + at.items);
     to->by_key = (const int *)(memory + at.by_key);
     to->turns = (const int *)(memory + at.turns);
+    to->copied = (const gpu_unit *)(memory + at.copied);
+    to->maps.parts = lists.part_maps.empty() ? NULL : memory + at.maps;
     to->tickets = (unsigned *)(memory + at.zeros);
     to->chains = (int *)(memory + at.zeros + ticket_bytes);
     return RA_OK;
@@ -104,6 +121,17 @@ static ra_status place(gpu_lists &lists, const ra_kv_part *parts, int64_t part_c
 static int width_index(const ra_shape *shape) {
     int64_t width = shape->dim > shape->dim_v ? shape->dim : shape->dim_v;
     return width <= 64 ? 0 : width <= 128 ? 1 : width <= 256 ? 2 : -1;
+}
+
+/* Once more, in the order of the same launches, for a kernel that has units of other sizes. */
+static void list_units(const ra_shape *shape, const ra_tile_list *tiles, const gpu_forward_variant *variant,
+                       gpu_lists *lists) {
+    gpu_lists copied;
+    gpu_list_units(shape, tiles, variant->rows, lists);
+    if (!variant->rows_copied) return;
+    gpu_list_units(shape, tiles, variant->rows_copied, &copied);
+    lists->copied = copied.units;
+    lists->copied_launches = copied.launches;
 }
 
 static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
@@ -119,9 +147,11 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
     if (error) return device_failed(error, "setting up a CUDA kernel");
     gpu_list_tiles(tiles, &lists);
     if (pass == RA_FORWARD)
-        gpu_list_units(shape, tiles, to->forward->rows, &lists);
+        list_units(shape, tiles, to->forward, &lists);
     else
         gpu_list_items(shape, tiles, parts, to->backward->rows, to->backward->keys, &lists);
+    auto list_maps = pass == RA_FORWARD ? to->forward->list_maps : to->backward->list_maps;
+    if (list_maps) list_maps(shape, tiles, parts, &lists);
     return place(lists, parts, part_count, to);
 }
 

@@ -24,6 +24,10 @@ struct gpu_lists {
     int64_t chains = 0;  /* counters */
     int64_t started = 0; /* rows of dk, over the heads, that the first launch writes to */
     std::vector<gpu_launch> launches;
+    std::vector<gpu_unit> copied; /* forward: units of other sizes, for the kernel without tensor maps */
+    std::vector<gpu_launch> copied_launches;
+    gpu_maps maps = {};
+    std::vector<unsigned char> part_maps; /* what maps.parts will point to */
 };
 
 /* A kernel's variants by type (ra_dtype) and width of rows: up to 64, 128, 256. */
@@ -44,6 +48,9 @@ struct ra_prepared {
     size_t zero_bytes;
     int64_t started;
     std::vector<gpu_launch> launches;
+    const gpu_unit *copied;
+    std::vector<gpu_launch> copied_launches; /* one for each of launches */
+    gpu_maps maps;
     const gpu_forward_variant *forward;
     const gpu_backward_variant *backward;
 };

@@ -27,6 +27,7 @@ GPU_NARROW_VARIANTS(parts)
 /* For Hopper. */
 GPU_NARROW_VARIANTS(sm90_bf16)
 GPU_NARROW_VARIANTS(sm90_f16)
+extern const gpu_forward_variant gpu_forward_sm90_bf16_256, gpu_forward_sm90_f16_256;
 
 #undef GPU_NARROW_VARIANTS
 

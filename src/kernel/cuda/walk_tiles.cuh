@@ -25,6 +25,12 @@ struct unit_place {
 
 __device__ __forceinline__ unit_place unit_at(const gpu_forward &args, unsigned number, int rows) {
     const gpu_problem &p = args.problem;
+    int piece = -1; /* of the unit; -1: all of it */
+    if (args.redo) {
+        piece = (int)(args.redo[1 + number] % REDO_PIECES);
+        number = args.redo[1 + number] / REDO_PIECES;
+        rows = args.redo_rows;
+    }
     gpu_unit unit = args.units[number / (unsigned)p.per_entry];
     const gpu_tile &tile = p.tiles[unit.tile];
     int rest = (int)(number % (unsigned)p.per_entry);
@@ -34,6 +40,10 @@ __device__ __forceinline__ unit_place unit_at(const gpu_forward &args, unsigned 
     at.h = tile.head_first + head * tile.head_stride;
     at.a0 = unit.block * rows;
     at.a1 = min(at.a0 + rows, tile.q_count);
+    if (piece >= 0) {
+        at.a0 += piece * REDO_ROWS;
+        at.a1 = min(at.a0 + REDO_ROWS, at.a1);
+    }
     at.tile = unit.tile;
     at.end = unit.tile + unit.count;
     return at;

@@ -12,6 +12,7 @@
 #include "kernel/cuda/kernel_table.h"
 
 #include <cuda_runtime_api.h>
+#include <vector>
 
 struct gpu_tile {
     int64_t q_first, q_stride, k_first, k_stride;
@@ -20,8 +21,24 @@ struct gpu_tile {
     int lo, hi;
     int head_first, head_stride, head_count; /* query heads */
     int part;
-    int64_t chain; /* backward: its group's counters [batch, head_count, blocks of query rows] */
-    int64_t order; /* backward: turns [blocks of query rows], where its first key block stands in the block's queue */
+    int64_t chain;   /* backward: its group's counters [batch, head_count, blocks of query rows] */
+    int64_t order;   /* backward: turns [blocks of query rows], where its first key block stands in the block's queue */
+    int q_map, q_at; /* where tensor maps are listed: that of its queries, and which of the map's rows is its first */
+    int k_map, k_at;
+};
+
+/* Rows that one tensor map has: first + i * stride for i below count, of a part or of the queries. */
+struct gpu_map_rows {
+    int part;
+    int64_t first, stride, count;
+};
+
+/* The tensor maps that a pass's tiles need. On the host. */
+struct gpu_maps {
+    bool listed; /* all of the tiles' rows can be had through the maps, if views allow it */
+    int keys;    /* rows of a box of keys */
+    std::vector<gpu_map_rows> q, k;
+    const void *parts; /* device memory: K's and V's in turn, for each of k; NULL: the rank's own rows */
 };
 
 struct gpu_unit {
@@ -50,10 +67,22 @@ struct gpu_problem {
 struct gpu_forward {
     gpu_problem problem;
     const gpu_unit *units;
-    unsigned *ticket; /* for CTAs that take more than one unit; its value is theirs */
+    unsigned *ticket; /* for CTAs that take more than one unit; its value is theirs, and so is what follows, see redo */
     ra_view q, o;     /* o, m, l: of the pass's state */
     void *m, *l;      /* [batch, heads_q, rows_q] */
+    const gpu_maps *maps; /* host */
+    int section;          /* of an entry's numbers, those whose units are done before those of the next section begin */
+    /* Units in blocks of rows as the kernel without tensor maps has them; their number. */
+    const gpu_unit *copied;
+    unsigned copied_count;
+    /* Not NULL: not all units, but pieces of 64 rows: how many, then REDO_PIECES * number + piece. Rows of those units.
+     */
+    const unsigned *redo;
+    int redo_rows;
 };
+
+/* A unit has at most so many pieces of 64 rows. */
+enum { REDO_PIECES = 4, REDO_ROWS = 64 };
 
 struct gpu_backward {
     gpu_problem problem;
@@ -65,19 +94,28 @@ struct gpu_backward {
     int fresh;        /* dk and dv are written, not added to */
     ra_view q, dout, dq;
     const void *lse, *delta; /* [batch, heads_q, rows_q] of the pass's state */
+    const gpu_maps *maps;    /* host */
 };
+
+struct gpu_lists;
 
 /* A kernel for one element type and one padded width of rows. */
 struct gpu_forward_variant {
     int rows;                   /* of queries in a unit */
     cudaError_t (*allow)(void); /* once per device: lets it have the shared memory it needs */
     void (*launch)(const gpu_forward *args, unsigned count, cudaStream_t stream);
+    /* Plan time: lists the tensor maps that it can use; NULL: none. */
+    void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+                      gpu_lists *lists) = NULL;
+    int rows_copied = 0; /* rows in a unit of the kernel that does without them, where it has others */
 };
 
 struct gpu_backward_variant {
     int rows, keys; /* of a block */
     cudaError_t (*allow)(void);
     void (*launch)(const gpu_backward *args, unsigned count, cudaStream_t stream);
+    void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+                      gpu_lists *lists) = NULL;
 };
 
 #endif

@@ -235,6 +235,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
     unsigned char *q = shared, *k = shared + S::K_AT, *v = shared + S::V_AT;
     unit_plan &plan = *(unit_plan *)(shared + S::PLAN_AT);
     const gpu_problem &p = args.problem;
+    if (args.redo && blockIdx.x >= *args.redo) return;
     if (threadIdx.x == 0) plan_unit<S>(args, plan);
     __syncthreads();
     const unit_place &unit = plan.unit;

@@ -7,16 +7,13 @@
 #define RA_KERNEL_CUDA_SM90_BACKWARD_ADD_CUH
 
 #include "kernel/cuda/sm90/backward_layout.cuh"
+#include "kernel/cuda/sm90/bulk_copy.cuh"
 
 /* to [bytes / 4] += from, in shared memory; both at multiples of 16. */
 __device__ __forceinline__ void bulk_add(float *to, uint32_t from, int bytes) {
     asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n" ::"l"(to), "r"(from),
                  "r"(bytes)
                  : "memory");
-}
-
-__device__ __forceinline__ void bulk_commit(void) {
-    asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
 }
 
 /* Until what this thread gave to the copy engine has been read from shared memory. */
@@ -27,11 +24,6 @@ __device__ __forceinline__ void bulk_wait_read(void) {
 /* Until it is in device memory. */
 __device__ __forceinline__ void bulk_wait(void) {
     asm volatile("cp.async.bulk.wait_group 0;\n" ::: "memory");
-}
-
-/* Orders plain accesses to device memory and those of the copy engine. */
-__device__ __forceinline__ void global_proxies_meet(void) {
-    asm volatile("fence.proxy.async.global;\n" ::: "memory");
 }
 
 /* Whatever the strides. */

@@ -1,8 +1,10 @@
 /* Backward on Hopper, f16, rows of up to 128 elements. */
-#include "kernel/cuda/sm90/backward_wgmma.cuh"
+#include "kernel/cuda/sm90/backward_tma.cuh"
 #include "kernel/cuda/variants.cuh"
 
-using shape = backward_wgmma_shape<__half, 128>;
+using shape = backward_tma_shape<__half, 128>;
+using rows_copied = backward_wgmma_shape<__half, 128>;
 
-const gpu_backward_variant gpu_backward_sm90_f16_128 = {shape::ROWS, shape::KEYS, backward_wgmma_allow<shape>,
-                                                        backward_wgmma_launch<shape>};
+const gpu_backward_variant gpu_backward_sm90_f16_128 = {
+    shape::ROWS, shape::KEYS, backward_tma_allow<shape, rows_copied>, backward_tma_launch<shape, rows_copied>,
+    backward_tma_list_maps<shape>};

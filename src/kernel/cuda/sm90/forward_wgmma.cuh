@@ -140,6 +140,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     forward_wgmma(const __grid_constant__ gpu_forward args, unsigned count) {
     extern __shared__ __align__(1024) unsigned char shared[];
     forward_memory<S> memory = {shared};
+    if (args.redo) count = *args.redo;
     if (threadIdx.x == 0) make_gates(memory);
     __syncthreads();
     if (threadIdx.x < 128) {

@@ -123,7 +123,10 @@ template <class T, int N> struct wgmma;
 #define RA_WGMMA_D_8(n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
 #define RA_WGMMA_D_32(n) RA_WGMMA_D_8(n), RA_WGMMA_D_8(n + 1), RA_WGMMA_D_8(n + 2), RA_WGMMA_D_8(n + 3)
 #define RA_WGMMA_D_64 RA_WGMMA_D_32(0), RA_WGMMA_D_32(4)
+#define RA_WGMMA_D_80 RA_WGMMA_D_64, RA_WGMMA_D_8(8), RA_WGMMA_D_8(9)
 #define RA_WGMMA_D_128 RA_WGMMA_D_64, RA_WGMMA_D_32(8), RA_WGMMA_D_32(12)
+#define RA_WGMMA_D_176 RA_WGMMA_D_128, RA_WGMMA_D_32(16), RA_WGMMA_D_8(20), RA_WGMMA_D_8(21)
+#define RA_WGMMA_D_256 RA_WGMMA_D_128, RA_WGMMA_D_32(16), RA_WGMMA_D_32(20), RA_WGMMA_D_32(24), RA_WGMMA_D_32(28)
 #define RA_WGMMA_NAMES_64                                                                                              \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -131,6 +134,20 @@ template <class T, int N> struct wgmma;
     RA_WGMMA_NAMES_64 ", "                                                                                             \
                       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "               \
                       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+#define RA_WGMMA_NAMES_176                                                                                             \
+    RA_WGMMA_NAMES_128 ", "                                                                                            \
+                       "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "              \
+                       "%80, %81, %82, %83, %84, %85, %86, %87"
+
+#define RA_WGMMA_NAMES_80 RA_WGMMA_NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define RA_WGMMA_NAMES_256                                                                                             \
+    RA_WGMMA_NAMES_128                                                                                                 \
+    ", "                                                                                                               \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                 \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                                 \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "                     \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 /* a, b: the operands as the text names them; across: a flag for each that is in shared memory. */
 #define RA_WGMMA_TEXT(TYPE, N, a, b, first, across)                                                                    \
@@ -158,14 +175,26 @@ template <class T, int N> struct wgmma;
 
 RA_WGMMA(__nv_bfloat16, bf16, 64, 32, 33, 34, 35, 36, 37, 38);
 RA_WGMMA(__nv_bfloat16, bf16, 128, 64, 65, 66, 67, 68, 69, 70);
+RA_WGMMA(__nv_bfloat16, bf16, 176, 88, 89, 90, 91, 92, 93, 94);
+RA_WGMMA(__nv_bfloat16, bf16, 80, 40, 41, 42, 43, 44, 45, 46);
+RA_WGMMA(__nv_bfloat16, bf16, 256, 128, 129, 130, 131, 132, 133, 134);
+RA_WGMMA(__half, f16, 80, 40, 41, 42, 43, 44, 45, 46);
+RA_WGMMA(__half, f16, 256, 128, 129, 130, 131, 132, 133, 134);
 RA_WGMMA(__half, f16, 64, 32, 33, 34, 35, 36, 37, 38);
 RA_WGMMA(__half, f16, 128, 64, 65, 66, 67, 68, 69, 70);
+RA_WGMMA(__half, f16, 176, 88, 89, 90, 91, 92, 93, 94);
 
 #undef RA_WGMMA
 #undef RA_WGMMA_TEXT
+#undef RA_WGMMA_NAMES_256
+#undef RA_WGMMA_NAMES_176
 #undef RA_WGMMA_NAMES_128
+#undef RA_WGMMA_NAMES_80
 #undef RA_WGMMA_NAMES_64
+#undef RA_WGMMA_D_256
+#undef RA_WGMMA_D_176
 #undef RA_WGMMA_D_128
+#undef RA_WGMMA_D_80
 #undef RA_WGMMA_D_64
 #undef RA_WGMMA_D_32
 #undef RA_WGMMA_D_8

@@ -1,0 +1,184 @@
+/* Who brings the backward kernel's operands and takes its dQ away: the planner, the producer and the adders. */
+#ifndef RA_KERNEL_CUDA_SM90_BACKWARD_PRODUCER_CUH
+#define RA_KERNEL_CUDA_SM90_BACKWARD_PRODUCER_CUH
+
+#include "kernel/cuda/sm90/backward_tma_layout.cuh"
+
+/* ---- planner --------------------------------------------------------------------------------------------------------
+ */
+
+/* What the item does next, as c says. */
+template <class S>
+__device__ __forceinline__ void plan_block(const gpu_backward &args, const item_place &item, const query_cursor &c,
+                                           query_plan *to) {
+    const gpu_problem &p = args.problem;
+    const gpu_tile &t = p.tiles[args.by_key[c.at]];
+    int blocks = (t.q_count + S::ROWS - 1) / S::ROWS, a0 = c.block * S::ROWS;
+    to->a0 = a0;
+    to->count = t.q_count;
+    to->lo = t.lo;
+    to->hi = t.hi;
+    to->keys = t.k_count;
+    to->map = 3 * t.q_map;
+    to->row = t.q_at + a0;
+    to->head = t.head_first + c.head * t.head_stride;
+    to->turn = args.turns[t.order + c.block] + item.block - max(0, a0 + t.lo) / S::KEYS;
+    to->chain = args.chains + t.chain + ((int64_t)item.b * t.head_count + c.head) * blocks + c.block;
+    to->sums_at = ((int64_t)item.b * p.heads_q + to->head) * p.rows_q + t.q_first + a0 * t.q_stride;
+    to->each = t.q_stride;
+}
+
+/* A few steps ahead, so that nobody waits for what it looks up; behind the last, one that is none for each adder. By
+ * one lane. */
+template <class S>
+__device__ __forceinline__ void plan_queries(const gpu_backward &args, const backward_tma_memory<S> &memory) {
+    item_plan &plan = memory.plan();
+    const item_place &item = plan.item;
+    query_cursor c = first_queries<S::ROWS, S::KEYS>(args, item, item.first);
+#pragma unroll 1
+    for (int j = 0, ended = 0; ended < ADDERS; j++) {
+        query_plan &to = plan.queries[j % QUERY_PLANS];
+        bool there = c.at < item.first + item.count;
+        if (j >= QUERY_PLANS) {
+            mbarrier_wait(memory.checked(), 0);
+            if (plan.odd_keys) return;
+            mbarrier_wait(memory.done(j), (j / QUERY_PLANS - 1) % 2);
+        }
+        to.block = there ? c.block : -1;
+        if (there) plan_block<S>(args, item, c, &to);
+        mbarrier_arrive(memory.planned(j));
+        if (there)
+            c = next_queries<S::ROWS, S::KEYS>(args, item, c);
+        else
+            ended++;
+    }
+}
+
+/* ---- producer -------------------------------------------------------------------------------------------------------
+ */
+
+template <class S>
+__device__ __forceinline__ void copy_keys(const gpu_backward &args, const tensor_maps &maps,
+                                          const backward_tma_memory<S> &memory) {
+    const item_place &item = memory.plan().item;
+    const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
+    const ra_kv_part &part = part_of(args.problem, t.part);
+    const CUtensorMap *map = key_map(maps, t);
+    int g = (int)((item.g - part.heads.first) / part.heads.stride), row = t.k_at + item.block * S::KEYS;
+    mbarrier_arrive_expecting(memory.keys_full(), 2 * S::KEY_TILE);
+    copy_tile<S::DIM, S::KEYS>(memory.k(), map, row, g, item.b, memory.keys_full());
+    copy_tile<S::DIM, S::KEYS>(memory.v(), map + 1, row, g, item.b, memory.keys_full());
+}
+
+/* What the consumers do not look at one by one: whether all pairs of the block are visible. */
+template <class S> __device__ __forceinline__ bool all_is_seen(const query_plan &plan, int b0) {
+    return plan.a0 + S::ROWS <= plan.count && b0 + S::KEYS <= plan.keys &&
+           block_is_full(plan.lo, plan.hi, plan.a0, plan.a0 + S::ROWS, b0, b0 + S::KEYS);
+}
+
+/* lse and delta of a lane's rows, lane, lane + 32 ... Rows beyond the tile's look as if they had seen nothing. */
+template <int EACH> struct sums_read { float lse[EACH], delta[EACH]; };
+
+template <class S>
+__device__ __forceinline__ void read_sums(const gpu_backward &args, const query_plan &plan, int lane,
+                                          sums_read<S::ROWS / 32> &sums) {
+#pragma unroll
+    for (int i = 0; i < S::ROWS / 32; i++) {
+        int row = lane + i * 32;
+        bool there = plan.a0 + row < plan.count;
+        int64_t at = plan.sums_at + row * plan.each;
+        sums.lse[i] = there ? ((const float *)args.lse)[at] : -INFINITY;
+        sums.delta[i] = there ? ((const float *)args.delta)[at] : 0;
+    }
+}
+
+/* Returns whether a row's lse is not finite, or large. */
+template <class S>
+__device__ __forceinline__ bool write_sums(const backward_tma_memory<S> &memory, int stage, int lane,
+                                           const sums_read<S::ROWS / 32> &sums) {
+    bool odd = false;
+#pragma unroll
+    for (int i = 0; i < S::ROWS / 32; i++) {
+        memory.lse(stage)[lane + i * 32] = sums.lse[i];
+        memory.delta(stage)[lane + i * 32] = sums.delta[i];
+        odd |= !(fabsf(sums.lse[i]) < LARGE_SCORE);
+    }
+    return __any_sync(~0u, odd);
+}
+
+/* By a warp. The step behind the last brings nothing. */
+template <class S>
+__device__ __forceinline__ void produce_queries(const gpu_backward &args, const tensor_maps &maps,
+                                                const backward_tma_memory<S> &memory, int lane) {
+    item_plan &plan = memory.plan();
+    if (lane == 0) copy_keys<S>(args, maps, memory);
+#pragma unroll 1
+    for (int j = 0;; j++) {
+        int stage = j % 2;
+        const query_plan &step = plan.queries[j % QUERY_PLANS];
+        sums_read<S::ROWS / 32> sums;
+        mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
+        bool there = step.block >= 0;
+        if (there) read_sums<S>(args, step, lane, sums);
+        if (j >= 2) {
+            mbarrier_wait(memory.checked(), 0);
+            if (plan.odd_keys) return;
+            mbarrier_wait(memory.empty(stage), (j / 2 - 1) % 2);
+        }
+        if (!there) {
+            mbarrier_arrive(memory.full(stage));
+            return;
+        }
+        if (lane == 0) {
+            mbarrier_expect(memory.full(stage), 2 * S::QUERY_TILE);
+            const CUtensorMap *map = &maps.map[step.map];
+            copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.row, step.head, plan.item.b, memory.full(stage));
+            copy_tile<S::DIM, S::ROWS>(memory.dout(stage), map + 1, step.row, step.head, plan.item.b,
+                                       memory.full(stage));
+        }
+        bool odd = write_sums<S>(memory, stage, lane, sums);
+        if (lane == 0) plan.masked[stage] = odd || !all_is_seen<S>(step, plan.item.block * S::KEYS);
+        mbarrier_arrive(memory.full(stage));
+    }
+}
+
+/* ---- adders ---------------------------------------------------------------------------------------------------------
+ */
+
+/* dQ of a stage is given to the copy engine, which adds it to device memory. */
+template <class S>
+__device__ __forceinline__ void add_dq(const backward_tma_memory<S> &memory, const CUtensorMap *map, int stage,
+                                       const query_plan &step, int batch) {
+#pragma unroll
+    for (int panel = 0; panel < S::DIM / 32; panel++)
+        add_box(map, memory.dq(stage) + panel * S::DQ_PANEL, panel * 32, step.row, step.head, batch);
+    bulk_commit();
+}
+
+/* One lane, for every second step, that is for one stage: adds when the step's turn has come (walk_tiles.cuh). It waits
+ * for that while the step is still computed. The stage is free when the sums have been read, and the turn is over when
+ * they are in memory: it is passed on at once, since the next item, half a step behind, waits for it. */
+template <class S>
+__device__ __forceinline__ void add_queries(const tensor_maps &maps, const backward_tma_memory<S> &memory, int stage) {
+    const item_plan &plan = memory.plan();
+    mbarrier_wait(memory.checked(), 0);
+    if (plan.odd_keys) return;
+#pragma unroll 1
+    for (int j = stage;; j += ADDERS) {
+        const query_plan &step = plan.queries[j % QUERY_PLANS];
+        mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
+        if (step.block < 0) return;
+        chain_wait(step.chain, chain_read(step.chain), step.turn);
+        mbarrier_wait(memory.dq_full(stage), j / ADDERS % 2);
+        global_proxies_meet();
+        add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b);
+        bulk_wait_read<0>();
+        mbarrier_arrive(memory.dq_empty(stage));
+        bulk_wait<0>();
+        global_proxies_meet();
+        chain_pass(step.chain);
+        mbarrier_arrive(memory.done(j));
+    }
+}
+
+#endif

@@ -1,0 +1,233 @@
+/* Backward for 16-bit elements on Hopper: a block of 128 keys stays, with its dK and dV in registers, while the blocks
+ * of queries that see it pass by, the last one first.
+ *
+ *   S^T = K Q^T   P^T = e^{S^T - lse}   dP^T = V dO^T   dS^T = P^T (dP^T - delta)
+ *   dV += P^T dO   dK += dS^T Q   dQ += dS K
+ *
+ * Two warpgroups multiply, 64 keys each. P^T and dS^T are products' accumulators and, packed, their operands; only dQ,
+ * whose sum is over all keys, needs dS^T from both warpgroups, through shared memory. Each then has half of dQ: half of
+ * its columns (DIM 128) or of its rows (DIM 64).
+ *
+ * S of the next step is issued behind dQ of this one, and is multiplied while dQ is put into shared memory; dP is while
+ * P is made:
+ *
+ *   products    dV dK dQ  S'       dP'       dV' ...
+ *   others    dS            dQ out  P'   dS'
+ *
+ * Who else there is, and how they wait for one another: backward_tma_layout.cuh. Infinities and NaNs:
+ * backward_nonfinite.cuh.
+ */
+#ifndef RA_KERNEL_CUDA_SM90_BACKWARD_TMA_CUH
+#define RA_KERNEL_CUDA_SM90_BACKWARD_TMA_CUH
+
+#include "kernel/cuda/sm90/backward_wgmma.cuh"
+
+#include "kernel/cuda/sm90/backward_nonfinite.cuh"
+#include "kernel/cuda/sm90/backward_producer.cuh"
+#include "kernel/cuda/sm90/operands.cuh"
+
+/* ---- products -------------------------------------------------------------------------------------------------------
+ */
+
+/* x [64 keys, ROWS] = keys [64, DIM] . queries [ROWS, DIM]^T, begun. keys: the warpgroup's first. */
+template <class S> __device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, uint32_t queries) {
+    constexpr int PANEL_K = S::KEYS * PANEL_ROW_BYTES, PANEL_Q = S::ROWS * PANEL_ROW_BYTES;
+    uint32_t a = operand_at(keys, PANEL_K), b = operand_at(queries, PANEL_Q);
+    products_begin();
+#pragma unroll
+    for (int d = 0; d < S::DIM / 16; d++)
+        wgmma<typename S::T, S::ROWS>::template shared<false, false>(x, operand(a, d / 4 * PANEL_K + d % 4 * 32),
+                                                                     operand(b, d / 4 * PANEL_Q + d % 4 * 32), d == 0);
+    products_commit();
+}
+
+/* sum [64 keys, DIM] += x [64, ROWS] . queries [ROWS, DIM], begun. */
+template <class S>
+__device__ __forceinline__ void start_sums(float (&sum)[S::DIM / 8][4], const pair_fragments<S> &x, uint32_t queries) {
+    uint32_t b = operand_at(queries, S::ROWS * PANEL_ROW_BYTES);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < S::ROWS / 16; k++)
+        wgmma<typename S::T, S::DIM>::template registers<true>(sum, x[k], operand(b, k * 16 * PANEL_ROW_BYTES), false);
+    products_commit();
+}
+
+/* dq [64 queries, 64] = dS [64, KEYS] . K [KEYS, 64], begun: the warpgroup's rows or columns. */
+template <class S> __device__ __forceinline__ void start_dq(float (&dq)[8][4], uint32_t ds, uint32_t keys, int group) {
+    constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
+    uint32_t a = operand_at(ds + dq_row0<S>(group) / 64 * PANEL, PANEL);
+    uint32_t b = operand_at(keys + dq_column0<S>(group) / 64 * PANEL, PANEL);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < S::KEYS / 16; k++)
+        wgmma<typename S::T, 64>::template shared<true, true>(dq, operand(a, k * 16 * PANEL_ROW_BYTES),
+                                                              operand(b, k * 16 * PANEL_ROW_BYTES), k == 0);
+    products_commit();
+}
+
+/* ---- main loop ------------------------------------------------------------------------------------------------------
+ */
+
+/* Whether an element of dk or dv is not finite, of a key that there is. */
+template <class S> __device__ __forceinline__ bool sums_are_odd(const key_sums<S> &sum, int first, int limit) {
+    bool odd = false;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float x = 0;
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++)
+#pragma unroll
+            for (int e = r * 2; e < r * 2 + 2; e++) x = fmaf(sum.dk[n][e], 0, fmaf(sum.dv[n][e], 0, x));
+        odd |= x != 0 && first + r * 8 < limit;
+    }
+    return odd;
+}
+
+/* K has come. Whether it has infinities or NaNs: then 0 in dS would become a NaN in dQ. */
+template <class S> __device__ __forceinline__ bool keys_are_odd(const backward_tma_memory<S> &memory) {
+    bool odd = false;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x - 128; i < S::KEY_TILE / 16; i += 256) {
+        uint4 x = ((const uint4 *)memory.generic)[i];
+        using T = typename S::T;
+        odd |= pair_is_wild<T>(x.x) || pair_is_wild<T>(x.y) || pair_is_wild<T>(x.z) || pair_is_wild<T>(x.w);
+    }
+    return odd;
+}
+
+/* The main loop and what follows it; K is finite. Returns whether dk or dv are not, and have not been written. */
+template <class S>
+__device__ __forceinline__ bool consume_queries(const gpu_backward &args, const backward_tma_memory<S> &memory,
+                                                const product_place &at) {
+    item_plan &plan = memory.plan();
+    float scale = (float)args.problem.scale;
+    pairs_place pairs = {at.lane % 4 * 2, plan.item.block * S::KEYS + at.key0 + at.warp * 16 + at.lane / 4};
+    key_sums<S> sum = {};
+    pair_columns<S> s, dp;
+    uint32_t k = memory.k() + at.key0 * PANEL_ROW_BYTES, v = memory.v() + at.key0 * PANEL_ROW_BYTES;
+    start_pairs<S>(s, k, memory.q(0));
+    start_pairs<S>(dp, v, memory.dout(0));
+    products_wait<1>();
+    keep_registers(s);
+    bool masked = plan.masked[0];
+    weigh_pairs<S>(s, memory.lse(0), scale, plan.queries[0], pairs, masked);
+    products_wait<0>();
+    keep_registers(dp);
+#pragma unroll 1
+    for (int j = 0;; j++) { /* nothing is under way here: the compiler would put products one after the other */
+        int stage = j % 2;
+        pair_fragments<S> p, ds;
+        differentiate_pairs<S>(s, dp, memory.delta(stage), pairs, masked);
+        pack_pairs<S>(p, s);
+        pack_pairs<S>(ds, dp);
+        store_fragments<S>(memory.ds(stage), ds, at.key0 + at.warp * 16);
+        shared_writes_to_products();
+        start_sums<S>(sum.dv, p, memory.dout(stage));
+        start_sums<S>(sum.dk, ds, memory.q(stage));
+        named_barrier(PAIRS_BARRIER, 256);
+        float dq[8][4];
+        start_dq<S>(dq, memory.ds(stage), memory.k(), at.group);
+        products_wait<1>();
+        __syncwarp();
+        if (at.lane == 0) mbarrier_arrive(memory.empty(stage));
+        mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
+        bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
+        start_pairs<S>(s, k, memory.q(stage ^ 1)); /* of nothing, behind the last step */
+        products_wait<1>();
+        keep_registers(dq);
+        if (j >= 2) mbarrier_wait(memory.dq_empty(stage), (j / 2 - 1) % 2);
+        store_dq<S>(memory.dq(stage), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
+        shared_writes_to_products();
+        mbarrier_arrive(memory.dq_full(stage));
+        if (!more) break;
+        products_wait<0>();
+        keep_registers(s);
+        start_pairs<S>(dp, v, memory.dout(stage ^ 1));
+        masked = plan.masked[stage ^ 1];
+        weigh_pairs<S>(s, memory.lse(stage ^ 1), scale, plan.queries[(j + 1) % QUERY_PLANS], pairs, masked);
+        products_wait<0>();
+        keep_registers(dp);
+    }
+    products_wait<0>();
+    keep_registers(s);
+    keep_registers(sum.dk);
+    keep_registers(sum.dv);
+    int count = key_count(args, plan.item), first = plan.item.block * S::KEYS + at.key0 + at.warp * 16;
+    if (consumers_any(sums_are_odd<S>(sum, first + at.lane / 4, count))) return true;
+    add_to_rows<S>(key_rows<&ra_kv_part::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1, args.fresh,
+                   at.lane);
+    __syncwarp(); /* registers are short: one after the other */
+    add_to_rows<S>(key_rows<&ra_kv_part::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale,
+                   args.fresh, at.lane);
+    return false;
+}
+
+template <class S>
+__device__ __forceinline__ void consume(const gpu_backward &args, const backward_tma_memory<S> &memory,
+                                        const product_place &at) {
+    item_plan &plan = memory.plan();
+    mbarrier_wait(memory.keys_full(), 0);
+    bool odd_keys = consumers_any(keys_are_odd<S>(memory));
+    if (threadIdx.x == 128) {
+        plan.odd_keys = odd_keys;
+        mbarrier_arrive(memory.checked());
+    }
+    mbarrier_wait(memory.full(0), 0);
+    if (plan.queries[0].block < 0) return;
+    if (odd_keys) mbarrier_wait(memory.full(1), 0); /* the copies that are under way end here */
+    if (odd_keys || consume_queries<S>(args, memory, at)) slow_item<S>(args, memory, odd_keys);
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, 1)
+    backward_tma(const __grid_constant__ gpu_backward args, const __grid_constant__ tensor_maps maps) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    backward_tma_memory<S> memory = {shared, shared_address(shared)};
+    int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0);
+    if (thread == 0) {
+        memory.plan().item = item_at(args, atomicAdd(args.ticket, 1u));
+        make_barriers<S>(memory);
+    }
+    __syncthreads();
+    if (warp < 4) {
+        registers_fewer<S::OTHER_REGISTERS>();
+        if (warp == 0)
+            produce_queries<S>(args, maps, memory, thread);
+        else if (warp == 1 && thread % 32 == 0)
+            plan_queries<S>(args, memory);
+        else if (warp >= 2 && thread % 32 == 0)
+            add_queries<S>(maps, memory, warp - 2);
+    } else {
+        registers_more<S::CONSUMER_REGISTERS>();
+        int group = warp / 4 - 1;
+        consume<S>(args, memory, {group, warp % 4, thread % 32, group * 64});
+    }
+}
+
+/* ---- launch ---------------------------------------------------------------------------------------------------------
+ */
+
+/* S: the kernel of bulk copies; ROWS_COPIED: that of copies by rows, for views that have no tensor maps. */
+template <class S, class ROWS_COPIED> cudaError_t backward_tma_allow(void) {
+    cudaError_t error = backward_wgmma_allow<ROWS_COPIED>();
+    return error ? error : cudaFuncSetAttribute(backward_tma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+}
+
+template <class S, class ROWS_COPIED>
+void backward_tma_launch(const gpu_backward *args, unsigned count, cudaStream_t stream) {
+    static_assert(S::ROWS == ROWS_COPIED::ROWS && S::KEYS == ROWS_COPIED::KEYS, "they do the same items");
+    tensor_maps maps;
+    if (tensor_maps_backward(args, dtype_of<typename S::T>, S::ROWS, &maps))
+        backward_tma<S><<<count, S::THREADS, S::BYTES, stream>>>(*args, maps);
+    else
+        backward_wgmma_launch<ROWS_COPIED>(args, count, stream);
+}
+
+template <class S>
+void backward_tma_list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+                            gpu_lists *lists) {
+    (void)tiles;
+    tensor_maps_list(shape, parts, S::KEYS, lists);
+}
+
+#endif

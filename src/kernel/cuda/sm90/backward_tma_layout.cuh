@@ -1,0 +1,153 @@
+/* The Hopper backward kernel's shape, its shared memory, and its barriers.
+ *
+ *   K, V      [KEYS, DIM] each, for the whole item
+ *   Q, dO     [ROWS, DIM] each, two stages
+ *   dS^T      [KEYS, ROWS], two stages
+ *   dQ        [ROWS, DIM] of f32, two stages, in panels of 32 columns, swizzled as the copy engine reads them
+ *   lse, delta [ROWS] each, two stages
+ *
+ * Roles: the planner (a lane), the producer (a warp), two adders (a lane each), and two warpgroups of consumers. Step j
+ * is a block of queries; it has stage j % 2 and the plan j % PLANS.
+ *
+ *   keys_full         K and V have come
+ *   planned[plan]     planner ──► producer, adders    the plan has been written
+ *   done[plan]        adder ──► planner               dQ is in memory, and nobody needs the plan
+ *   full[stage]       producer ──► consumers          Q, dO, lse, delta have come; through it, the plan
+ *   empty[stage]      consumers ──► producer          they have been used
+ *   dq_full[stage]    consumers ──► adder             dQ can be added to device memory
+ *   dq_empty[stage]   adder ──► consumers             it has been read
+ *   checked           consumers ──► all               whether K has infinities or NaNs: then they do the item alone
+ */
+#ifndef RA_KERNEL_CUDA_SM90_BACKWARD_TMA_LAYOUT_CUH
+#define RA_KERNEL_CUDA_SM90_BACKWARD_TMA_LAYOUT_CUH
+
+#include "kernel/cuda/sm80/mma.cuh"
+#include "kernel/cuda/sm90/bulk_copy.cuh"
+#include "kernel/cuda/sm90/tensor_maps.cuh"
+#include "kernel/cuda/sm90/wgmma.cuh"
+#include "kernel/cuda/walk_tiles.cuh"
+
+enum { QUERY_PLANS = 4, ADDERS = 2 /* one for each stage */ };
+
+/* A block of queries against the item's keys. */
+struct query_plan {
+    int block;        /* -1: there is no such step */
+    int a0, count;    /* first query, and the tile's queries */
+    int lo, hi, keys; /* of the tile */
+    int map, row;     /* of Q, dO, dQ: the first map and the block's first row in it */
+    int head;
+    int turn; /* of the item, at the block's dQ */
+    int *chain;
+    int64_t sums_at, each; /* in lse and delta: of the block's first row, and from row to row */
+};
+
+struct item_plan {
+    item_place item;
+    int odd_keys;  /* K has an infinity or a NaN */
+    int masked[2]; /* for each stage: pairs need to be looked at one by one */
+    query_plan queries[QUERY_PLANS];
+};
+
+template <class T_, int DIM_> struct backward_tma_shape {
+    using T = T_;
+    static constexpr int DIM = DIM_, KEYS = 128, ROWS = 8192 / DIM, THREADS = 384;
+    static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240; /* 24 + 2 * 240 = 504, what there is */
+    static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
+    static constexpr int DQ_TILE = ROWS * DIM * 4, DQ_PANEL = ROWS * 128;
+    static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, DQ_AT = DS_AT + 2 * PAIR_TILE;
+    static constexpr int SUMS_AT = DQ_AT + 2 * DQ_TILE, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
+    static constexpr int BARRIERS = 10 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
+    static constexpr int BYTES = PLAN_AT + (int)sizeof(item_plan);
+    static_assert(DIM == 64 || DIM == 128, "dQ is shared out by columns or by rows of 64");
+    static_assert(BYTES <= 227 * 1024, "more shared memory than there is");
+};
+
+template <class S> struct backward_tma_memory {
+    unsigned char *generic;
+    uint32_t base; /* the same, as an address in shared memory */
+    __device__ __forceinline__ uint32_t k(void) const {
+        return base;
+    }
+    __device__ __forceinline__ uint32_t v(void) const {
+        return base + S::KEY_TILE;
+    }
+    __device__ __forceinline__ uint32_t q(int stage) const {
+        return base + S::Q_AT + stage * 2 * S::QUERY_TILE;
+    }
+    __device__ __forceinline__ uint32_t dout(int stage) const {
+        return q(stage) + S::QUERY_TILE;
+    }
+    __device__ __forceinline__ uint32_t ds(int stage) const {
+        return base + S::DS_AT + stage * S::PAIR_TILE;
+    }
+    __device__ __forceinline__ uint32_t dq(int stage) const {
+        return base + S::DQ_AT + stage * S::DQ_TILE;
+    }
+    __device__ __forceinline__ float *lse(int stage) const {
+        return (float *)(generic + S::SUMS_AT) + stage * 2 * S::ROWS;
+    }
+    __device__ __forceinline__ float *delta(int stage) const {
+        return lse(stage) + S::ROWS;
+    }
+    __device__ __forceinline__ item_plan &plan(void) const {
+        return *(item_plan *)(generic + S::PLAN_AT);
+    }
+    __device__ __forceinline__ uint32_t barrier(int i) const {
+        return base + S::BARRIERS_AT + i * 8;
+    }
+    __device__ __forceinline__ uint32_t keys_full(void) const {
+        return barrier(0);
+    }
+    __device__ __forceinline__ uint32_t checked(void) const {
+        return barrier(1);
+    }
+    __device__ __forceinline__ uint32_t full(int stage) const {
+        return barrier(2 + stage);
+    }
+    __device__ __forceinline__ uint32_t empty(int stage) const {
+        return barrier(4 + stage);
+    }
+    __device__ __forceinline__ uint32_t dq_full(int stage) const {
+        return barrier(6 + stage);
+    }
+    __device__ __forceinline__ uint32_t dq_empty(int stage) const {
+        return barrier(8 + stage);
+    }
+    __device__ __forceinline__ uint32_t planned(int j) const {
+        return barrier(10 + j % QUERY_PLANS);
+    }
+    __device__ __forceinline__ uint32_t done(int j) const {
+        return barrier(10 + QUERY_PLANS + j % QUERY_PLANS);
+    }
+};
+
+enum { PAIRS_BARRIER = 3 /* of the consumers, when dS is written */ };
+
+/* By one thread; the others see it behind a barrier. */
+template <class S> __device__ __forceinline__ void make_barriers(const backward_tma_memory<S> &memory) {
+    mbarrier_init(memory.keys_full(), 1);
+    mbarrier_init(memory.checked(), 1);
+    for (int stage = 0; stage < 2; stage++) {
+        mbarrier_init(memory.full(stage), 32);
+        mbarrier_init(memory.empty(stage), 8);
+        mbarrier_init(memory.dq_full(stage), 256);
+        mbarrier_init(memory.dq_empty(stage), 1);
+    }
+    for (int j = 0; j < QUERY_PLANS; j++) {
+        mbarrier_init(memory.planned(j), 1);
+        mbarrier_init(memory.done(j), 1);
+    }
+    mbarrier_inits_done();
+}
+
+/* A barrier of the consumers that says whether one of their threads said so. */
+__device__ __forceinline__ bool consumers_any(bool mine) {
+    int any;
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.b32 p, %1, 0;\nbar.red.or.pred q, 4, 256, p;\nselp.b32 %0, 1, 0, q;\n}\n"
+                 : "=r"(any)
+                 : "r"((int)mine)
+                 : "memory");
+    return any != 0;
+}
+
+#endif

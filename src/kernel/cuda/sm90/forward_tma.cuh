@@ -1,0 +1,259 @@
+/* Forward for 16-bit elements on Hopper: FlashAttention-3 (Shah et al., 2024) with the state read first and written
+ * last, tiles brought by the copy engine.
+ *
+ * A CTA stays on its multiprocessor and takes one unit after the other. S of a step is computed together with P V of
+ * the step before, and consumers take turns, so that the tensor cores have work during the softmax:
+ *
+ *   consumer 0   S(t), P V(t-1) | softmax of S(t)     | S(t+1), P V(t) | ...
+ *   consumer 1   softmax        | S(t), P V(t-1)      | softmax ...
+ *
+ * The maximum that P is relative to follows the true one lazily: as long as no score of a warp's rows is more than 2^8
+ * above it, nothing is rescaled. o and l are always relative to the m that is stored.
+ *
+ * Infinities and NaNs cost the main loop nothing: see finish_rows.
+ */
+#ifndef RA_KERNEL_CUDA_SM90_FORWARD_TMA_CUH
+#define RA_KERNEL_CUDA_SM90_FORWARD_TMA_CUH
+
+#include "kernel/cuda/sm90/forward_consumer.cuh"
+#include "kernel/cuda/sm90/forward_producer.cuh"
+#include "kernel/cuda/sm90/forward_wgmma.cuh"
+#include "kernel/cuda/sm90/operands.cuh"
+
+/* ---- turns ----------------------------------------------------------------------------------------------------------
+ */
+
+/* Consumer g waits for its turn at barrier 2 + g, which the one before it in the circle lets it pass. */
+template <class S> __device__ __forceinline__ void turn_wait(int group) {
+    if (S::TURNS) named_barrier(2 + group, 256);
+}
+
+template <class S> __device__ __forceinline__ void turn_pass(int group) {
+    if (S::TURNS) named_barrier_arrive(2 + (group + 1) % S::GROUPS, 256);
+}
+
+/* ---- products -------------------------------------------------------------------------------------------------------
+ */
+
+/* s = Q K^T, begun. q: the first operand of the group's queries. */
+template <class S>
+__device__ __forceinline__ void start_scores(const forward_tma_memory<S> &memory, int stage, uint32_t q,
+                                             score_block<S> &s) {
+    constexpr int PANEL_Q = S::ROWS * PANEL_ROW_BYTES, PANEL_K = S::KEYS * PANEL_ROW_BYTES;
+    uint32_t k = operand_at(memory.k(stage), PANEL_K);
+    products_begin();
+#pragma unroll
+    for (int d = 0; d < S::DIM / 16; d++)
+        wgmma<typename S::T, S::KEYS>::template shared<false, false>(s, operand(q, d / 4 * PANEL_Q + d % 4 * 32),
+                                                                     operand(k, d / 4 * PANEL_K + d % 4 * 32), d == 0);
+    products_commit();
+}
+
+/* o += P V, begun. */
+template <class S>
+__device__ __forceinline__ void start_outputs(const forward_tma_memory<S> &memory, int stage,
+                                              const uint32_t (&p)[S::KEYS / 16][4], output_block<S> &o) {
+    uint32_t v = operand_at(memory.v(stage), S::KEYS * PANEL_ROW_BYTES);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < S::KEYS / 16; k++)
+        wgmma<typename S::T, S::DIM>::template registers<true>(o, p[k], operand(v, k * 16 * PANEL_ROW_BYTES), false);
+    products_commit();
+}
+
+/* ---- main loop ------------------------------------------------------------------------------------------------------
+ */
+
+/* Where S of a step has come: K is left, scores become P. Returns whether o has to be multiplied by keep. */
+template <class S>
+__device__ __forceinline__ bool fold_block(const forward_tma_memory<S> &memory, int stage, const key_block &keys,
+                                           float scale, score_block<S> &s, row_sums &rows, float (&keep)[2]) {
+    if (threadIdx.x % 32 == 0) {
+        mbarrier_arrive(memory.k_empty(stage));
+        if (keys.flags & STEP_ENDS) mbarrier_arrive(memory.q_empty());
+    }
+    if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
+    return fold_scores<S>(s, rows, scale, keep);
+}
+
+/* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit. */
+template <class S>
+__device__ __forceinline__ void attend_unit(const gpu_forward &args, const forward_tma_memory<S> &memory, int group,
+                                            float scale, ring_place<S::STAGES> &at, key_block keys) {
+    unit_place unit = memory.records[at.stage].unit;
+    unsigned number = memory.records[at.stage].number;
+    output_block<S> o;
+    score_block<S> s;
+    row_sums rows;
+    uint32_t p[S::KEYS / 16][4];
+    float keep[2];
+    uint32_t q = operand_at(memory.q() + group * 64 * PANEL_ROW_BYTES, S::ROWS * PANEL_ROW_BYTES);
+    turn_wait<S>(group);
+    start_scores<S>(memory, at.stage, q, s);
+    turn_pass<S>(group);
+    begin_sums(args, unit, rows);
+    products_wait<0>();
+    keep_registers(s);
+    begin_state<S>(args, unit, rows, o); /* branches: no products may be under way */
+    __syncwarp();
+    if (fold_block<S>(memory, at.stage, keys, scale, s, rows, keep)) rescale<S>(o, keep);
+    pack_scores<S>(s, p);
+#pragma unroll 1
+    while (!(keys.flags & STEP_ENDS)) {
+        ring_place<S::STAGES> before = at;
+        at.advance();
+        mbarrier_wait(memory.k_full(at.stage), at.parity);
+        keys = memory.records[at.stage].keys;
+        turn_wait<S>(group);
+        start_scores<S>(memory, at.stage, q, s);
+        mbarrier_wait(memory.v_full(before.stage), before.parity);
+        start_outputs<S>(memory, before.stage, p, o);
+        turn_pass<S>(group);
+        products_wait<1>();
+        keep_registers(s);
+        bool far = fold_block<S>(memory, at.stage, keys, scale, s, rows, keep);
+        products_wait<0>();
+        keep_registers(o);
+        keep_registers(s); /* or P would be packed while the P before is still in use */
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.v_empty(before.stage));
+        if (far) rescale<S>(o, keep);
+        pack_scores<S>(s, p);
+    }
+    mbarrier_wait(memory.v_full(at.stage), at.parity);
+    start_outputs<S>(memory, at.stage, p, o);
+    products_wait<0>();
+    keep_registers(o);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.v_empty(at.stage));
+    at.advance();
+    finish_rows<S>(args, unit, number, group, rows, o);
+}
+
+template <class S>
+__device__ __forceinline__ void consume(const gpu_forward &args, const forward_tma_memory<S> &memory) {
+    /* From one lane, so that the compiler knows it to be the same in all. */
+    int group = __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0);
+    float scale = (float)args.problem.scale;
+    ring_place<S::STAGES> at = {0, 0};
+    if (group == S::GROUPS - 1) turn_pass<S>(group);
+    for (;;) {
+        mbarrier_wait(memory.k_full(at.stage), at.parity);
+        key_block keys = memory.records[at.stage].keys;
+        if (keys.flags & STEP_NONE) break;
+        attend_unit<S>(args, memory, group, scale, at, keys);
+    }
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, 1)
+    forward_tma(const __grid_constant__ gpu_forward args, const __grid_constant__ tensor_maps maps, unsigned count) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    forward_tma_memory<S> memory = {shared_address(shared), (step_record *)(shared + S::RECORDS_AT)};
+    if (threadIdx.x == 0) make_barriers<S>(memory);
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        registers_fewer<S::PRODUCER_REGISTERS>();
+        if (threadIdx.x == 0) produce<S>(args, maps, memory, count);
+    } else {
+        registers_more<S::CONSUMER_REGISTERS>();
+        consume<S>(args, memory);
+    }
+}
+
+/* ---- launch ---------------------------------------------------------------------------------------------------------
+ */
+
+/* The kernel that copies rows one by one: for views that have no tensor maps, and, `again`, for pieces of units on the
+ * list of those that are done again, at most so many. */
+template <class SHAPE> struct copied_for_wgmma {
+    static cudaError_t allow(void) {
+        return forward_wgmma_allow<SHAPE>();
+    }
+    static void launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
+        forward_wgmma_launch<SHAPE>(args, count, stream);
+    }
+    static void again(const gpu_forward *args, unsigned most, unsigned ctas, cudaStream_t stream) {
+        (void)most;
+        forward_wgmma<SHAPE><<<ctas, SHAPE::THREADS, SHAPE::BYTES, stream>>>(*args, 0);
+    }
+};
+
+template <const gpu_forward_variant *VARIANT> struct copied_for_mma {
+    static cudaError_t allow(void) {
+        return VARIANT->allow();
+    }
+    static void launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
+        VARIANT->launch(args, count, stream);
+    }
+    static void again(const gpu_forward *args, unsigned most, unsigned ctas, cudaStream_t stream) {
+        (void)ctas;
+        VARIANT->launch(args, most, stream);
+    }
+};
+
+/* S, LONG: kernels of bulk copies, the second for rows that see many keys; COPIED: that of copies by rows. */
+template <class S, class LONG, class COPIED> cudaError_t forward_tma_allow(void) {
+    cudaError_t error = COPIED::allow();
+    if (!error) error = cudaFuncSetAttribute(forward_tma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    if (!error)
+        error = cudaFuncSetAttribute(forward_tma<LONG>, cudaFuncAttributeMaxDynamicSharedMemorySize, LONG::BYTES);
+    return error;
+}
+
+/* Keys and values that a launch may read at one time, and those of a section where there are more. Hopper has 50 MB of
+ * cache or more, each half of which keeps copies of what the other one has. */
+enum { CACHED_BYTES = 40 << 20, SECTION_BYTES = 20 << 20 };
+
+/* How many of an entry's numbers, that is heads of batches, make a section: a divisor of all, so that none is short. */
+static inline int numbers_of_section(const gpu_forward *args) {
+    const gpu_problem &p = args->problem;
+    int64_t rows = 1;
+    for (const gpu_map_rows &k : args->maps->k) rows = k.count > rows ? k.count : rows;
+    int64_t head_bytes = rows * (p.dim + p.dim_v) * 2, numbers = SECTION_BYTES / head_bytes * p.share;
+    if (numbers >= p.per_entry || p.per_entry / p.share * head_bytes <= CACHED_BYTES) return p.per_entry;
+    while (numbers > p.share && p.per_entry % numbers) numbers--;
+    return (int)(numbers > p.share ? numbers : p.share < p.per_entry ? p.share : p.per_entry);
+}
+
+template <class S, class LONG, class COPIED>
+void forward_tma_launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
+    static_assert(S::ROWS == LONG::ROWS && S::DIM == LONG::DIM, "they do the same units");
+    tensor_maps maps;
+    gpu_forward copied = *args;
+    if (!(args->problem.scale > 0) || !tensor_maps_forward(args, dtype_of<typename S::T>, S::ROWS, &maps)) {
+        copied.units = args->copied;
+        COPIED::launch(&copied, args->copied_count, stream);
+        return;
+    }
+    int device = 0, multiprocessors = 1;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    unsigned ctas = count < (unsigned)multiprocessors ? count : (unsigned)multiprocessors;
+    cudaMemsetAsync(args->ticket, 0, 3 * sizeof *args->ticket, stream);
+    copied.section = numbers_of_section(args);
+    if (args->maps->keys == S::KEYS)
+        forward_tma<S><<<ctas, S::THREADS, S::BYTES, stream>>>(copied, maps, count);
+    else
+        forward_tma<LONG><<<ctas, LONG::THREADS, LONG::BYTES, stream>>>(copied, maps, count);
+    copied.ticket = args->ticket + 1;
+    copied.redo = args->ticket + 2;
+    copied.redo_rows = S::ROWS;
+    COPIED::again(&copied, count * S::GROUPS, ctas, stream);
+}
+
+/* Keys that a query row sees, on average, from which on larger blocks of keys are worth their coarser ends. */
+enum { MANY_KEYS = 3000 };
+
+static inline bool rows_see_many_keys(const ra_tile_list *tiles) {
+    double pairs = 0, rows = 0;
+    for (int64_t i = 0; i < tiles->tile_count; i++) pairs += (double)ra_tile_pairs(&tiles->tiles[i]);
+    for (int64_t i = 0; i < tiles->group_count; i++) rows += (double)tiles->tiles[tiles->groups[i].first].q_rows.count;
+    return pairs >= MANY_KEYS * rows;
+}
+
+template <class S, class LONG>
+void forward_tma_list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+                           gpu_lists *lists) {
+    tensor_maps_list(shape, parts, rows_see_many_keys(tiles) ? LONG::KEYS : S::KEYS, lists);
+}
+
+#endif

@@ -1,0 +1,179 @@
+#include "kernel/cuda/sm90/tensor_maps.cuh"
+
+#include <algorithm>
+#include <cuda_runtime.h>
+#include <map>
+#include <tuple>
+
+/* ---- encoding -------------------------------------------------------------------------------------------------------
+ */
+
+typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                    const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                                    CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* The driver's, which is found at run time, so that nothing needs to be linked with it. NULL: it has none. */
+static encode_function find_encoder(void) {
+    void *found = NULL;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result);
+#endif
+    if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    return (encode_function)found;
+}
+
+/* What the maps of a launch have in common. */
+struct map_shape {
+    CUtensorMapDataType type;
+    int64_t bytes; /* of an element */
+    int64_t batch;
+};
+
+static map_shape map_shape_of(ra_dtype dtype, int64_t batch) {
+    return {dtype == RA_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, batch};
+}
+
+/* Bytes from one to the next of `count`; 0: the copy engine cannot take such steps. A step that is never taken may be
+ * any. */
+static cuuint64_t step_bytes(int64_t bytes, int64_t count) {
+    if (count == 1) return 16;
+    return bytes > 0 && bytes % 16 == 0 && bytes < (int64_t)1 << 40 ? (cuuint64_t)bytes : 0;
+}
+
+/* The map of `rows` of a view, `width` elements to a row, in boxes of 128 bytes by box_rows. */
+static bool encode(const map_shape &shape, const ra_view &view, const gpu_map_rows &rows, int64_t width, int64_t heads,
+                   int box_rows, CUtensorMap *map_out) {
+    static const encode_function encoder = find_encoder();
+    const cuuint32_t box[4] = {(cuuint32_t)(128 / shape.bytes), (cuuint32_t)box_rows, 1, 1}, each[4] = {1, 1, 1, 1};
+    char *base = (char *)view.data + rows.first * view.row * shape.bytes;
+    if (!encoder || (view.dim != 1 && width > 1) || (uintptr_t)base % 16 || heads < 1 || shape.batch < 1) return false;
+    cuuint64_t counts[4] = {(cuuint64_t)width, (cuuint64_t)rows.count, (cuuint64_t)heads, (cuuint64_t)shape.batch};
+    cuuint64_t steps[3] = {step_bytes(view.row * rows.stride * shape.bytes, rows.count),
+                           step_bytes(view.head * shape.bytes, heads),
+                           step_bytes(view.batch * shape.bytes, shape.batch)};
+    if (std::find(steps, steps + 3, 0u) != steps + 3) return false;
+    return encoder(map_out, shape.type, 4, base, counts, steps, box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/* K's and V's of one set of rows. */
+static bool encode_keys(const map_shape &shape, const ra_kv_part &part, const gpu_map_rows &rows, int64_t dim,
+                        int64_t dim_v, int box_rows, CUtensorMap *maps_out) {
+    return encode(shape, part.k, rows, dim, part.heads.count, box_rows, &maps_out[0]) &&
+           encode(shape, part.v, rows, dim_v, part.heads.count, box_rows, &maps_out[1]);
+}
+
+/* ---- plan time ------------------------------------------------------------------------------------------------------
+ */
+
+/* Sets of rows by part, stride and remainder, as long as there are few enough to be told apart. */
+struct row_sets {
+    std::vector<gpu_map_rows> *list;
+    std::map<std::tuple<int, int64_t, int64_t>, int> known;
+
+    /* The set of these rows, which it has from then on. */
+    int with(int part, int64_t first, int64_t stride, int64_t count) {
+        int64_t step = count > 1 ? stride : 1, last = first + (count - 1) * step;
+        auto key = std::make_tuple(part, step, first % step);
+        auto found = known.emplace(key, (int)list->size());
+        if (found.second) list->push_back({part, first, step, count});
+        gpu_map_rows &rows = (*list)[(size_t)found.first->second];
+        int64_t end = std::max(last, rows.first + (rows.count - 1) * step);
+        rows.first = std::min(first, rows.first);
+        rows.count = (end - rows.first) / step + 1;
+        return found.first->second;
+    }
+};
+
+static int place_in(const gpu_map_rows &rows, int64_t first) {
+    return (int)((first - rows.first) / rows.stride);
+}
+
+/* Nothing is copied of such a tile. */
+static bool is_empty(const gpu_tile &t) {
+    return t.q_count == 0 || t.k_count == 0;
+}
+
+static void list_rows(gpu_lists *lists) {
+    row_sets q = {&lists->maps.q, {}}, k = {&lists->maps.k, {}};
+    for (gpu_tile &t : lists->tiles) {
+        if (is_empty(t)) continue;
+        t.q_map = q.with(0, t.q_first, t.q_stride, t.q_count);
+        t.k_map = k.with(t.part, t.k_first, t.k_stride, t.k_count);
+    }
+    for (gpu_tile &t : lists->tiles) {
+        if (is_empty(t)) continue;
+        t.q_at = place_in(lists->maps.q[(size_t)t.q_map], t.q_first);
+        t.k_at = place_in(lists->maps.k[(size_t)t.k_map], t.k_first);
+    }
+}
+
+static bool has_boxes(const gpu_tile &t) {
+    return is_empty(t) || (!t.k_index && t.q_stride > 0 && t.k_stride > 0);
+}
+
+void tensor_maps_list(const ra_shape *shape, const ra_kv_part *parts, int keys, gpu_lists *lists) {
+    map_shape maps = map_shape_of(shape->dtype, shape->batch);
+    if (!std::all_of(lists->tiles.begin(), lists->tiles.end(), has_boxes)) return;
+    list_rows(lists);
+    lists->maps.listed = true;
+    lists->maps.keys = keys;
+    if (!parts) return;
+    lists->part_maps.resize(lists->maps.k.size() * 2 * sizeof(CUtensorMap));
+    for (size_t i = 0; i < lists->maps.k.size() && lists->maps.listed; i++) {
+        const gpu_map_rows &rows = lists->maps.k[i];
+        CUtensorMap made[2];
+        lists->maps.listed = encode_keys(maps, parts[rows.part], rows, shape->dim, shape->dim_v, keys, made);
+        std::copy((unsigned char *)made, (unsigned char *)(made + 2), &lists->part_maps[i * sizeof made]);
+    }
+}
+
+/* ---- a call's -------------------------------------------------------------------------------------------------------
+ */
+
+/* Those of the keys, behind the `queries` maps that are there. */
+static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_shape &shape, size_t queries,
+                     tensor_maps *maps) {
+    maps->parts = (const CUtensorMap *)listed.parts;
+    maps->own = (int)queries;
+    if (maps->parts) return true;
+    if (queries + 2 * listed.k.size() > TENSOR_MAPS) return false;
+    for (size_t i = 0; i < listed.k.size(); i++)
+        if (!encode_keys(shape, p.own, listed.k[i], p.dim, p.dim_v, listed.keys, &maps->map[queries + 2 * i]))
+            return false;
+    return true;
+}
+
+bool tensor_maps_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out) {
+    const gpu_problem &p = args->problem;
+    const gpu_maps &listed = *args->maps;
+    map_shape shape = map_shape_of(dtype, p.batch);
+    if (!listed.listed || listed.q.size() > TENSOR_MAPS) return false;
+    for (size_t i = 0; i < listed.q.size(); i++)
+        if (!encode(shape, args->q, listed.q[i], p.dim, p.heads_q, rows_q, &maps_out->map[i])) return false;
+    return add_keys(p, listed, shape, listed.q.size(), maps_out);
+}
+
+bool tensor_maps_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out) {
+    const gpu_problem &p = args->problem;
+    const gpu_maps &listed = *args->maps;
+    map_shape shape = map_shape_of(dtype, p.batch), sums = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, p.batch};
+    /* Sums go to device memory by 16 bytes, whatever the width says: what lies between rows must not be among them. */
+    if (!listed.listed || 3 * listed.q.size() > TENSOR_MAPS || p.dim % 4) return false;
+    for (size_t i = 0; i < listed.q.size(); i++) {
+        CUtensorMap *to = &maps_out->map[3 * i];
+        if (!encode(shape, args->q, listed.q[i], p.dim, p.heads_q, rows_q, &to[0]) ||
+            !encode(shape, args->dout, listed.q[i], p.dim_v, p.heads_q, rows_q, &to[1]) ||
+            !encode(sums, args->dq, listed.q[i], p.dim, p.heads_q, rows_q, &to[2]))
+            return false;
+    }
+    return add_keys(p, listed, shape, 3 * listed.q.size(), maps_out);
+}

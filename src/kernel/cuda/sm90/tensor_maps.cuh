@@ -1,0 +1,48 @@
+/* Tensor maps: what the copy engine is told of rows in device memory.
+ *
+ * A map is of the rows first + i * stride of a view, all heads and batches: 4 dimensions (element, i, head, batch). So
+ * a pass needs one for each stride and remainder of its tiles' rows, and a strided span is copied like a dense one. The
+ * rank's own rows come with every call, and so do those of queries: their maps are made anew and are parameters of the
+ * kernel. Maps of slots are made once and lie in device memory.
+ */
+#ifndef RA_KERNEL_CUDA_SM90_TENSOR_MAPS_CUH
+#define RA_KERNEL_CUDA_SM90_TENSOR_MAPS_CUH
+
+#include "kernel/cuda/prepared.cuh"
+
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+/* Parameters of a kernel: 4 KB before CUDA 12.1. */
+#if CUDART_VERSION >= 12010
+enum { TENSOR_MAPS = 96 };
+#else
+enum { TENSOR_MAPS = 24 };
+#endif
+
+/* The maps of a launch: first those of the queries' rows (forward: Q; backward: Q, dO and dQ in turn), then, where the
+ * keys are the rank's own, K's and V's in turn. */
+struct tensor_maps {
+    CUtensorMap map[TENSOR_MAPS];
+    const CUtensorMap *parts; /* device memory: K's and V's of slots in turn; NULL: they are in map */
+    int own;                  /* where those of the rank's own keys start */
+};
+
+/* Plan time: lists the maps that the tiles need, and makes those of slots. keys: rows of a box of keys. */
+void tensor_maps_list(const ra_shape *shape, const ra_kv_part *parts, int keys, gpu_lists *lists);
+
+/* A call's. Fail where some rows are not in chunks of 16 bytes, or more maps are needed than there is room for. */
+bool tensor_maps_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out);
+bool tensor_maps_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out);
+
+/* Of a kernel's elements. */
+template <class T> static constexpr ra_dtype dtype_of = RA_BF16;
+template <> constexpr ra_dtype dtype_of<__half> = RA_F16;
+
+/* Tile t's, in a kernel: of K; that of V is behind it. */
+__device__ __forceinline__ const CUtensorMap *key_map(const tensor_maps &maps, const gpu_tile &t) {
+    return maps.parts ? &maps.parts[2 * t.k_map] : &maps.map[maps.own + 2 * t.k_map];
+}
+
+#endif
