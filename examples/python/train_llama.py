@@ -24,7 +24,8 @@ def make_batch(step):
     """Every rank has the whole batch: two documents packed into one row, each counting up from somewhere."""
     torch.manual_seed(step)
     first = int(torch.randint(20, TOKENS - 20, ()))
-    documents = [(torch.arange(n) + int(torch.randint(0, VOCABULARY, ()))) % VOCABULARY for n in (first, TOKENS - first)]
+    documents = [(torch.arange(n) + int(torch.randint(0, VOCABULARY, ()))) %
+                 VOCABULARY for n in (first, TOKENS - first)]
     ids = torch.cat(documents)[None]
     return {"input_ids": ids, "labels": ids.clone(), "cu_seqlens": torch.tensor([0, first, TOKENS]),
             "position_ids": torch.cat([torch.arange(len(d)) for d in documents])[None]}

@@ -1,4 +1,5 @@
-"""python -m ringattn [arguments]: the ringattn command that belongs to the library; without arguments, `ringattn info`."""
+"""python -m ringattn [arguments]: the ringattn command that belongs to the library; without arguments, `ringattn
+info`."""
 from __future__ import annotations
 
 import os

@@ -1,7 +1,7 @@
 """Arrays of other libraries as pointers with shapes and strides, without copies.
 
-numpy arrays and torch tensors are known by type; others by the DLPack protocol or `__cuda_array_interface__`; what is none of
-these (lists, memoryviews) goes through numpy. A View keeps what it points into alive.
+numpy arrays and torch tensors are known by type; others by the DLPack protocol or `__cuda_array_interface__`; what is
+none of these (lists, memoryviews) goes through numpy. A View keeps what it points into alive.
 """
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def _view_numpy(x: Any, name: str) -> View:
 
     dtype = _named(x.dtype.name, name)
     if not x.dtype.isnative:
-        raise ArgumentError(f"{name} has elements in the other byte order; convert it with x.astype(x.dtype.newbyteorder('='))")
+        raise ArgumentError(
+            f"{name} has elements in the other byte order; convert it with x.astype(x.dtype.newbyteorder('='))")
     bytes_each = x.dtype.itemsize
     if not x.flags.aligned or any(stride % bytes_each for stride in x.strides):
         x = numpy.ascontiguousarray(x)
@@ -148,7 +149,8 @@ def _view_dlpack(x: Any, name: str) -> View:
     tensor = _DLTensor.from_address(pointer_of(capsule, b"dltensor"))
     dtype = _DL_DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
-        raise ArgumentError(f"{name} has elements of DLPack type ({tensor.code}, {tensor.bits}); use a floating-point type")
+        raise ArgumentError(
+            f"{name} has elements of DLPack type ({tensor.code}, {tensor.bits}); use a floating-point type")
     if tensor.device_type not in _DL_DEVICES:
         raise ArgumentError(f"{name} is on DLPack device {tensor.device_type}; ringattn computes on cpu and cuda")
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
@@ -167,7 +169,8 @@ def c_order(shape: Sequence[int]) -> Tuple[int, ...]:
 
 
 def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
-    """A new array of the kind and on the device of `like`: torch for torch, cupy for cupy, numpy for all else on the CPU."""
+    """A new array of the kind and on the device of `like`: torch for torch, cupy for cupy, numpy for all else on the
+    CPU."""
     if is_torch(like):
         torch = sys.modules["torch"]
         names = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -175,7 +178,8 @@ def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
     if type(like).__module__.split(".")[0] == "cupy":
         return sys.modules["cupy"].empty(tuple(shape), dtype=_numpy_dtype(dtype))
     if not is_numpy(like) and view(like, "the array").device[0] != "cpu":
-        raise ArgumentError(f"no arrays like {type(like).__name__} can be made on its device; pass torch or cupy arrays")
+        raise ArgumentError(
+            f"no arrays like {type(like).__name__} can be made on its device; pass torch or cupy arrays")
     import numpy
 
     return numpy.empty(tuple(shape), dtype=_numpy_dtype(dtype))

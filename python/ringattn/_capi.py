@@ -1,4 +1,5 @@
-"""The C interface as ctypes sees it: every structure and prototype of include/ringattn/*.h that Python uses, and no more.
+"""The C interface as ctypes sees it: every structure and prototype of include/ringattn/*.h that Python uses, and no
+more.
 
 tests/python/test_capi.py compares sizes and offsets with what a C compiler makes of the headers.
 """

@@ -1,8 +1,8 @@
 """Finding and loading libringattn and the libraries beside it.
 
-Looked for, in this order: the folder that RINGATTN_LIBRARY names (or the file: its folder), installed or src/ of a build;
-without it the package's own folder, the build folder of a source tree that the package lies in, and where the system's loader
-looks.
+Looked for, in this order: the folder that RINGATTN_LIBRARY names (or the file: its folder), installed or src/ of a
+build; without it the package's own folder, the build folder of a source tree that the package lies in, and where the
+system's loader looks.
 """
 from __future__ import annotations
 

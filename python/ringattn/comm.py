@@ -79,7 +79,8 @@ class Comm:
 
     @staticmethod
     def mpi(communicator: Any) -> "Comm":
-        """Ranks over MPI, from an mpi4py communicator. Needs libringattn_mpi, built against the MPI that mpi4py uses."""
+        """Ranks over MPI, from an mpi4py communicator. Needs libringattn_mpi, built against the MPI that mpi4py
+        uses."""
         library = _library.mpi()
         if library is None:
             raise UnsupportedError("ranks over MPI: libringattn_mpi is not there; build it where an MPI is installed")
@@ -123,8 +124,8 @@ class Comm:
         return bool(_library.core().ra_comm_lost(self.handle))
 
     def progress(self) -> None:
-        """Tells peers that wait for this rank that it is alive; takes microseconds. For work outside of ringattn that is
-        longer than the timeout."""
+        """Tells peers that wait for this rank that it is alive; takes microseconds. For work outside of ringattn that
+        is longer than the timeout."""
         _library.core().ra_comm_progress(self.handle)
 
     def adopt(self, plan: int) -> None:
@@ -141,7 +142,8 @@ class Comm:
             self._destroy_plan(plan)
 
     def close(self) -> None:
-        """Ends the plans as well. Peers that still work with theirs get an error, not a hang. A comm of several processes is closed by all."""
+        """Ends the plans as well. Peers that still work with theirs get an error, not a hang. A comm of several
+        processes is closed by all."""
         handle, self._handle = self._handle, None
         if handle is not None:
             while self._plans:

@@ -1,4 +1,5 @@
-"""The front door for arrays: attention and its gradient, with the sequence cut over ranks that are threads of this process."""
+"""The front door for arrays: attention and its gradient, with the sequence cut over ranks that are threads of this
+process."""
 from __future__ import annotations
 
 from contextlib import contextmanager
@@ -25,7 +26,8 @@ def _four(x: Any, name: str) -> Tuple[Any, bool]:
     if x.ndim == 3:
         return x[None], True
     if x.ndim != 4:
-        raise ArgumentError(f"{name} has shape {list(x.shape)}; it must be [batch, tokens, heads, dim] or [tokens, heads, dim]")
+        raise ArgumentError(
+            f"{name} has shape {list(x.shape)}; it must be [batch, tokens, heads, dim] or [tokens, heads, dim]")
     return x, False
 
 
@@ -132,13 +134,15 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, window: Tuple[int, i
 
         q [B, Sq, H, D]   k [B, Sk, Hkv, D]   v [B, Sk, Hkv, Dv]   ->   o [B, Sq, H, Dv], lse [B, H, Sq]
 
-    Arrays of numpy, torch, cupy, or anything with DLPack; any strides; float64, float32, bfloat16, float16. Without the
-    batch, [T, H, D], they are one batch. o is of q's kind and type; with return_lse=True the result is (o, lse), lse in float32
-    (float64 for float64), the natural logarithm of the sum over the keys seen; -inf, and o zero, for a query that sees none.
+    Arrays of numpy, torch, cupy, or anything with DLPack; any strides; float64, float32, bfloat16, float16. Without
+    the batch, [T, H, D], they are one batch. o is of q's kind and type; with return_lse=True the result is (o, lse),
+    lse in float32 (float64 for float64), the natural logarithm of the sum over the keys seen; -inf, and o zero, for a
+    query that sees none.
 
-    causal: the last query sees the last key (bottom right). window: (left, right) keys around the query's aligned position, -1
-    without limit. scale: 1/sqrt(D) unless given. cu_seqlens: documents of a packed batch of 1, and cu_seqlens_k those of
-    the keys where they differ. dilated: pairs of (segment, rate), or a Dilated. threads: of each rank; 0 shares the cores.
+    causal: the last query sees the last key (bottom right). window: (left, right) keys around the query's aligned
+    position, -1 without limit. scale: 1/sqrt(D) unless given. cu_seqlens: documents of a packed batch of 1, and
+    cu_seqlens_k those of the keys where they differ. dilated: pairs of (segment, rate), or a Dilated. threads: of
+    each rank; 0 shares the cores.
     """
     whole = _Whole({"q": q, "k": k, "v": v}, ranks, layout, strategy, causal=causal, window=window, scale=scale,
                    cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k, dilated=dilated)
@@ -168,7 +172,8 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, dout: Any, caus
     o [B, Sq, H, Dv] and lse [B, H, Sq] as attention(..., return_lse=True) gave them, dout of o's shape; it may be a
     broadcast array (strides of 0). The other arguments are those of that call; ranks and layout need not be.
     """
-    whole = _Whole({"q": q, "k": k, "v": v, "o": o, "dout": dout}, ranks, layout, strategy, causal=causal, window=window,
+    whole = _Whole({"q": q, "k": k, "v": v, "o": o, "dout": dout}, ranks, layout, strategy, causal=causal,
+                   window=window,
                    scale=scale, cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k, dilated=dilated)
     p = whole.problem
     lse = _arrays.indexable(_arrays.as_array(lse), "lse")

@@ -7,8 +7,8 @@
     batch = rt.shard_batch({"input_ids": ids, "labels": labels}, ctx=ctx)
     logits = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"]).logits
 
-The model sees this rank's rows; shard_batch tells the context how long the sequence is and where its documents are. What the
-library does not compute is refused with a sentence that names it, never left out.
+The model sees this rank's rows; shard_batch tells the context how long the sequence is and where its documents are.
+What the library does not compute is refused with a sentence that names it, never left out.
 """
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _chosen: list = []  # the context that register() was given, if any
 
 
 def register(ctx: Optional[Context] = None, name: str = "ringattn") -> None:
-    """Makes the attention and its mask function known to transformers under this name. ctx: default the current one, asked for
-    at each call."""
+    """Makes the attention and its mask function known to transformers under this name. ctx: default the current one,
+    asked for at each call."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
@@ -89,9 +89,10 @@ def _sequence(ctx: Context, query: Tensor, key: Tensor) -> Tuple[int, int, Optio
     if ctx.ranks == 1:
         return rows, key.shape[2], None
     if ctx.seq_len is None:
-        raise ArgumentError("the length of the whole sequence is not known: cut each batch with ringattn.torch.shard_batch")
-    raise ArgumentError(f"this rank has {ctx.rows(ctx.seq_len)} rows of the batch that shard_batch was last called for, but "
-                        f"the model has {rows} queries and {key.shape[2]} keys; caches are for one rank only")
+        raise ArgumentError(
+            "the length of the whole sequence is not known: cut each batch with ringattn.torch.shard_batch")
+    raise ArgumentError(f"this rank has {ctx.rows(ctx.seq_len)} rows of the batch that shard_batch was last called "
+                        f"for, but the model has {rows} queries and {key.shape[2]} keys; caches are for one rank only")
 
 
 def attention_forward(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor] = None,

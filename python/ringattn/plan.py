@@ -145,9 +145,9 @@ def predict_steps(problem: Problem, ranks: int, rank: int = 0, direction: str = 
 class Plan:
     """One problem on one comm: schedule, kernel, buffers. Collective, as are its runs; runs plan and allocate nothing.
 
-    layout, strategy: names; backward: whether backward() will be called; threads: that this rank computes with; timeout: seconds
-    that a peer is waited for (0: 60); workspace: an array of at least info.workspace_bytes, 64-byte aligned; device: "cpu",
-    "cuda", "cuda:1", where all arrays then are.
+    layout, strategy: names; backward: whether backward() will be called; threads: that this rank computes with;
+    timeout: seconds that a peer is waited for (0: 60); workspace: an array of at least info.workspace_bytes, 64-byte
+    aligned; device: "cpu", "cuda", "cuda:1", where all arrays then are.
     """
 
     def __init__(self, comm: Comm, problem: Problem, *, layout: str = "auto", strategy: str = "auto",
@@ -206,8 +206,8 @@ class Plan:
 
     def forward(self, q: Any, k: Any, v: Any, o: Optional[Any] = None, lse: Optional[Any] = None,
                 stream: Optional[int] = None) -> Tuple[Any, Any]:
-        """q [batch, rows_q, heads_q, dim], k, v: this rank's rows. Gives o [batch, rows_q, heads_q, dim_v], lse [batch, heads_q,
-        rows_q]; those given are written to."""
+        """q [batch, rows_q, heads_q, dim], k, v: this rank's rows. Gives o [batch, rows_q, heads_q, dim_v], lse
+        [batch, heads_q, rows_q]; those given are written to."""
         o = _arrays.empty(q, self.shapes["o"], self.out_dtype) if o is None else o
         lse = _arrays.empty(q, self.shapes["lse"], self.lse_dtype) if lse is None else lse
         kept: List[_arrays.View] = []  # a copy that was made for its strides must live until the call
@@ -223,7 +223,8 @@ class Plan:
     def backward(self, q: Any, k: Any, v: Any, o: Any, lse: Any, dout: Any, dq: Optional[Any] = None,
                  dk: Optional[Any] = None, dv: Optional[Any] = None,
                  stream: Optional[int] = None) -> Tuple[Any, Any, Any]:
-        """o and lse as forward gave them, dout [batch, rows_q, heads_q, dim_v]; gives dq, dk, dv of this rank's rows."""
+        """o and lse as forward gave them, dout [batch, rows_q, heads_q, dim_v]; gives dq, dk, dv of this rank's
+        rows."""
         dq = _arrays.empty(q, self.shapes["q"], self.out_dtype) if dq is None else dq
         dk = _arrays.empty(q, self.shapes["k"], self.out_dtype) if dk is None else dk
         dv = _arrays.empty(q, self.shapes["v"], self.out_dtype) if dv is None else dv
@@ -261,7 +262,8 @@ class Plan:
 
     def _put(self, kept: List[_arrays.View], slot: _capi.Tensor, x: Any, name: str, dtype: str,
              output: bool = False) -> None:
-        """Points the slot of a structure to x, which must be of this type, on the plan's device, of the shape of that name."""
+        """Points the slot of a structure to x, which must be of this type, on the plan's device, of the shape of that
+        name."""
         pointer = self._plain(x, name, dtype)
         if pointer is not None:
             slot.data = pointer
@@ -270,8 +272,8 @@ class Plan:
             return
         seen = _arrays.view(x, name)
         if seen.dtype != dtype or seen.device != self.device:
-            raise ArgumentError(f"{name} is {seen.dtype} on {seen.device[0]}:{seen.device[1]}; this plan takes {dtype} on "
-                                f"{self.device[0]}:{self.device[1]}")
+            raise ArgumentError(f"{name} is {seen.dtype} on {seen.device[0]}:{seen.device[1]}; this plan takes "
+                                f"{dtype} on {self.device[0]}:{self.device[1]}")
         if output and _arrays.is_numpy(x) and (seen.owner is not x or not x.flags.writeable):
             raise ArgumentError(f"{name} is written, so it must be writeable, and its strides whole elements")
         kept.append(seen)
@@ -279,7 +281,8 @@ class Plan:
         slot.data, slot.strided, slot.stride = made.data, made.strided, made.stride
 
     def _plain(self, x: Any, name: str, dtype: str) -> Optional[int]:
-        """The address of what layers pass, a dense torch tensor as it should be, in a microsecond; None: look closer."""
+        """The address of what layers pass, a dense torch tensor as it should be, in a microsecond; None: look
+        closer."""
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(x, torch.Tensor):
             return None
@@ -298,8 +301,9 @@ class Plan:
         seen = _arrays.view(x, "lse")
         if (seen.dtype != self.lse_dtype or seen.device != self.device or seen.shape != self.shapes["lse"]
                 or not seen.contiguous()):
-            raise ArgumentError(f"lse must be {self.lse_dtype} in C order, of shape {list(self.shapes['lse'])}, on the plan's "
-                                f"device; it is {seen.dtype} of shape {list(seen.shape)} and strides {list(seen.strides)}")
+            raise ArgumentError(f"lse must be {self.lse_dtype} in C order, of shape {list(self.shapes['lse'])}, on "
+                                f"the plan's device; it is {seen.dtype} of shape {list(seen.shape)} and strides "
+                                f"{list(seen.strides)}")
         return seen.pointer
 
 

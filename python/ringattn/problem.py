@@ -71,7 +71,8 @@ class Problem:
         q [batch, seq_q, heads_q, dim]   k [batch, seq_k, heads_kv, dim]   v [batch, seq_k, heads_kv, dim_v]
         o [batch, seq_q, heads_q, dim_v]   lse [batch, heads_q, seq_q]
 
-    Zero takes the default of ra_problem; window is (left, right), -1 without limit; cu_seqlens has documents + 1 entries.
+    Zero takes the default of ra_problem; window is (left, right), -1 without limit; cu_seqlens has documents + 1
+    entries.
     """
 
     seq_q: int

@@ -7,4 +7,5 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 if not os.environ.get("RINGATTN_INSTALLED"):
     sys.path.insert(0, str(HERE.parents[1] / "python"))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parents[1] / "python"), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(HERE.parents[1] / "python"), os.environ.get("PYTHONPATH")]))

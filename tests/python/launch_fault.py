@@ -1,5 +1,5 @@
-"""Run by torchrun: the last rank dies or stalls in the middle; the others must raise, naming it, before long. They print
-how long that took."""
+"""Run by torchrun: the last rank dies or stalls in the middle; the others must raise, naming it, before long. They
+print how long that took."""
 import os
 import sys
 import time

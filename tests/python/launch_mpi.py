@@ -1,4 +1,4 @@
-"""Run by mpirun: attention over the ranks of an mpi4py communicator, turned round so that ranks differ from the world's."""
+"""Run by mpirun: attention over the ranks of an mpi4py communicator, whose ranks differ from those of the world."""
 import pathlib
 import sys
 
@@ -23,7 +23,8 @@ with ringattn.Comm.mpi(turned) as comm:
         grads = plan.backward(*mine, o, lse, np.ones_like(o))
     expected = reference.attention(q, k, v, np.ones(q.shape), causal=True)
     for got, want in zip((o, *grads), (expected[0], *expected[2:])):
-        assert reference.furthest(got, ringattn.shard(want, 1, layout="zigzag", ranks=comm.ranks, rank=comm.rank)) < 1e-12
+        assert reference.furthest(got, ringattn.shard(want, 1, layout="zigzag", ranks=comm.ranks,
+                                                      rank=comm.rank)) < 1e-12
 world.Barrier()
 if world.rank == 0:
     print("shown: mpi4py", flush=True)

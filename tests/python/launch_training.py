@@ -1,6 +1,5 @@
 """Run by torchrun, one process per rank: random problems against SDPA, and a tiny Llama under DDP and FSDP2 against one
 process. Ranks 0 prints what it has shown, one line each; any rank that finds a difference fails."""
-import copy
 import sys
 
 import numpy as np
@@ -10,7 +9,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import reference  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-import transformers  # noqa: E402
 
 import ringattn  # noqa: E402
 import ringattn.hf  # noqa: E402

@@ -1,9 +1,11 @@
-"""The definition of attention in numpy and double precision, written down plainly: what the package is compared with."""
+"""The definition of attention in numpy and double precision, written down plainly: what the package is compared
+with."""
 import numpy as np
 
 
 def visible(seq_q, seq_k, heads, causal=False, window=(-1, -1), cu_seqlens=None, cu_seqlens_k=None, dilated=None):
-    """[branches, heads, seq_q, seq_k] of 0 and 1: what each query sees, in each branch (one where there is no dilation)."""
+    """[branches, heads, seq_q, seq_k] of 0 and 1: what each query sees, in each branch (one where there is no
+    dilation)."""
     cu_q = list(cu_seqlens) if cu_seqlens is not None else [0, seq_q]
     cu_k = list(cu_seqlens_k) if cu_seqlens_k is not None else (cu_q if cu_seqlens is not None else [0, seq_k])
     branches = dilated or [(max(seq_k, 1), 1)]
@@ -60,7 +62,8 @@ def random_problem(rng, most=70):
     """Arrays' sizes and a pattern, from all that the package takes."""
     heads_kv = int(rng.integers(1, 4))
     sizes = dict(batch=int(rng.integers(1, 3)), seq_q=int(rng.integers(1, most)), heads_kv=heads_kv,
-                 heads_q=heads_kv * int(rng.integers(1, 4)), dim=int(rng.integers(1, 40)), dim_v=int(rng.integers(1, 40)))
+                 heads_q=heads_kv * int(rng.integers(1, 4)), dim=int(rng.integers(1, 40)), dim_v=int(rng.integers(1,
+                                                                                                                  40)))
     sizes["seq_k"] = sizes["seq_q"] if rng.random() < 0.6 else int(rng.integers(1, most))
     pattern = dict(causal=bool(rng.random() < 0.5))
     if rng.random() < 0.3:
@@ -74,7 +77,8 @@ def random_problem(rng, most=70):
         pattern["cu_seqlens"] = cuts(sizes["seq_q"], count)
         pattern["cu_seqlens_k"] = cuts(sizes["seq_k"], count)
     if rng.random() < 0.25:
-        pattern["dilated"] = [(int(rng.integers(1, 40)), int(rng.integers(1, 5))) for _ in range(int(rng.integers(1, 4)))]
+        pattern["dilated"] = [(int(rng.integers(1, 40)), int(rng.integers(1, 5)))
+                              for _ in range(int(rng.integers(1, 4)))]
     return sizes, pattern
 
 
@@ -82,13 +86,15 @@ def arrays(rng, sizes, dtype):
     """q, k, v, dout"""
     make = lambda *shape: rng.standard_normal(shape).astype(dtype)
     b = sizes["batch"]
-    return (make(b, sizes["seq_q"], sizes["heads_q"], sizes["dim"]), make(b, sizes["seq_k"], sizes["heads_kv"], sizes["dim"]),
+    return (make(b, sizes["seq_q"], sizes["heads_q"], sizes["dim"]), make(b, sizes["seq_k"], sizes["heads_kv"],
+            sizes["dim"]),
             make(b, sizes["seq_k"], sizes["heads_kv"], sizes["dim_v"]),
             make(b, sizes["seq_q"], sizes["heads_q"], sizes["dim_v"]))
 
 
 def furthest(a, b):
-    """The largest difference, relative to the largest expected where that is above 1; equal infinities do not differ."""
+    """The largest difference, relative to the largest expected where that is above 1; equal infinities do not
+    differ."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     assert a.shape == b.shape, (a.shape, b.shape)
     if a.size == 0:

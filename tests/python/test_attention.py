@@ -1,4 +1,5 @@
-"""ringattn.attention and its gradient against the definition, over random problems; arrays of other kinds and strides."""
+"""ringattn.attention and its gradient against the definition, over random problems; arrays of other kinds and
+strides."""
 import os
 
 import numpy as np
@@ -68,7 +69,8 @@ def test_packed_without_batch():
     o, lse = ringattn.attention(q[0], k[0], v[0], cu_seqlens=[0, 5, 5, 23], causal=True, return_lse=True)
     expected = reference.attention(q, k, v, dout, cu_seqlens=[0, 5, 5, 23], causal=True)
     assert o.shape == (23, 3, 8) and lse.shape == (3, 23)
-    got = ringattn.attention_backward(q[0], k[0], v[0], o, lse, dout[0], cu_seqlens=np.array([0, 5, 5, 23]), causal=True)
+    got = ringattn.attention_backward(q[0], k[0], v[0], o, lse, dout[0],
+                                      cu_seqlens=np.array([0, 5, 5, 23]), causal=True)
     for a, b in zip((o, lse, *got), expected):
         assert reference.furthest(a, b[0]) < 1e-12
 

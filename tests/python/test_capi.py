@@ -61,7 +61,8 @@ def test_every_field_is_there():
     for name, kind in structures().items():
         body = re.search(r"typedef struct %s \{(.*?)^\} %s;" % (name, name), text_of_headers(), re.S | re.M).group(1)
         body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
-        fields = [word for line in body.split(";") for word in re.findall(r"[\s*](\w+)(?:\[\w+\])?\s*(?:,|$)", line.strip())]
+        fields = [word for line in body.split(";") for word in re.findall(
+            r"[\s*](\w+)(?:\[\w+\])?\s*(?:,|$)", line.strip())]
         assert fields == [field for field, *_ in kind._fields_], name
 
 

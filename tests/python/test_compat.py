@@ -38,7 +38,8 @@ def test_fixed_length(family, causal):
 
     def body(ctx):
         part = rows_of(qkv.detach(), layout, ranks, ctx.rank)[None].clone().requires_grad_()
-        o, lse, nothing = getattr(rf, f"{family}_flash_attn_qkvpacked_func")(part, causal=causal, return_attn_probs=True)
+        packed = getattr(rf, f"{family}_flash_attn_qkvpacked_func")
+        o, lse, nothing = packed(part, causal=causal, return_attn_probs=True)
         assert nothing is None and lse.shape == (1, 2, n // ranks)
         o.backward(rows_of(dout, layout, ranks, ctx.rank)[None])
         with torch.no_grad():
@@ -67,7 +68,7 @@ def test_documents_cut_over_all_ranks(family):
         part = cut(qkv.detach(), ctx.rank).clone().requires_grad_()
         local = torch.tensor(cu, dtype=torch.int32) // ranks
         o, lse, _ = getattr(rf, f"{family}_flash_attn_varlen_qkvpacked_func")(part, local, 10, causal=True,
-                                                                            return_attn_probs=True)
+                                                                              return_attn_probs=True)
         assert lse.shape == (2, 20)
         o.backward(cut(dout, ctx.rank))
         return o.detach(), part.grad
@@ -114,15 +115,18 @@ def test_llama3_prepare():
 
 
 def test_signatures():
-    fixed = ["dropout_p", "softmax_scale", "causal", "window_size", "alibi_slopes", "deterministic", "return_attn_probs",
+    fixed = ["dropout_p", "softmax_scale", "causal", "window_size", "alibi_slopes", "deterministic",
+             "return_attn_probs",
              "group"]
     names = lambda f: list(inspect.signature(f).parameters)
     for family in LAYOUTS:
         assert names(getattr(rf, f"{family}_flash_attn_func")) == ["q", "k", "v", *fixed]
-        assert names(getattr(rf, f"{family}_flash_attn_varlen_kvpacked_func")) == ["q", "kv", "cu_seqlens", "max_seqlen",
-                                                                                 *fixed]
+        assert names(getattr(rf, f"{family}_flash_attn_varlen_kvpacked_func")) == ["q", "kv", "cu_seqlens",
+                                                                                   "max_seqlen",
+                                                                                   *fixed]
     assert names(rf.llama3_flash_attn_varlen_func) == [
-        "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "heads_k_stride", "local_k_slice",
+        "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "heads_k_stride",
+        "local_k_slice",
         *fixed]
     assert rf.zigzag_ring_flash_attn_func.__name__ == "zigzag_ring_flash_attn_func"
 

@@ -32,7 +32,8 @@ def test_train_llama():
     """The losses of one rank and of two are the same, and go down."""
     losses = []
     for ranks in (1, 2):
-        text = run("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", EXAMPLES / "train_llama.py")
+        text = run("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
+                   EXAMPLES / "train_llama.py")
         losses.append([float(loss) for loss in re.findall(r"loss ([\d.]+)", text)])
     one, two = losses
     assert len(one) == len(two) == 8 and one[-1] < one[0]

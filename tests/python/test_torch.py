@@ -1,4 +1,5 @@
-"""ringattn.torch against scaled_dot_product_attention, with ranks that are threads: random problems, graphs, gradients."""
+"""ringattn.torch against scaled_dot_product_attention, with ranks that are threads: random problems, graphs,
+gradients."""
 import os
 
 import numpy as np
@@ -139,7 +140,8 @@ def test_lse_has_no_gradient(ctx):
     q, k, v = tensors(requires_grad=True)
     o, lse = rt.attention(q, k, v, causal=True, return_lse=True, ctx=ctx)
     assert o.requires_grad and not lse.requires_grad
-    assert reference.furthest(lse, reference.attention(*(x.detach().numpy() for x in (q, k, v)), causal=True)[1]) < 1e-12
+    assert reference.furthest(lse, reference.attention(*(x.detach().numpy()
+                              for x in (q, k, v)), causal=True)[1]) < 1e-12
 
 
 def test_plans_are_kept_and_evicted(ctx, monkeypatch):

@@ -1,4 +1,5 @@
-"""A tiny Llama with its sequence cut over ranks that are threads: loss and gradients are those of one process with SDPA."""
+"""A tiny Llama with its sequence cut over ranks that are threads: loss and gradients are those of one process with
+SDPA."""
 import copy
 
 import pytest
@@ -15,7 +16,8 @@ N = 43
 
 def tiny(implementation, **change):
     config = transformers.LlamaConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-                                      num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, **change)
+                                      num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
+                                      **change)
     torch.manual_seed(0)
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=implementation).double()
 

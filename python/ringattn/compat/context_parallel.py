@@ -3,8 +3,8 @@
     with context_parallel(mesh, buffers=[ids, labels, positions], buffer_seq_dims=[1, 1, 1]):
         loss = model(ids, positions)...
 
-Different: any length, any number of ranks; the mask of queries and keys is right whatever is_causal; a call that asks for what the
-library does not compute (a mask, dropout) is refused.
+Different: any length, any number of ranks; the mask of queries and keys is right whatever is_causal; a call that asks
+for what the library does not compute (a mask, dropout) is refused.
 """
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def context_parallel(mesh: Any, *, buffers: Optional[List[Tensor]] = None, buffe
                      no_restore_buffers: Optional[Set[Tensor]] = None) -> Iterator[None]:
     """Cuts the buffers in place, each along its dimension, and brings them back at the end but for no_restore_buffers.
 
-    mesh: one-dimensional; or a process group, or a context. It replaces torch.nn.functional.scaled_dot_product_attention for
-    the whole process meanwhile.
+    mesh: one-dimensional; or a process group, or a context. It replaces
+    torch.nn.functional.scaled_dot_product_attention for the whole process meanwhile.
     """
     buffers, dims = list(buffers or []), list(buffer_seq_dims or [])
     kept = set(map(id, no_restore_buffers or ()))

@@ -12,7 +12,8 @@ from ..torch.context import Context
 
 
 class DilatedAttention(modules.DilatedAttention):
-    """q, k, v [B, rows, H, D] -> [B, rows, H, D]. `op`, which chose a kernel of xformers, is taken and has no effect."""
+    """q, k, v [B, rows, H, D] -> [B, rows, H, D]. `op`, which chose a kernel of xformers, is taken and has no
+    effect."""
 
     def __init__(self, segment_lengths: Sequence[int], dilation_rates: Sequence[int],
                  softmax_scale: Optional[float] = None, attention_dropout: float = 0.0, op: Any = None,
@@ -27,8 +28,8 @@ class MultiheadDilatedAttention(modules.MultiheadDilatedAttention):
                  dropout: float = 0.0, bias: bool = True, layer_norm: bool = True, layer_norm_eps: float = 1e-5,
                  gamma_init: float = 1.0, device: Any = None, dtype: Any = None, op: Any = None,
                  ctx: Optional[Context] = None) -> None:
-        super().__init__(embed_dim, num_heads, dilation_rates, segment_lengths, dropout, bias, layer_norm, layer_norm_eps,
-                         gamma_init, device, dtype, ctx)
+        super().__init__(embed_dim, num_heads, dilation_rates, segment_lengths, dropout, bias, layer_norm,
+                         layer_norm_eps, gamma_init, device, dtype, ctx)
 
 
 __all__ = ["DilatedAttention", "MultiheadDilatedAttention"]

@@ -4,8 +4,9 @@
     stripe_...    positions r, r + p, r + 2p, ...             llama3_...       the r-th run of a packed sequence
 
 q [B, rows, H, D] (varlen: [rows, H, D]), this rank's. group: a process group, or None for the default one. With
-return_attn_probs=True the result is (out, lse, None). dropout and alibi are refused; `deterministic` always holds.
-In the varlen functions of ring, zigzag and stripe each document is cut over all ranks; cu_seqlens is that of this rank's rows.
+return_attn_probs=True the result is (out, lse, None). dropout and alibi are refused; `deterministic` always holds. In
+the varlen functions of ring, zigzag and stripe each document is cut over all ranks; cu_seqlens is that of this rank's
+rows.
 """
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from ..errors import ArgumentError, UnsupportedError
 from ..torch import functional
 from ..torch.context import for_group
 
+
 def _refuse(dropout_p: float, alibi_slopes: Any) -> None:
     if dropout_p:
         raise UnsupportedError("dropout_p: ringattn has no dropout; pass 0")
@@ -30,8 +32,9 @@ def _fixed(layout: str, q: Tensor, k: Tensor, v: Tensor, dropout_p: float, softm
            window_size: Tuple[int, int], alibi_slopes: Any, return_attn_probs: bool, group: Any) -> Any:
     _refuse(dropout_p, alibi_slopes)
     ctx = for_group(group, layout)
-    o, lse = functional.attention(q, k, v, seq_len=q.shape[1] * ctx.ranks, seq_len_k=k.shape[1] * ctx.ranks, causal=causal,
-                                  window=tuple(window_size), scale=softmax_scale, return_lse=True, ctx=ctx)
+    o, lse = functional.attention(q, k, v, seq_len=q.shape[1] * ctx.ranks, seq_len_k=k.shape[1] * ctx.ranks,
+                                  causal=causal, window=tuple(window_size), scale=softmax_scale, return_lse=True,
+                                  ctx=ctx)
     return (o, lse, None) if return_attn_probs else o
 
 
@@ -127,8 +130,9 @@ def _key(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, local_k_slice: slice) -> An
 
 def llama3_flash_attn_prepare_cu_seqlens(cu_seqlens: Tensor, causal: bool, rank: int,
                                          world_size: int) -> Tuple[Tensor, Tensor, int, int, slice]:
-    """cu_seqlens of the whole packed sequence -> (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, local_k_slice) of the
-    rank: its queries, and the keys that their documents have (up to its last query where causal)."""
+    """cu_seqlens of the whole packed sequence -> (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
+    local_k_slice) of the rank: its queries, and the keys that their documents have (up to its last query where
+    causal)."""
     whole = [int(n) for n in cu_seqlens.tolist()]
     if whole[-1] % world_size:
         raise ArgumentError(f"the packed sequence has {whole[-1]} tokens, which {world_size} ranks do not divide")
@@ -151,22 +155,23 @@ def llama3_flash_attn_prepare_cu_seqlens(cu_seqlens: Tensor, causal: bool, rank:
 def llama3_flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, heads_k_stride,
                                   local_k_slice, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1),
                                   alibi_slopes=None, deterministic=False, return_attn_probs=False, group=None):
-    """q [rows, H, D]; the numbers are those that llama3_flash_attn_prepare_cu_seqlens gave. heads_k_stride has no effect: keys are
-    not gathered, so there is nothing to do in portions."""
+    """q [rows, H, D]; the numbers are those that llama3_flash_attn_prepare_cu_seqlens gave. heads_k_stride has no
+    effect: keys are not gathered, so there is nothing to do in portions."""
     _refuse(dropout_p, alibi_slopes)
     whole = _wholes.get(_key(cu_seqlens_q, cu_seqlens_k, local_k_slice))
     if whole is None:
-        raise ArgumentError("cu_seqlens_q, cu_seqlens_k and local_k_slice are none that llama3_flash_attn_prepare_cu_seqlens gave "
-                            "lately in this process")
+        raise ArgumentError("cu_seqlens_q, cu_seqlens_k and local_k_slice are none that "
+                            "llama3_flash_attn_prepare_cu_seqlens gave lately in this process")
     ctx = for_group(group, "contiguous")
-    o, lse = functional.attention(q[None], k[None], v[None], seq_len=whole[-1], causal=causal, window=tuple(window_size),
-                                  scale=softmax_scale, cu_seqlens=whole, return_lse=True, ctx=ctx)
+    o, lse = functional.attention(q[None], k[None], v[None], seq_len=whole[-1], causal=causal,
+                                  window=tuple(window_size), scale=softmax_scale, cu_seqlens=whole, return_lse=True,
+                                  ctx=ctx)
     return (o[0], lse[0], None) if return_attn_probs else o[0]
 
 
-def llama3_flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, heads_k_stride,
-                                           local_k_slice, dropout_p=0.0, softmax_scale=None, causal=False,
-                                           window_size=(-1, -1), alibi_slopes=None, deterministic=False,
+def llama3_flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
+                                           heads_k_stride, local_k_slice, dropout_p=0.0, softmax_scale=None,
+                                           causal=False, window_size=(-1, -1), alibi_slopes=None, deterministic=False,
                                            return_attn_probs=False, group=None):
     """kv [rows, 2, Hkv, D]"""
     return llama3_flash_attn_varlen_func(q, kv[:, 0], kv[:, 1], cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
@@ -210,7 +215,8 @@ def substitute_hf_flash_attn(process_group: Any, heads_k_stride: int = 1) -> Non
     def forward(module: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **extra: Any) -> Any:
         if not _ring_on[0]:
             return before(module, query, key, value, *rest, **extra)
-        return hf.attention_forward(module, query, key, value, *rest, ctx=for_group(process_group, "contiguous"), **extra)
+        return hf.attention_forward(module, query, key, value, *rest,
+                                    ctx=for_group(process_group, "contiguous"), **extra)
 
     forward.before_ringattn = before
     ALL_ATTENTION_FUNCTIONS["flash_attention_2"] = forward

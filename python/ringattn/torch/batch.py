@@ -40,7 +40,8 @@ def _check_mask(mask: Tensor, labels: Optional[Tensor]) -> Optional[Tensor]:
     if bool(kept.all()):
         return labels
     if kept.dim() != 2 or bool((kept[:, 1:] & ~kept[:, :-1]).any()):
-        raise ArgumentError("attention_mask has padding before tokens; pad to the right, or pack documents (cu_seqlens)")
+        raise ArgumentError(
+            "attention_mask has padding before tokens; pad to the right, or pack documents (cu_seqlens)")
     return None if labels is None else labels.masked_fill(~kept.to(labels.device), IGNORED)
 
 
@@ -48,11 +49,12 @@ def shard_batch(batch: Mapping[str, Any], ctx: Optional[Context] = None,
                 cu_seqlens: Any = None) -> Dict[str, Any]:
     """This rank's rows of a batch that every rank has whole.
 
-    Takes input_ids [B, S] or inputs_embeds [B, S, E]; and, where they are there, labels [B, S] (not shifted), shift_labels,
-    position_ids [B, S], attention_mask [B, S] (ones, or padded to the right), cu_seqlens. Gives
+    Takes input_ids [B, S] or inputs_embeds [B, S, E]; and, where they are there, labels [B, S] (not shifted),
+    shift_labels, position_ids [B, S], attention_mask [B, S] (ones, or padded to the right), cu_seqlens. Gives
 
         input_ids [B, rows], position_ids [B, rows]      what the model takes; positions are those in the whole sequence
-        shift_labels [B, rows]                           labels shifted before the cut; -100 where there is no next token
+        shift_labels [B, rows]                           labels shifted before the cut; -100 where there is no next
+        token
         num_items_in_batch                               how many labels the whole batch has, a tensor
 
     Other entries pass as they are. The context remembers the sequence's length and documents for the attention of this

@@ -17,5 +17,6 @@ def _policy(_ctx: Any, op: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy
 
 
 def save_attention() -> Tuple[Any, Any]:
-    """A context_fn of torch.utils.checkpoint: o [B, rows, H, Dv] and lse [B, H, rows] are kept, all else is computed again."""
+    """A context_fn of torch.utils.checkpoint: o [B, rows, H, Dv] and lse [B, H, rows] are kept, all else is computed
+    again."""
     return create_selective_checkpoint_contexts(_policy)

@@ -1,22 +1,21 @@
 """Context: the ranks that a sequence is cut over, as one of them sees it, with the plans they have made.
 
-A context is made from a process group, whose ranks are then connected over UCX, or for ranks that are threads of one process.
-Operators name it by a number, which graphs can hold.
+A context is made from a process group, whose ranks are then connected over UCX, or for ranks that are threads of one
+process. Operators name it by a number, which graphs can hold.
 """
 from __future__ import annotations
 
 from collections import OrderedDict
 import os
 import threading
-from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence
 import weakref
 
 import torch
 import torch.distributed as dist
 
-from .. import _arrays
 from ..comm import Comm, run_ranks as run_thread_ranks
-from ..errors import ArgumentError, PeerError, PeerTimeoutError, TransportError, UnsupportedError
+from ..errors import ArgumentError, PeerError, PeerTimeoutError, TransportError
 from ..layout import index, layout_rows
 from ..plan import Plan, predict
 from ..problem import Problem, choice
@@ -112,7 +111,8 @@ class Context:
                        device=_device_name(device))
         planned = predict(problem, self.ranks, self.rank, **options)
         memory = self._workspace(device, planned.workspace_bytes)
-        plan = Plan(self._comm_for(device), problem, timeout=self.timeout, workspace=(memory.data_ptr(), memory.numel()),
+        plan = Plan(self._comm_for(device), problem, timeout=self.timeout, workspace=(memory.data_ptr(),
+                    memory.numel()),
                     **options)
         plan.memory = memory
         self._plans[key] = plan
@@ -139,7 +139,8 @@ class Context:
         return self._device_comms[ordinal]
 
     def lost(self) -> None:
-        """A comm was lost: messages may still arrive in what its plans work with, so that stays until the process ends."""
+        """A comm was lost: messages may still arrive in what its plans work with, so that stays until the process
+        ends."""
         _held.extend(self._workspaces.values())
 
     def close(self) -> None:
@@ -210,17 +211,19 @@ def _group_of(group: Optional[Any]) -> Optional[Any]:
         return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
     if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
         if group.ndim != 1:
-            raise ArgumentError(f"the mesh has dimensions {group.mesh_dim_names}; pass the one that the sequence is cut "
+            raise ArgumentError(f"the mesh has dimensions {group.mesh_dim_names}; pass the one that the sequence is "
+                                f"cut "
                                 "over, as mesh['cp']")
         return group.get_group()
     return group
 
 
 def init(group: Optional[Any] = None, layout: str = "auto", strategy: str = "auto", timeout: float = 60) -> Context:
-    """A context from a process group or a one-dimensional DeviceMesh; default: the default group, or one rank without it.
+    """A context from a process group or a one-dimensional DeviceMesh; default: the default group, or one rank without
+    it.
 
-    Collective. It becomes the default of every function here that takes ctx. Ranks are connected over UCX; the group itself
-    carries only what goes round outside of attention: addresses, unshard, lengths. layout "auto" is zigzag.
+    Collective. It becomes the default of every function here that takes ctx. Ranks are connected over UCX; the group
+    itself carries only what goes round outside of attention: addresses, unshard, lengths. layout "auto" is zigzag.
     """
     group = _group_of(group)
     ranks = 1 if group is None else dist.get_world_size(group)
@@ -234,8 +237,8 @@ _of_group: Dict[Any, Context] = {}
 
 
 def for_group(group: Any, layout: str) -> Context:
-    """The context of a process group, a DeviceMesh or the default group (None), made when it is first asked for and kept; of
-    a context, itself; without torch.distributed the current one. In the layout asked for."""
+    """The context of a process group, a DeviceMesh or the default group (None), made when it is first asked for and
+    kept; of a context, itself; without torch.distributed the current one. In the layout asked for."""
     if isinstance(group, Context):
         return group.with_layout(layout)
     found = _group_of(group)

@@ -35,13 +35,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, seq_len: Optional[int] = None,
 
         q [B, rows, H, D], k [B, rows_k, Hkv, D], v [B, rows_k, Hkv, Dv]: this rank's  ->  o [B, rows, H, Dv]
 
-    seq_len is the length of the whole sequence (of the queries), which a rank alone cannot know; seq_len_k that of the keys
-    where it differs. It may be left out with one rank, or when shard_batch was called for this batch. Any strides. The other
-    arguments are those of ringattn.attention. return_lse: also lse [B, H, rows], through which no gradient flows.
+    seq_len is the length of the whole sequence (of the queries), which a rank alone cannot know; seq_len_k that of
+    the keys where it differs. It may be left out with one rank, or when shard_batch was called for this batch. Any
+    strides. The other arguments are those of ringattn.attention. return_lse: also lse [B, H, rows], through which no
+    gradient flows.
     """
     ctx = current(ctx)
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
-        raise ArgumentError(f"q, k, v have {q.dim()}, {k.dim()}, {v.dim()} dimensions; they are [batch, rows, heads, dim]")
+        raise ArgumentError(
+            f"q, k, v have {q.dim()}, {k.dim()}, {v.dim()} dimensions; they are [batch, rows, heads, dim]")
     q, k, v = _autocast(q, k, v)
     if seq_len is None:
         seq_len = q.shape[1] if ctx.ranks == 1 else ctx.seq_len
@@ -67,8 +69,8 @@ def shard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None) -> Tensor:
 def unshard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None, seq_len: Optional[int] = None) -> Tensor:
     """The whole sequence along dim, on every rank, from each rank's rows. Collective.
 
-    The gradient is this rank's rows of the incoming one: every rank computes the same from the whole. seq_len saves asking
-    the others for their rows; a compiled graph needs it.
+    The gradient is this rank's rows of the incoming one: every rank computes the same from the whole. seq_len saves
+    asking the others for their rows; a compiled graph needs it.
     """
     ctx = current(ctx)
     dim = dim % x.dim()
@@ -80,9 +82,9 @@ def cross_entropy(logits: Tensor, shift_labels: Tensor, num_items_in_batch: Unio
                   ctx: Optional[Context] = None, ignore_index: int = -100) -> Tensor:
     """This rank's part of the mean cross entropy, such that the mean over the ranks is the whole batch's.
 
-    logits [B, rows, vocabulary], shift_labels [B, rows] and num_items_in_batch as shard_batch gives them. DDP, FSDP and
-    ZeRO average gradients over the ranks; so the local sum over all tokens of the batch is taken times the ranks. The mean
-    over data-parallel groups is then the mean of their losses.
+    logits [B, rows, vocabulary], shift_labels [B, rows] and num_items_in_batch as shard_batch gives them. DDP, FSDP
+    and ZeRO average gradients over the ranks; so the local sum over all tokens of the batch is taken times the ranks.
+    The mean over data-parallel groups is then the mean of their losses.
     """
     ctx = current(ctx)
     if logits.dtype in (torch.bfloat16, torch.float16):
@@ -95,5 +97,6 @@ def cross_entropy(logits: Tensor, shift_labels: Tensor, num_items_in_batch: Unio
 
 
 def mean_loss(loss: Tensor, ctx: Optional[Context] = None) -> Tensor:
-    """The mean of every rank's loss, without a gradient: with cross_entropy, the loss of the whole batch. Collective."""
+    """The mean of every rank's loss, without a gradient: with cross_entropy, the loss of the whole batch.
+    Collective."""
     return torch.stack(current(ctx).gather(loss.detach().reshape(1))).mean()

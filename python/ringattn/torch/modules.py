@@ -1,9 +1,8 @@
 """Attention as modules: RingAttention, DilatedAttention, MultiheadDilatedAttention. All take this rank's rows."""
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence, Tuple
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import ArgumentError
@@ -27,8 +26,8 @@ class RingAttention(nn.Module):
 
 
 class DilatedAttention(nn.Module):
-    """Dilated attention with the settings of dilated-attention-pytorch: heads are dealt to the branches, a branch's offset is its
-    index modulo its rate, and each branch has a softmax of its own.
+    """Dilated attention with the settings of dilated-attention-pytorch: heads are dealt to the branches, a branch's
+    offset is its index modulo its rate, and each branch has a softmax of its own.
 
     q, k, v [B, rows, H, D] -> [B, rows, H, D]; the outputs of the branches are averaged, as there (docs/dilated.md).
     """
@@ -53,7 +52,8 @@ class DilatedAttention(nn.Module):
 
 
 class MultiheadDilatedAttention(nn.Module):
-    """DilatedAttention between projections, as in MAGNETO: query, key, value [B, rows, embed_dim] -> ([B, rows, embed_dim], None)."""
+    """DilatedAttention between projections, as in MAGNETO: query, key, value [B, rows, embed_dim] -> ([B, rows,
+    embed_dim], None)."""
 
     def __init__(self, embed_dim: int, num_heads: int, dilation_rates: Sequence[int], segment_lengths: Sequence[int],
                  dropout: float = 0.0, bias: bool = True, layer_norm: bool = True, layer_norm_eps: float = 1e-5,

@@ -1,7 +1,8 @@
 """The operators: ringattn::attention and its backward, ringattn::shard and ringattn::unshard.
 
-Contexts go by number and patterns by plain values, so that graphs can hold them. Outputs have the shapes that the fake
-kernels say, whatever the ranks. They are defined by their schemas, which costs a call less than torch.library.custom_op.
+Contexts go by number and patterns by plain values, so that graphs can hold them. Outputs have the shapes that the
+fake kernels say, whatever the ranks. They are defined by their schemas, which costs a call less than
+torch.library.custom_op.
 """
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from ..problem import Dilated, Problem
 from . import context as contexts
 
 # What is computed, as operators take it: seq_q to how; `how` is the names of the three choices of a dilated pattern.
-_PATTERN = ("int seq_q, int seq_k, bool causal, int left, int right, float? scale, int[] segments, int[] rates, str how")
+_PATTERN = "int seq_q, int seq_k, bool causal, int left, int right, float? scale, int[] segments, int[] rates, str how"
 _SCHEMAS = {
     "attention": f"(Tensor q, Tensor k, Tensor v, Tensor? cu_q, Tensor? cu_k, int ctx, bool training, {_PATTERN})"
                  " -> (Tensor, Tensor)",
-    "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? cu_q, Tensor? cu_k, "
-                          f"int ctx, {_PATTERN}) -> (Tensor, Tensor, Tensor)",
+    "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? cu_q, "
+                          f"Tensor? cu_k, int ctx, {_PATTERN}) -> (Tensor, Tensor, Tensor)",
     "shard": "(Tensor x, int dim, int ctx) -> Tensor",
     "unshard": "(Tensor x, int dim, int ctx, int n) -> Tensor",
 }
@@ -62,12 +63,14 @@ def _stream(x: Tensor) -> Optional[int]:
 
 @torch.library.impl("ringattn::attention", ("cpu", "cuda"))
 def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor], ctx: int,
-                 training: bool, seq_q: int, seq_k: int, causal: bool, left: int, right: int, scale: Optional[float],
-                 segments: List[int], rates: List[int], how: str) -> Tuple[Tensor, Tensor]:
-    """q [B, rows_q, H, D], k [B, rows_k, Hkv, D], v [B, rows_k, Hkv, Dv] -> o [B, rows_q, H, Dv], lse [B, H, rows_q]."""
+               training: bool, seq_q: int, seq_k: int, causal: bool, left: int, right: int, scale: Optional[float],
+               segments: List[int], rates: List[int], how: str) -> Tuple[Tensor, Tensor]:
+    """q [B, rows_q, H, D], k [B, rows_k, Hkv, D], v [B, rows_k, Hkv, Dv] -> o [B, rows_q, H, Dv], lse [B, H,
+    rows_q]."""
     here = contexts.by_number(ctx)
     try:
-        plan = _plan(here, q, k, v, cu_q, cu_k, training, seq_q, seq_k, causal, left, right, scale, segments, rates, how)
+        plan = _plan(here, q, k, v, cu_q, cu_k, training, seq_q, seq_k,
+                     causal, left, right, scale, segments, rates, how)
         o, lse = _forward_like(q, v)
         plan.forward(q, k, v, o, lse, stream=_stream(q))
         return o, lse
@@ -89,9 +92,9 @@ def _(q, k, v, *_rest):
 
 @torch.library.impl("ringattn::attention_backward", ("cpu", "cuda"))
 def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, cu_q: Optional[Tensor],
-                          cu_k: Optional[Tensor], ctx: int, seq_q: int, seq_k: int, causal: bool, left: int, right: int,
-                          scale: Optional[float], segments: List[int], rates: List[int],
-                          how: str) -> Tuple[Tensor, Tensor, Tensor]:
+                        cu_k: Optional[Tensor], ctx: int, seq_q: int, seq_k: int, causal: bool, left: int, right: int,
+                        scale: Optional[float], segments: List[int], rates: List[int],
+                        how: str) -> Tuple[Tensor, Tensor, Tensor]:
     """dout [B, rows_q, H, Dv] and what the forward pass had and gave -> dq, dk, dv of the shapes of q, k, v."""
     here = contexts.by_number(ctx)
     try:
