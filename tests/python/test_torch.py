@@ -107,6 +107,23 @@ def test_compiled_without_breaks_equals_eager(ctx):
             assert (x.grad == y.grad).all()
 
 
+def test_compiled_for_any_length(ctx):
+    """One graph serves all lengths."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    f = torch.compile(lambda q, k, v: rt.unshard(rt.attention(q, k, v, seq_len=q.shape[1], causal=True, ctx=ctx) * 2, 1,
+                                                 ctx, seq_len=q.shape[1]),
+                      fullgraph=True, dynamic=True, backend=backend)
+    for n in (19, 23, 40):
+        q, k, v = tensors(n=n)
+        assert (f(q, k, v) == rt.attention(q, k, v, causal=True, ctx=ctx) * 2).all()
+    assert len(graphs) == 1
+
+
 def test_gradient_of_a_sum(ctx):
     """Its strides are all zero."""
     q, k, v = tensors(requires_grad=True)

@@ -95,6 +95,27 @@ def test_padding_to_the_right():
         rt.run_ranks(1, lambda ctx: rt.shard_batch({**whole, "attention_mask": mask.flip(1)}, ctx=ctx))
 
 
+def test_loader_cuts_every_batch():
+    """Each rank's rows of each batch together are the batch; what is no sequence passes as it is."""
+    batches = [{"input_ids": torch.arange(2 * n).view(2, n), "labels": torch.arange(2 * n).view(2, n), "name": n}
+               for n in (5, 9)]
+
+    def body(ctx):
+        loader = rt.ShardedLoader(batches, ctx)
+        assert len(loader) == 2
+        return [(part["input_ids"], part["shift_labels"], part["position_ids"], part["name"]) for part in loader]
+
+    results = rt.run_ranks(3, body)
+    for i, batch in enumerate(batches):
+        n = batch["name"]
+        ids = torch.cat([result[i][0] for result in results], 1)
+        labels = torch.cat([result[i][1] for result in results], 1)
+        positions = torch.cat([result[i][2] for result in results], 1)
+        assert ids.sort(1).values.equal(batch["input_ids"]) and results[0][i][3] == n
+        assert positions.equal(ids % n)
+        assert labels.equal(torch.where(positions == n - 1, torch.tensor(-100), ids + 1))
+
+
 def test_sliding_window():
     """transformers counts the query itself in its window."""
     config = transformers.MistralConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2,

@@ -16,14 +16,15 @@ from ..problem import Dilated, Problem
 from . import context as contexts
 
 # What is computed, as operators take it: seq_q to how; `how` is the names of the three choices of a dilated pattern.
-_PATTERN = "int seq_q, int seq_k, bool causal, int left, int right, float? scale, int[] segments, int[] rates, str how"
+_PATTERN = ("SymInt seq_q, SymInt seq_k, bool causal, int left, int right, float? scale, int[] segments, "
+            "int[] rates, str how")
 _SCHEMAS = {
     "attention": f"(Tensor q, Tensor k, Tensor v, Tensor? cu_q, Tensor? cu_k, int ctx, bool training, {_PATTERN})"
                  " -> (Tensor, Tensor)",
     "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? cu_q, "
                           f"Tensor? cu_k, int ctx, {_PATTERN}) -> (Tensor, Tensor, Tensor)",
     "shard": "(Tensor x, int dim, int ctx) -> Tensor",
-    "unshard": "(Tensor x, int dim, int ctx, int n) -> Tensor",
+    "unshard": "(Tensor x, int dim, int ctx, SymInt n) -> Tensor",
 }
 for _name, _schema in _SCHEMAS.items():
     torch.library.define(f"ringattn::{_name}", _schema)
