@@ -1,0 +1,218 @@
+/* How ranks find each other: cards and addresses go round by the caller's allgather, then every pair says hello over UCX.
+ *
+ *     allgather    card:     who I am, whether I can take part, how long my address is, a random number
+ *     allgather    address:  padded to the longest
+ *     connect      an endpoint to every peer
+ *     hello        to and from everyone, with the job's whole key: rank 0's random number
+ */
+#include "transport/ucx/ucx_transport.h"
+
+#include "base/status.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char MAGIC[8] = "ra-ucx1";
+
+typedef struct card {
+    char magic[8];
+    int32_t rank, ranks;
+    int32_t status; /* an ra_status: why this rank cannot take part */
+    char reason[256];
+    uint64_t address_bytes;
+    unsigned char key[RA_UCX_KEY_BYTES];
+    ra_ucx_identity identity;
+} card;
+
+typedef struct hello {
+    unsigned char key[RA_UCX_KEY_BYTES];
+} hello;
+
+static ra_status draw_key(unsigned char *key_out) {
+    int source = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    ssize_t got = source < 0 ? -1 : read(source, key_out, RA_UCX_KEY_BYTES);
+    if (source >= 0) close(source);
+    return got == RA_UCX_KEY_BYTES ? RA_OK : ra_fail(RA_ERR_TRANSPORT, "/dev/urandom gives no random numbers");
+}
+
+static ra_status bring_round(ra_allgather allgather, void *user, const void *mine, size_t bytes, void *all_out) {
+    ra_fail(RA_OK, "it gave no reason");
+    ra_status status = allgather(user, mine, bytes, all_out);
+    if (status == RA_OK) return RA_OK;
+    char why[512];
+    snprintf(why, sizeof why, "%s", ra_last_error());
+    /* A function of another language may return anything. */
+    ra_status known = status > RA_OK && status <= RA_ERR_INTERNAL ? status : RA_ERR_TRANSPORT;
+    return ra_fail(known, "the allgather for UCX's addresses failed with %d: %s", (int)status, why);
+}
+
+static ra_status check_card(const card *c, int rank, int ranks) {
+    if (memcmp(c->magic, MAGIC, sizeof MAGIC) != 0)
+        return ra_fail(RA_ERR_MISMATCH, "what came as rank %d's card is none: does allgather put everyone's bytes in rank "
+                                        "order, and do all ranks have the same version of ringattn?",
+                       rank);
+    if (c->status != RA_OK) return ra_fail((ra_status)c->status, "rank %d cannot take part: %s", rank, c->reason);
+    if (c->rank != rank || c->ranks != ranks)
+        return ra_fail(RA_ERR_MISMATCH, "the allgather has rank %d of %d in the place of rank %d of %d", (int)c->rank,
+                       (int)c->ranks, rank, ranks);
+    return RA_OK;
+}
+
+/* status: this rank's so far. One that cannot take part hears the others' cards too, and then says its own reason. */
+static ra_status exchange_cards(const ra_ucx *ucx, ra_status status, size_t address_bytes, ra_allgather allgather,
+                                void *user, card *all_out) {
+    card mine = {.rank = ucx->rank, .ranks = ucx->ranks, .address_bytes = address_bytes};
+    memcpy(mine.magic, MAGIC, sizeof MAGIC);
+    ra_ucx_identify(&mine.identity);
+    if (status == RA_OK) status = draw_key(mine.key);
+    mine.status = status;
+    if (status != RA_OK) snprintf(mine.reason, sizeof mine.reason, "%s", ra_last_error());
+    ra_status round = bring_round(allgather, user, &mine, sizeof mine, all_out);
+    if (status != RA_OK) return ra_fail(status, "%s", mine.reason);
+    RA_TRY(round);
+    for (int r = 0; r < ucx->ranks; r++) RA_TRY(check_card(&all_out[r], r, ucx->ranks));
+    return RA_OK;
+}
+
+/* addresses_out [ranks][stride]; the caller frees it. */
+static ra_status exchange_addresses(const ra_ucx *ucx, const card *cards, const void *mine, ra_allgather allgather,
+                                    void *user, unsigned char **addresses_out, size_t *stride_out) {
+    size_t stride = 1, ranks = (size_t)ucx->ranks;
+    for (size_t r = 0; r < ranks; r++)
+        if (cards[r].address_bytes > stride) stride = cards[r].address_bytes;
+    unsigned char *all = stride > ((size_t)1 << 24) ? NULL : calloc(ranks + 1, stride);
+    if (!all) return ra_fail(RA_ERR_MEMORY, "no memory for %zu addresses of %zu bytes", ranks, stride);
+    unsigned char *padded = all + ranks * stride;
+    memcpy(padded, mine, cards[ucx->rank].address_bytes);
+    *addresses_out = all;
+    *stride_out = stride;
+    return bring_round(allgather, user, padded, stride, all);
+}
+
+static ra_status connect_all(ra_ucx *ucx, const card *cards, const unsigned char *addresses, size_t stride) {
+    for (int r = 0; r < ucx->ranks; r++) {
+        if (r == ucx->rank) continue;
+        ra_ucx_peer *p = &ucx->peers[r];
+        p->process = ra_ucx_watch(&cards[ucx->rank].identity, &cards[r].identity, &p->ended);
+        RA_TRY(ra_ucx_connect(ucx, r, addresses + (size_t)r * stride));
+    }
+    return RA_OK;
+}
+
+/* ---- coming together ----------------------------------------------------------------------------------------------- */
+
+typedef struct assembly {
+    hello mine, *theirs;      /* [ranks] */
+    void **sent, **received;  /* [ranks] requests */
+} assembly;
+
+static ra_status start_assembly(ra_ucx *ucx, int tag, assembly *a) {
+    memcpy(a->mine.key, ucx->key, sizeof ucx->key);
+    for (int r = 0; r < ucx->ranks; r++)
+        if (r != ucx->rank) RA_TRY(ra_ucx_receive(ucx, r, tag, &a->theirs[r], sizeof(hello), &a->received[r]));
+    for (int r = 0; r < ucx->ranks; r++)
+        if (r != ucx->rank) RA_TRY(ra_ucx_send(ucx, r, tag, &a->mine, sizeof(hello), &a->sent[r]));
+    return RA_OK;
+}
+
+/* The first rank that has not come; -1: all have. */
+static ra_status count_assembly(ra_ucx *ucx, assembly *a, int *absent_out, int *open_out) {
+    *absent_out = -1;
+    *open_out = 0;
+    for (int r = ucx->ranks - 1; r >= 0; r--) {
+        size_t came;
+        int waited = a->received[r] != NULL;
+        if (ra_ucx_test(ucx, &a->sent[r], NULL, NULL) == UCS_INPROGRESS) *open_out = 1;
+        ucs_status_t status = ra_ucx_test(ucx, &a->received[r], &came, NULL);
+        if (status == UCS_INPROGRESS) *absent_out = r, *open_out = 1;
+        else if (waited && (status != UCS_OK || memcmp(a->theirs[r].key, ucx->key, sizeof ucx->key) != 0))
+            return ra_fail(RA_ERR_MISMATCH, "rank %d answered with the key of another job", r);
+    }
+    return RA_OK;
+}
+
+/* Whoever has come may be gone again: only those that are waited for count. */
+static ra_status await_assembly(ra_ucx *ucx, assembly *a, double seconds, int *absent_out, int *open_out) {
+    ra_ucx_wait wait = ra_ucx_wait_start(seconds);
+    int progressed, dead = -1;
+    do {
+        progressed = ra_ucx_progress(ucx);
+        RA_TRY(count_assembly(ucx, a, absent_out, open_out));
+        if (*absent_out < 0 && !*open_out) return RA_OK;
+        RA_TRY(ra_ucx_hear(ucx));
+        RA_TRY(ra_ucx_find_dead(ucx, a->received, &dead));
+        if (*absent_out < 0 && ra_ucx_find_dead(ucx, NULL, &dead) != RA_OK) return RA_OK;
+    } while (ra_ucx_wait_pause(&wait, progressed));
+    return RA_OK;
+}
+
+/* Takes back what is open; nonzero when UCX will not use the memory any more. */
+static int end_assembly(ra_ucx *ucx, assembly *a) {
+    int absent, open;
+    for (int r = 0; r < ucx->ranks; r++)
+        if (a->received[r]) ucx->api->ucp_request_cancel(ucx->worker, a->received[r]);
+    ra_ucx_progress(ucx);
+    count_assembly(ucx, a, &absent, &open);
+    for (int r = 0; r < ucx->ranks; r++)
+        if (a->sent[r] || a->received[r]) return 0;
+    return 1;
+}
+
+ra_status ra_ucx_assemble(ra_ucx *ucx, int tag, double seconds, int *absent_out) {
+    size_t ranks = (size_t)ucx->ranks;
+    int open = 0;
+    assembly *a = calloc(1, sizeof *a + ranks * (sizeof(hello) + 2 * sizeof(void *)));
+    *absent_out = -1;
+    if (!a) return ra_fail(RA_ERR_MEMORY, "no memory to meet %zu ranks", ranks);
+    a->sent = (void **)(a + 1);
+    a->received = a->sent + ranks;
+    a->theirs = (hello *)(a->received + ranks);
+    ra_status status = start_assembly(ucx, tag, a);
+    if (status == RA_OK) status = await_assembly(ucx, a, seconds, absent_out, &open);
+    char why[512];
+    snprintf(why, sizeof why, "%s", ra_last_error());
+    if (end_assembly(ucx, a)) free(a); /* else UCX keeps it */
+    return status == RA_OK ? RA_OK : ra_fail(status, "%s", why);
+}
+
+static ra_status greet(ra_ucx *ucx) {
+    int absent;
+    RA_TRY(ra_ucx_listen(ucx));
+    RA_TRY(ra_ucx_assemble(ucx, RA_UCX_HELLO, ucx->create_seconds, &absent));
+    if (absent < 0) return RA_OK;
+    return ra_fail(RA_ERR_TIMEOUT, "rank %d of %d waited %g s for rank %d to connect over UCX, and no word came", ucx->rank,
+                   ucx->ranks, ucx->create_seconds, absent);
+}
+
+static int count_machine(const card *cards, int rank, int ranks) {
+    int count = 0;
+    for (int r = 0; r < ranks; r++)
+        count += memcmp(cards[r].identity.machine, cards[rank].identity.machine, sizeof cards[r].identity.machine) == 0;
+    return count;
+}
+
+ra_status ra_ucx_meet(ra_ucx *ucx, ra_status mine, ra_allgather allgather, void *user, int *machine_ranks_out) {
+    ucp_address_t *address = NULL;
+    unsigned char *addresses = NULL;
+    size_t address_bytes = 0, stride = 0;
+    card *cards = calloc((size_t)ucx->ranks, sizeof *cards);
+    if (!cards) return ra_fail(RA_ERR_MEMORY, "no memory for the cards of %d ranks", ucx->ranks);
+    if (mine == RA_OK)
+        mine = ra_ucx_check(ucx, ucx->api->ucp_worker_get_address(ucx->worker, &address, &address_bytes),
+                            "ucp_worker_get_address");
+    ra_status status = exchange_cards(ucx, mine, address_bytes, allgather, user, cards);
+    if (status == RA_OK) status = exchange_addresses(ucx, cards, address, allgather, user, &addresses, &stride);
+    if (status == RA_OK) {
+        memcpy(ucx->key, cards[0].key, sizeof ucx->key);
+        status = connect_all(ucx, cards, addresses, stride);
+        if (status == RA_OK) status = greet(ucx);
+        *machine_ranks_out = count_machine(cards, ucx->rank, ucx->ranks);
+    }
+    if (address) ucx->api->ucp_worker_release_address(ucx->worker, address);
+    free(addresses);
+    free(cards);
+    return status;
+}
