@@ -7,13 +7,12 @@
  */
 #include "transport/ucx/ucx_transport.h"
 
+#include "base/random.h"
 #include "base/status.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char MAGIC[8] = "ra-ucx1";
 
@@ -30,13 +29,6 @@ typedef struct card {
 typedef struct hello {
     unsigned char key[RA_UCX_KEY_BYTES];
 } hello;
-
-static ra_status draw_key(unsigned char *key_out) {
-    int source = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    ssize_t got = source < 0 ? -1 : read(source, key_out, RA_UCX_KEY_BYTES);
-    if (source >= 0) close(source);
-    return got == RA_UCX_KEY_BYTES ? RA_OK : ra_fail(RA_ERR_TRANSPORT, "/dev/urandom gives no random numbers");
-}
 
 static ra_status bring_round(ra_allgather allgather, void *user, const void *mine, size_t bytes, void *all_out) {
     ra_fail(RA_OK, "it gave no reason");
@@ -67,7 +59,7 @@ static ra_status exchange_cards(const ra_ucx *ucx, ra_status status, size_t addr
     card mine = {.rank = ucx->rank, .ranks = ucx->ranks, .address_bytes = address_bytes};
     memcpy(mine.magic, MAGIC, sizeof MAGIC);
     ra_ucx_identify(&mine.identity);
-    if (status == RA_OK) status = draw_key(mine.key);
+    if (status == RA_OK) status = ra_random_bytes(mine.key, sizeof mine.key);
     mine.status = status;
     if (status != RA_OK) snprintf(mine.reason, sizeof mine.reason, "%s", ra_last_error());
     ra_status round = bring_round(allgather, user, &mine, sizeof mine, all_out);
