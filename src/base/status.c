@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 static _Thread_local char last_error[1024];
+static _Thread_local unsigned fail_count;
 
 const char *ra_status_text(ra_status status) {
     switch (status) {
@@ -28,5 +29,10 @@ ra_status ra_fail(ra_status status, const char *format, ...) {
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     snprintf(last_error, sizeof last_error, "%s", text);
+    fail_count++;
     return status;
+}
+
+unsigned ra_fail_count(void) {
+    return fail_count;
 }

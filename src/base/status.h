@@ -10,6 +10,9 @@
         if (ra_try_status != RA_OK) return ra_try_status;                                                              \
     } while (0)
 
+/* How often ra_fail was called on this thread: tells whether somebody who failed has also said why. */
+unsigned ra_fail_count(void);
+
 /* Shorthand for the commonest error. */
 #define RA_REFUSE(...) return ra_fail(RA_ERR_ARGUMENT, __VA_ARGS__)
 

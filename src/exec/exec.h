@@ -48,7 +48,7 @@ static inline const ra_kv_part *ra_walk_parts(const ra_walk *walk, const ra_boun
 /* Fails, and gives the comm up, when the device has refused something of this pass. */
 ra_status ra_program_check(ra_program *program, ra_place place);
 
-/* The program's launch: threads and scratch; the walk adds a pulse that lets messages move. */
+/* The program's launch: threads and scratch; the walk adds what is called between blocks. */
 ra_launch ra_program_launch(ra_program *program, void *stream);
 
 /* The forward pass's state, with o where it is kept: in the workspace, or in the output when o is given. */

@@ -8,11 +8,11 @@
  *     stream    pack ──────── compute ──────────┬ fold, pack ──── compute ──────────┬ ...
  *     messages       └──────────────────────────┘                └──────────────────┘
  */
-#include "base/clock.h"
 #include "base/status.h"
 #include "exec/exec.h"
 
-static void let_messages_move(void *user) {
+/* Between the blocks of a kernel: lets messages move, and tells peers that wait for this rank that it is alive. */
+static void make_progress(void *user) {
     ra_comm_progress(user);
 }
 
@@ -61,8 +61,8 @@ static void fold(const ra_walk *walk, const ra_fold *f) {
 
 static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step *bound) {
     ra_program *program = walk->program;
-    int in_flight = bound->message_count > 0;
-    walk->launch.pulse = in_flight && !ra_device_is_asynchronous(program->setup->device) ? let_messages_move : NULL;
+    int computes_here = !ra_device_is_asynchronous(program->setup->device);
+    walk->launch.pulse = computes_here && program->comm->ranks > 1 ? make_progress : NULL;
     walk->launch.pulse_user = program->comm;
     for (int64_t i = 0; i < step->compute_count; i++) {
         const ra_compute *compute = &step->computes[i];
@@ -73,7 +73,7 @@ static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step
                 walk->launch.stream);
         if (compute->tiles.tile_count == 0) continue;
         walk->compute(walk, compute, &bound->computes[i]);
-        if (in_flight) ra_comm_progress(program->comm);
+        ra_comm_progress(program->comm);
     }
 }
 
@@ -97,7 +97,7 @@ ra_status ra_walk_steps(ra_walk *walk) {
         RA_TRY(ra_comm_post(program->comm, bound->messages, bound->message_count, &queue, place));
         compute_step(walk, step, bound);
         RA_TRY(ra_comm_wait(program->comm, bound->messages, bound->message_count,
-                            ra_clock() + program->setup->timeout_seconds, place));
+                            program->setup->timeout_seconds, place));
         program->traffic.bytes_sent += bound->sent_bytes;
         program->traffic.messages_sent += bound->sent_messages;
         for (int64_t i = 0; i < step->fold_count; i++) fold(walk, &step->folds[i]);

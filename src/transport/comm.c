@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "core/problem.h"
 #include "transport/staged.h"
+#include "transport/watch.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -59,13 +60,19 @@ ra_status ra_comm_check(const ra_comm *comm) {
     return RA_OK;
 }
 
-ra_status ra_comm_lose(ra_comm *comm, ra_status status) {
+/* told: what the peers hear. */
+static ra_status lose(ra_comm *comm, ra_status status, const char *told) {
     if (comm->broken) return status;
     comm->broken = 1;
+    comm->posted = 0;
     snprintf(comm->reason, sizeof comm->reason, "%s", ra_last_error());
-    comm->memory_held = !comm->ops.abandon(comm->self, comm->reason);
+    comm->memory_held = !comm->ops.abandon(comm->self, told ? told : comm->reason);
     if (comm->staging) comm->memory_held = ra_staging_abandon(comm->staging, comm->memory_held);
     return ra_fail(status, "%s", comm->reason);
+}
+
+ra_status ra_comm_lose(ra_comm *comm, ra_status status) {
+    return lose(comm, status, NULL);
 }
 
 /* ", step 3 of the forward pass" */
@@ -75,7 +82,9 @@ static const char *place_text(ra_place place, char *text, size_t bytes) {
     return text;
 }
 
-/* Says where it happened in front of what the transport said, or what the deadline means. */
+/* Says where it happened in front of what the transport said, or what the deadline means. A peer's failure is passed on as
+ * it was heard: if every rank put its own place in front, the last would read of waiters only, and not of the one that
+ * failed. */
 static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culprit, ra_place place) {
     char where[96], cause[512];
     snprintf(cause, sizeof cause, "%s", ra_last_error());
@@ -85,11 +94,24 @@ static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culp
                 culprit->peer, cause);
     else
         ra_fail(status, "rank %d, %s: %s", comm->rank, where, cause);
-    return ra_comm_lose(comm, status);
+    return lose(comm, status, status == RA_ERR_PEER ? cause : NULL);
 }
 
 ra_status ra_comm_lose_at(ra_comm *comm, ra_status status, ra_place place) {
     return lose_at(comm, status, NULL, place);
+}
+
+/* ---- calling the transport --------------------------------------------------------------------------------------- */
+
+/* What a function of the transport returned, with a text of the transport's own: said is ra_fail_count() before it. */
+static ra_status vet(const ra_comm *comm, ra_status status, unsigned said) {
+    if (status == RA_OK) return RA_OK;
+    int is_silent = ra_fail_count() == said;
+    if ((int)status < RA_OK || (int)status > RA_ERR_INTERNAL)
+        return ra_fail(RA_ERR_TRANSPORT, "the transport '%s' failed with %d, which is no status%s%s", comm->ops.name,
+                       (int)status, is_silent ? "" : ": ", is_silent ? "" : ra_last_error());
+    if (!is_silent) return status;
+    return ra_fail(status, "the transport '%s' failed without a reason: %s", comm->ops.name, ra_status_text(status));
 }
 
 ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_bytes, size_t receive_bytes) {
@@ -97,26 +119,59 @@ ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_byt
     if (comm->device && comm->device != device)
         return ra_fail(RA_ERR_UNSUPPORTED, "this communicator already moves the memory of another device than this plan's: "
                        "make one for each device");
-    if (comm->ops.attach) RA_TRY(comm->ops.attach(comm->self, device));
+    unsigned said = ra_fail_count();
+    if (comm->ops.attach) RA_TRY(vet(comm, comm->ops.attach(comm->self, device), said));
     else RA_TRY(ra_staging_attach(&comm->ops, comm->self, device, send_bytes, receive_bytes, &comm->staging));
     comm->device = device;
     return RA_OK;
 }
 
-ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, const ra_queue *queue, ra_place place) {
-    if (count == 0) return RA_OK;
-    comm->in_flight = queue && ra_device_is_asynchronous(queue->device) ? *queue : (ra_queue){0};
+static ra_status post(ra_comm *comm, const ra_message *messages, int count) {
     void *stream = comm->in_flight.stream;
-    ra_status status = !comm->in_flight.device ? comm->ops.post(comm->self, messages, count, NULL)
-                       : comm->staging         ? ra_staging_post(comm->staging, messages, count, stream)
-                                               : comm->ops.post_device(comm->self, messages, count, stream);
-    return status == RA_OK ? RA_OK : lose_at(comm, status, NULL, place);
+    if (!comm->in_flight.device) return comm->ops.post(comm->self, messages, count, NULL);
+    return comm->staging ? ra_staging_post(comm->staging, messages, count, stream)
+                         : comm->ops.post_device(comm->self, messages, count, stream);
 }
 
-static ra_status poll(ra_comm *comm, double seconds, int *done_out, int *culprit_out) {
+static ra_status poll_once(ra_comm *comm, double seconds, int *done_out, int *culprit_out) {
     if (comm->in_flight.device && comm->staging)
         return ra_staging_poll(comm->staging, seconds, done_out, culprit_out);
     return comm->ops.poll(comm->self, seconds, done_out, culprit_out);
+}
+
+/* After an error the transport is not asked again: the error is. */
+static ra_status poll(ra_comm *comm, double seconds, int *done_out, int *culprit_out) {
+    *done_out = 0;
+    *culprit_out = -1;
+    if (comm->failure == RA_OK) {
+        unsigned said = ra_fail_count();
+        comm->failure = vet(comm, poll_once(comm, seconds, done_out, culprit_out), said);
+        if (comm->failure == RA_OK) return RA_OK;
+        comm->failed_message = *culprit_out;
+        snprintf(comm->failure_text, sizeof comm->failure_text, "%s", ra_last_error());
+    }
+    *done_out = 0;
+    *culprit_out = comm->failed_message;
+    return ra_fail(comm->failure, "%s", comm->failure_text);
+}
+
+static ra_status join(ra_comm *comm) {
+    if (!comm->in_flight.device) return RA_OK;
+    unsigned said = ra_fail_count();
+    return vet(comm, comm->staging ? ra_staging_join(comm->staging, comm->in_flight.stream)
+                                   : comm->ops.join(comm->self, comm->in_flight.stream), said);
+}
+
+/* ---- a group ------------------------------------------------------------------------------------------------------ */
+
+ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, const ra_queue *queue, ra_place place) {
+    if (count == 0) return RA_OK;
+    if (comm->failure != RA_OK) return lose_at(comm, ra_fail(comm->failure, "%s", comm->failure_text), NULL, place);
+    comm->in_flight = queue && ra_device_is_asynchronous(queue->device) ? *queue : (ra_queue){0};
+    unsigned said = ra_fail_count();
+    ra_status status = vet(comm, post(comm, messages, count), said);
+    comm->posted = status == RA_OK;
+    return status == RA_OK ? RA_OK : lose_at(comm, status, NULL, place);
 }
 
 /* Whether the group in flight has not left this rank yet, so that no peer is to blame. */
@@ -124,40 +179,64 @@ static int awaits_device(const ra_comm *comm) {
     return comm->in_flight.device && comm->staging && ra_staging_awaits_device(comm->staging);
 }
 
-static ra_status join(ra_comm *comm) {
-    if (!comm->in_flight.device) return RA_OK;
-    return comm->staging ? ra_staging_join(comm->staging, comm->in_flight.stream)
-                         : comm->ops.join(comm->self, comm->in_flight.stream);
+/* Whether a wait that began at start is over: RA_ERR_TIMEOUT. */
+static ra_status check_deadline(const ra_comm *comm, double start, double timeout_seconds) {
+    double waited = ra_clock() - start;
+    if (waited < timeout_seconds) return RA_OK;
+    const char *what = awaits_device(comm) ? "this rank's own device had not come to its messages by the deadline"
+                                           : "no answer within the deadline";
+    return ra_fail(RA_ERR_TIMEOUT, "%s (waited %.1f s in this step)", what, waited);
 }
 
-ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, double deadline, ra_place place) {
+static double time_left(double start, double timeout_seconds) {
+    double left = start + timeout_seconds - ra_clock();
+    return left < 0 ? 0 : left > RA_LONGEST_WAIT ? RA_LONGEST_WAIT : left;
+}
+
+ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, double timeout_seconds, ra_place place) {
     if (count == 0) return RA_OK;
-    double start = ra_clock();
-    for (;;) {
-        int done = 0, culprit = -1;
-        double left = deadline - ra_clock();
-        double wait = left < 0 ? 0 : left > RA_LONGEST_WAIT ? RA_LONGEST_WAIT : left;
-        ra_status status = poll(comm, wait, &done, &culprit);
+    ra_watch watch = ra_watch_start(timeout_seconds);
+    double start = watch.since;
+    for (int done = 0; !done;) {
+        int culprit = -1, watched = comm->ops.inquire && !awaits_device(comm);
+        double seconds = watched ? ra_watch_slice(&watch) : time_left(start, timeout_seconds);
+        ra_status status = poll(comm, seconds, &done, &culprit);
         const ra_message *message = culprit >= 0 && culprit < count ? &messages[culprit] : NULL;
         if (status == RA_OK && done) status = join(comm);
+        else if (status == RA_OK)
+            status = watched ? ra_watch_check(&watch, comm, message ? message->peer : -1)
+                             : check_deadline(comm, start, timeout_seconds);
         if (status != RA_OK) return lose_at(comm, status, message, place);
-        if (done) break;
-        if (left <= 0) {
-            const char *what = awaits_device(comm) ? "this rank's own device had not come to its messages by the deadline"
-                                                   : "no answer within the deadline";
-            ra_fail(RA_ERR_TIMEOUT, "%s (waited %.1f s in this step)", what, ra_clock() - start);
-            return lose_at(comm, RA_ERR_TIMEOUT, message, place);
-        }
     }
     comm->in_flight = (ra_queue){0};
+    comm->posted = 0;
     return RA_OK;
 }
 
+/* ---- between groups ----------------------------------------------------------------------------------------------- */
+
+/* Without a group in flight it is only for peers that ask, who are patient. */
+static const double LISTEN_SECONDS = 1e-3;
+
 void ra_comm_progress(ra_comm *comm) {
     int done, culprit;
+    if (!comm || comm->broken || comm->failure != RA_OK || comm->ranks == 1) return;
+    if (!comm->posted) {
+        double now = comm->ops.inquire ? ra_clock() : 0;
+        if (!comm->ops.inquire || now - comm->listened < LISTEN_SECONDS) return;
+        comm->listened = now;
+    }
     poll(comm, 0, &done, &culprit);
 }
 
+/* An empty group is done at once, unless a peer has given up. Where groups end on the device, the last one counts on. */
+int ra_comm_lost(ra_comm *comm) {
+    int done, culprit;
+    if (!comm || comm->broken || comm->failure != RA_OK) return comm != NULL;
+    if (!comm->ops.inquire || comm->posted || comm->ranks == 1) return 0;
+    if (!comm->ops.ends_on_device && comm->ops.post(comm->self, NULL, 0, NULL) != RA_OK) return 1;
+    return poll(comm, 0, &done, &culprit) != RA_OK;
+}
 /* Asks at first without a pause, then every so often: a pass may take microseconds or minutes. */
 static void pause_for(double waited) {
     if (waited < 1e-3) return;
@@ -173,8 +252,9 @@ ra_status ra_comm_wait_event(ra_comm *comm, const ra_device *device, void *event
         if (status != RA_OK) return lose_at(comm, status, NULL, place);
         if (done) return RA_OK;
         double waited = ra_clock() - start;
-        if (comm->ops.ends_on_device && !comm->broken) {
-            status = comm->ops.poll(comm->self, 0, &over, &culprit);
+        if (!comm->ops.ends_on_device) ra_comm_progress(comm); /* its peers may ask after it */
+        else if (!comm->broken) {
+            status = poll(comm, 0, &over, &culprit);
             if (status == RA_OK && waited > timeout_seconds)
                 status = ra_fail(RA_ERR_TIMEOUT, "the device was still waiting for its peers after %.1f s", waited);
             if (status != RA_OK) return lose_at(comm, status, NULL, place);

@@ -14,6 +14,12 @@ struct ra_comm {
     int broken;       /* lost: refuses further use */
     int memory_held;  /* the transport may still write into the last group's memory */
     char reason[512]; /* why it is broken */
+    int posted;       /* a group is in flight */
+    double listened;  /* on ra_clock(): when the transport was last polled without a group in flight */
+    /* An error that was met in passing, for the next wait or post to find. */
+    ra_status failure;
+    int failed_message; /* index in the group in flight, or -1 */
+    char failure_text[512];
     const ra_device *device;    /* whose memory it moves beside the host's; NULL: none yet */
     struct ra_staging *staging; /* where the transport moves host memory only; else NULL */
     ra_queue in_flight;         /* of the last group; its device is NULL for host memory */
@@ -39,13 +45,11 @@ ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_byt
  * that is not asynchronous, for host memory. */
 ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, const ra_queue *queue, ra_place place);
 
-/* Waits until the group is done, at most until `deadline` on ra_clock(). When it passes, or a message or peer fails, the
- * comm is lost: the peers are told, and the error names this rank, the peer and the step. Device memory: waits until the
- * group no longer depends on the host, and puts what comes next on the queue's stream behind it. */
-ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, double deadline, ra_place place);
-
-/* Lets messages move. Errors stay for ra_comm_wait to find. */
-void ra_comm_progress(ra_comm *comm);
+/* Waits until the group is done. When the peer that is waited for is silent for timeout_seconds (watch.h), or a message or
+ * peer fails, the comm is lost: the peers are told, and the error names this rank, the peer and the step. Over a transport
+ * that knows no signs of life it waits for timeout_seconds at most, and so does a wait for this rank's own device. Device
+ * memory: waits until the group no longer depends on the host, and puts what comes next on the queue's stream behind it. */
+ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, double timeout_seconds, ra_place place);
 
 /* Waits until the event, recorded on the attached device, is done, as ra_plan_wait promises. */
 ra_status ra_comm_wait_event(ra_comm *comm, const ra_device *device, void *event, double timeout_seconds);

@@ -36,6 +36,10 @@ typedef struct endpoint {
     ra_link link;  /* to the device, where there is one */
     int copies; /* under way on this rank's memory */
     int gone;   /* its comm was destroyed */
+    double alive_at;   /* on ra_clock(): when it last posted or polled */
+    int polling;       /* it is in poll */
+    int waits_for;     /* the rank that it polls for with seconds; -1: none */
+    double wait_since; /* on ra_clock(): the first such poll of the group */
     pthread_cond_t changed;
 } endpoint;
 
@@ -95,6 +99,26 @@ static ra_status move(hub *h, endpoint *me, int i, endpoint *other, int j) {
     return RA_OK;
 }
 
+/* ---- signs of life ----------------------------------------------------------------------------------------------- */
+
+/* What a rank does, for those who ask: under the lock. peer: that it waits for, or -1. */
+static void note(endpoint *me, int polling, int peer) {
+    me->alive_at = ra_clock();
+    me->polling = polling;
+    if (peer >= 0 && me->waits_for < 0) me->wait_since = me->alive_at;
+    me->waits_for = peer;
+}
+
+static void inquire(void *self, int peer, ra_sign *sign_out) {
+    const endpoint *me = self, *other = &me->hub->endpoints[peer];
+    pthread_mutex_lock(&me->hub->lock);
+    double now = ra_clock();
+    *sign_out = (ra_sign){.silent = other->polling ? 0 : now - other->alive_at,
+                          .waits_for = other->waits_for,
+                          .waited = other->waits_for < 0 ? 0 : now - other->wait_since};
+    pthread_mutex_unlock(&me->hub->lock);
+}
+
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 
 static ra_status peer_failed(const hub *h) {
@@ -140,6 +164,7 @@ static ra_status match_group(hub *h, endpoint *me) {
 static ra_status post_group(endpoint *me, const ra_message *messages, int count, int on_device) {
     hub *h = me->hub;
     pthread_mutex_lock(&h->lock);
+    note(me, 0, -1);
     ra_status status = RA_OK;
     if (h->failed_rank >= 0) status = peer_failed(h);
     else if (!reserve(me, count)) status = ra_fail(RA_ERR_MEMORY, "no memory for a group of %d messages", count);
@@ -207,9 +232,11 @@ static ra_status poll(void *self, double seconds, int *done_out, int *culprit_ou
     pthread_mutex_lock(&h->lock);
     ra_status status = inspect(me, done_out, culprit_out);
     while (status == RA_OK && !*done_out && ra_clock() < end) {
+        note(me, 1, me->messages[*culprit_out].peer);
         pthread_cond_timedwait(&me->changed, &h->lock, &until);
         status = inspect(me, done_out, culprit_out);
     }
+    note(me, 0, seconds > 0 && *culprit_out >= 0 ? me->messages[*culprit_out].peer : -1);
     if (status == RA_OK && *done_out && !me->on_device) me->count = 0; /* else join does */
     pthread_mutex_unlock(&h->lock);
     return status;
@@ -259,7 +286,7 @@ static void destroy(void *self) {
 
 const ra_transport_ops ra_thread_ops = {.struct_size = sizeof ra_thread_ops, .name = "thread", .post = post, .poll = poll,
                                         .abandon = abandon, .destroy = destroy, .attach = attach,
-                                        .post_device = post_device, .join = join};
+                                        .post_device = post_device, .join = join, .inquire = inquire};
 
 ra_status ra_thread_create(int ranks, void **selves_out) {
     hub *h = calloc(1, sizeof *h);
@@ -278,6 +305,7 @@ ra_status ra_thread_create(int ranks, void **selves_out) {
     for (int r = 0; r < ranks; r++) {
         endpoints[r].hub = h;
         endpoints[r].rank = r;
+        note(&endpoints[r], 0, -1);
         pthread_cond_init(&endpoints[r].changed, &monotonic);
         enough = enough && reserve(&endpoints[r], 2 * ranks + 4); /* more than any strategy posts at once */
         selves_out[r] = &endpoints[r];

@@ -2,6 +2,8 @@
 #include "mpi_transport.h"
 
 #include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* How long a rank that gives up sees to it that its notices leave. */
@@ -28,28 +30,35 @@ static ra_status check_host(MPI_Comm host) {
 static void free_memory(ra_mpi *mpi) {
     free(mpi->parts);
     free(mpi->telling);
+    free(mpi->peers);
     free(mpi);
 }
 
-static ra_status allocate(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **mpi_out) {
-    int ranks;
-    MPI_Comm_size(host, &ranks);
-    ra_mpi *mpi = calloc(1, sizeof *mpi);
-    if (!mpi) return ra_fail(RA_ERR_MEMORY, "no memory for an MPI transport");
-    mpi->telling = malloc((size_t)ranks * sizeof *mpi->telling);
-    mpi->part_capacity = 2 * (size_t)ranks + 4; /* more messages than any strategy posts at once */
-    mpi->parts = malloc(mpi->part_capacity * sizeof *mpi->parts);
-    if (!mpi->telling || !mpi->parts) {
-        free_memory(mpi);
-        return ra_fail(RA_ERR_MEMORY, "no memory for an MPI transport of %d ranks", ranks);
-    }
-    for (int i = 0; i < ranks; i++) mpi->telling[i] = MPI_REQUEST_NULL;
+static void clear(ra_mpi *mpi, MPI_Comm host, const ra_mpi_limits *limits) {
+    *mpi = (ra_mpi){
+        .limits = *limits, .comm = MPI_COMM_NULL, .hearing = MPI_REQUEST_NULL, .heard_from = -1, .waits_for = -1};
     MPI_Comm_rank(host, &mpi->rank);
-    mpi->ranks = ranks;
-    mpi->limits = *limits;
-    mpi->comm = MPI_COMM_NULL;
-    mpi->hearing = MPI_REQUEST_NULL;
-    mpi->heard_from = -1;
+    MPI_Comm_size(host, &mpi->ranks);
+}
+
+static ra_status allocate(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **mpi_out) {
+    ra_mpi *mpi = malloc(sizeof *mpi);
+    if (!mpi) return ra_fail(RA_ERR_MEMORY, "no memory for an MPI transport");
+    clear(mpi, host, limits);
+    size_t ranks = (size_t)mpi->ranks;
+    mpi->telling = malloc(ranks * sizeof *mpi->telling);
+    mpi->peers = malloc(ranks * sizeof *mpi->peers);
+    mpi->part_capacity = 2 * ranks + 4; /* more messages than any strategy posts at once */
+    mpi->parts = malloc(mpi->part_capacity * sizeof *mpi->parts);
+    if (!mpi->telling || !mpi->peers || !mpi->parts) {
+        free_memory(mpi);
+        return ra_fail(RA_ERR_MEMORY, "no memory for an MPI transport of %zu ranks", ranks);
+    }
+    for (size_t i = 0; i < ranks; i++) {
+        mpi->telling[i] = MPI_REQUEST_NULL;
+        mpi->peers[i] =
+            (ra_mpi_peer){.asking = MPI_REQUEST_NULL, .answering = MPI_REQUEST_NULL, .since = -1, .waits_for = -1};
+    }
     *mpi_out = mpi;
     return RA_OK;
 }
@@ -76,8 +85,39 @@ static ra_status duplicate(ra_mpi *mpi, MPI_Comm host) {
                        "communicator must call ra_comm_create_mpi",
                        mpi->rank, mpi->ranks, mpi->limits.create_seconds);
     }
-    RA_MPI_TRY(ra_mpi_check(MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
-    return ra_mpi_listen(mpi);
+    return ra_mpi_check(MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+}
+
+/* Sends every other rank the reason, without memory of this rank's. */
+static void tell_in_passing(ra_mpi *mpi, const char *reason) {
+    mpi->told = (ra_mpi_notice){.word = {.kind = RA_MPI_GAVE_UP, .rank = mpi->rank}};
+    snprintf(mpi->told.text, sizeof mpi->told.text, "%s", reason);
+    for (int peer = 0; peer < mpi->ranks; peer++) {
+        MPI_Request request;
+        if (peer == mpi->rank) continue;
+        if (MPI_Isend(&mpi->told, sizeof mpi->told, MPI_BYTE, peer, RA_MPI_NOTICE_TAG, mpi->comm, &request) ==
+            MPI_SUCCESS)
+            MPI_Request_free(&request);
+    }
+    ra_mpi_wait wait = ra_mpi_wait_start(TELL_SECONDS);
+    int there;
+    do MPI_Iprobe(MPI_ANY_SOURCE, RA_MPI_NOTICE_TAG, mpi->comm, &there, MPI_STATUS_IGNORE);
+    while (ra_mpi_wait_pause(&wait, 0));
+}
+
+/* This rank cannot make its comm, for the reason that ra_last_error() has. It takes part in the duplication all the
+ * same, so that it can tell the others, who would wait for it. It has no memory, and MPI may use what it is given until
+ * the process ends: so there is a transport for this, which serves once. */
+static ra_status decline(MPI_Comm host, const ra_mpi_limits *limits, ra_status status) {
+    static ra_mpi spare;
+    static atomic_flag taken = ATOMIC_FLAG_INIT;
+    char why[256];
+    snprintf(why, sizeof why, "%s", ra_last_error());
+    if (!atomic_flag_test_and_set(&taken)) {
+        clear(&spare, host, limits);
+        if (duplicate(&spare, host) == RA_OK) tell_in_passing(&spare, why);
+    }
+    return ra_fail(status, "%s", why);
 }
 
 ra_status ra_mpi_open(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **mpi_out) {
@@ -87,9 +127,11 @@ ra_status ra_mpi_open(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **mpi_o
     }
     RA_MPI_TRY(ra_mpi_check_usable());
     RA_MPI_TRY(check_host(host));
-    RA_MPI_TRY(allocate(host, limits, &mpi));
+    ra_status status = allocate(host, limits, &mpi);
+    if (status != RA_OK) return decline(host, limits, status);
     /* On failure the duplication may still be under way and write to mpi->comm, so mpi is leaked. */
     RA_MPI_TRY(duplicate(mpi, host));
+    RA_MPI_TRY(ra_mpi_listen(mpi));
     *mpi_out = mpi;
     return RA_OK;
 }
@@ -109,13 +151,26 @@ static int abandon(void *self, const char *reason) {
     return mpi->pending == 0;
 }
 
-/* Whether every rank came here, so that no message of anyone's is under way and the duplicate can go. */
+/* Waits until this rank's questions are answered, for at most `seconds`; returns the seconds that are left, or -1. */
+static double await_answers(ra_mpi *mpi, double seconds) {
+    double end = MPI_Wtime() + seconds;
+    ra_mpi_wait wait = ra_mpi_wait_start(seconds);
+    do {
+        if (ra_mpi_hear(mpi) != RA_OK) return -1;
+        if (ra_mpi_all_answered(mpi)) return end - MPI_Wtime();
+    } while (ra_mpi_wait_pause(&wait, 0));
+    return -1;
+}
+
+/* Whether every rank came here, so that nothing of anyone's is under way and the duplicate can go: MPI may give its
+ * name to another communicator, where a question that comes late would be taken for one. */
 static int everyone_left(ra_mpi *mpi) {
     MPI_Request request;
     int over = 0;
-    if (mpi->pending > 0 || ra_mpi_hear(mpi) != RA_OK) return 0;
-    if (MPI_Ibarrier(mpi->comm, &request) != MPI_SUCCESS) return 0;
-    return await(mpi, &request, mpi->limits.destroy_seconds, "MPI_Ibarrier", &over) == RA_OK && over;
+    if (mpi->pending > 0) return 0;
+    double left = await_answers(mpi, mpi->limits.destroy_seconds);
+    if (left < 0 || MPI_Ibarrier(mpi->comm, &request) != MPI_SUCCESS) return 0;
+    return await(mpi, &request, left, "MPI_Ibarrier", &over) == RA_OK && over;
 }
 
 static void destroy(void *self) {
@@ -136,17 +191,6 @@ static void destroy(void *self) {
     if (hushed && told && mpi->pending == 0) free_memory(mpi);
 }
 
-/* The ranks of this communicator on this machine, so that they share its cores. Everyone has come this far, so nobody
- * waits. 0 when MPI does not say. */
-static int count_machine_ranks(MPI_Comm comm) {
-    MPI_Comm machine;
-    int ranks = 0;
-    if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine) != MPI_SUCCESS) return 0;
-    MPI_Comm_size(machine, &ranks);
-    MPI_Comm_free(&machine);
-    return ranks;
-}
-
 const ra_transport_ops ra_mpi_ops = {
     .struct_size = sizeof(ra_transport_ops),
     .name = "mpi",
@@ -154,20 +198,5 @@ const ra_transport_ops ra_mpi_ops = {
     .poll = ra_mpi_poll,
     .abandon = abandon,
     .destroy = destroy,
+    .inquire = ra_mpi_inquire,
 };
-
-ra_status ra_comm_create_mpi_limited(MPI_Comm host, const ra_mpi_limits *limits, ra_comm **comm_out) {
-    ra_mpi *mpi = NULL;
-    if (!comm_out) return ra_fail(RA_ERR_ARGUMENT, "comm_out is NULL: it is where the comm is put");
-    RA_MPI_TRY(ra_mpi_open(host, limits, &mpi));
-    ra_transport_ops ops = ra_mpi_ops;
-    ops.machine_ranks = count_machine_ranks(mpi->comm);
-    ra_status status = ra_comm_create_custom(&ops, mpi, mpi->rank, mpi->ranks, comm_out);
-    if (status != RA_OK) destroy(mpi);
-    return status;
-}
-
-ra_status ra_comm_create_mpi(MPI_Comm mpi, ra_comm **comm_out) {
-    ra_mpi_limits limits = RA_MPI_LIMITS_DEFAULT;
-    return ra_comm_create_mpi_limited(mpi, &limits, comm_out);
-}

@@ -57,6 +57,7 @@ ra_status ra_mpi_post(void *self, const ra_message *messages, int count, void *s
     mpi->part_count = 0;
     mpi->pending = 0;
     mpi->failure = RA_OK;
+    ra_mpi_note(mpi, -1);
     /* Receives first: what then arrives goes straight to its place. */
     for (int is_send = 0; is_send <= 1; is_send++) {
         for (int i = 0; i < count; i++) {
@@ -120,28 +121,28 @@ static int unfinished(const ra_mpi *mpi, int peer) {
     return first;
 }
 
-/* What is complete counts before what is heard: a peer that gives up later does not spoil this group. */
+/* Tests every part, hears what peers have to say and answers them. What is complete counts before what is heard: a peer
+ * that gives up later does not spoil this group. */
+static ra_status look(ra_mpi *mpi, double seconds, int *done_out, int *culprit_out) {
+    advance(mpi);
+    *done_out = mpi->failure == RA_OK && mpi->pending == 0;
+    *culprit_out = *done_out ? -1 : mpi->failure == RA_OK ? unfinished(mpi, mpi->heard_from) : mpi->failed_message;
+    ra_mpi_note(mpi, seconds > 0 && *culprit_out >= 0 ? mpi->messages[*culprit_out].peer : -1);
+    ra_status heard = ra_mpi_hear(mpi);
+    if (mpi->failure != RA_OK) return ra_fail(mpi->failure, "%s", mpi->failure_text);
+    if (*done_out && mpi->part_count) return RA_OK; /* an empty group: somebody wants to hear */
+    if (heard != RA_OK) *culprit_out = unfinished(mpi, mpi->heard_from);
+    return heard;
+}
+
 ra_status ra_mpi_poll(void *self, double seconds, int *done_out, int *culprit_out) {
     ra_mpi *mpi = self;
     ra_mpi_wait wait = ra_mpi_wait_start(seconds);
     size_t before;
-    *done_out = 0;
-    *culprit_out = -1;
     do {
         before = mpi->pending;
-        advance(mpi);
-        if (mpi->failure != RA_OK) {
-            *culprit_out = mpi->failed_message;
-            return ra_fail(mpi->failure, "%s", mpi->failure_text);
-        }
-        if (mpi->pending == 0) {
-            *culprit_out = -1;
-            *done_out = 1;
-            return mpi->part_count ? RA_OK : ra_mpi_hear(mpi); /* an empty group: somebody wants to hear */
-        }
-        ra_status heard = ra_mpi_hear(mpi);
-        *culprit_out = unfinished(mpi, mpi->heard_from);
-        if (heard != RA_OK) return heard;
+        ra_status status = look(mpi, seconds, done_out, culprit_out);
+        if (status != RA_OK || *done_out) return status;
     } while (ra_mpi_wait_pause(&wait, mpi->pending != before));
     return RA_OK;
 }

@@ -3,7 +3,8 @@
  * All traffic is on a duplicate of the host program's communicator, so nothing of the host is ever matched:
  *
  *   tag 0 .. 32767   the messages of a group, each cut into parts that MPI's int counts can say
- *   tag 32768        notices: a rank that gives up tells every other why; one receive for them is always posted
+ *   tag 32768        notices: a rank that gives up tells every other why, one that has waited for a while asks after
+ *                    the rank it waits for, and is answered; one receive for them is always posted
  *
  * MPI is never waited in: every wait is a loop of MPI_Test with a deadline, so a peer that is gone costs time but never
  * a hang. Once the comm is lost (this rank gave up, or heard that another did) nothing collective is called any more,
@@ -21,14 +22,40 @@
         if (ra_try_status != RA_OK) return ra_try_status;                                                              \
     } while (0)
 
+enum { RA_MPI_NOTICE_TAG = 32768 };
+
+typedef enum ra_mpi_kind { RA_MPI_GAVE_UP, RA_MPI_QUESTION, RA_MPI_ANSWER } ra_mpi_kind;
+
+/* What a notice begins with; questions and answers have no more. */
+typedef struct ra_mpi_word {
+    int kind;
+    int rank; /* GAVE_UP: who did, which is not the sender where a notice is passed on; ANSWER: whom the sender waits
+               * for, or -1 */
+    double waited; /* ANSWER: seconds that it has been waiting */
+} ra_mpi_word;
+
 /* Small enough to be sent eagerly by every MPI: a notice must leave without its receiver's help. */
-enum { RA_MPI_NOTICE_TAG = 32768, RA_MPI_NOTICE_BYTES = 512 };
+typedef struct ra_mpi_notice {
+    ra_mpi_word word;
+    char text[496]; /* GAVE_UP: why */
+} ra_mpi_notice;
+
+/* What passes between this rank and another beside messages. */
+typedef struct ra_mpi_peer {
+    MPI_Request asking, answering; /* sends of this rank's; MPI_REQUEST_NULL: none under way */
+    ra_mpi_word answer;            /* being sent */
+    int owed;                      /* this rank owes it an answer */
+    int asked;                     /* it owes this rank one */
+    double since;                  /* on MPI_Wtime(): when it was last heard, or first asked; -1: neither */
+    int waits_for;                 /* by its last answer */
+    double waited;
+} ra_mpi_peer;
 
 /* Fixed in the library; tests lower them. */
 typedef struct ra_mpi_limits {
     size_t part_bytes;      /* no MPI call is given more; at most INT_MAX */
-    double create_seconds;  /* that a rank waits for the others when the communicator is duplicated */
-    double destroy_seconds; /* likewise when it is given back */
+    double create_seconds;  /* that a rank waits for the others when the comm is made */
+    double destroy_seconds; /* likewise when the communicator is given back */
 } ra_mpi_limits;
 #define RA_MPI_LIMITS_DEFAULT                                                                                          \
     { .part_bytes = (size_t)1 << 30, .create_seconds = 60, .destroy_seconds = 5 }
@@ -57,15 +84,21 @@ typedef struct ra_mpi {
     char failure_text[256];
 
     MPI_Request hearing; /* the receive for notices */
-    char heard[RA_MPI_NOTICE_BYTES];
-    int heard_from;       /* -1: no notice came */
+    ra_mpi_notice heard;
+    int heard_from;       /* who gave up first, as far as is known; -1: nobody. Then `heard` says why, and stays */
     MPI_Request *telling; /* [ranks] */
-    char told[RA_MPI_NOTICE_BYTES];
+    ra_mpi_notice told;
+    ra_mpi_peer *peers; /* [ranks] */
+    int owed;           /* how many answers this rank owes */
+    int waits_for;      /* the peer that this rank polls for with seconds; -1: none */
+    double wait_since;  /* on MPI_Wtime(): the first such poll of the group */
 } ra_mpi;
 
 /* mpi_comm.c: collective. *mpi_out is a transport for ra_mpi_ops. */
 extern const ra_transport_ops ra_mpi_ops;
 ra_status ra_mpi_open(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **mpi_out);
+
+/* mpi_create.c: collective. */
 ra_status ra_comm_create_mpi_limited(MPI_Comm host, const ra_mpi_limits *limits, ra_comm **comm_out);
 
 /* mpi_usable.c: whether MPI may be called at all, and from this thread; says why not. */
@@ -87,16 +120,34 @@ void ra_mpi_cancel_receives(ra_mpi *mpi);
 /* mpi_notice.c: starts to listen for notices. */
 ra_status ra_mpi_listen(ra_mpi *mpi);
 
-/* RA_ERR_PEER with the sender's reason once a notice has come. */
+/* Takes what has come and answers who asks. RA_ERR_PEER with its reason once a rank has given up. */
 ra_status ra_mpi_hear(ra_mpi *mpi);
 
-/* Starts to send every other rank the reason. */
+/* Starts to send every other rank the reason or, when this rank has heard of another's, that one's. */
 void ra_mpi_tell(ra_mpi *mpi, const char *reason);
 
-/* Makes progress on that; nonzero when MPI will not read `told` any more. */
+/* Whether a send has come to an end, well or not; there may be none. */
+int ra_mpi_is_sent(MPI_Request *request);
+
+/* Makes progress on what was sent; nonzero when MPI will not read this rank's notices any more. */
 int ra_mpi_all_told(ra_mpi *mpi);
 
-/* Stops listening. Returns nonzero when MPI will not write to `heard` any more. */
+/* mpi_life.c: the table's inquire. */
+void ra_mpi_inquire(void *self, int peer, ra_sign *sign_out);
+
+/* A question or an answer has come from that rank, in mpi->heard. */
+void ra_mpi_heed(ra_mpi *mpi, int from);
+
+/* Sends what answers can be sent. */
+void ra_mpi_answer(ra_mpi *mpi);
+
+/* Whether all that this rank has asked was answered: then no question or answer of its own is under way. */
+int ra_mpi_all_answered(const ra_mpi *mpi);
+
+/* This rank waits for a peer, or, -1, does not. */
+void ra_mpi_note(ra_mpi *mpi, int peer);
+
+/* mpi_notice.c: stops listening. Returns nonzero when MPI will not write to `heard` any more. */
 int ra_mpi_hush(ra_mpi *mpi);
 
 /* mpi_wait.c: a wait with a deadline that leaves the processor to others. */

@@ -132,6 +132,11 @@ static void lose_host(ra_comm *host, const char *reason) {
     host->memory_held = !host->ops.abandon(host->self, reason);
 }
 
+static void inquire(void *self, int peer, ra_sign *sign_out) {
+    const nccl *n = self;
+    n->host->ops.inquire(n->host->self, peer, sign_out);
+}
+
 /* Aborting ends the kernels that wait for a peer, so the streams come to their end. The host comm is lost with this one. */
 static int abandon(void *self, const char *reason) {
     nccl *n = self;
@@ -182,6 +187,7 @@ static ra_status publish(nccl *n, ra_comm **comm_out) {
                                          .post_device = post_device, .join = join, .ends_on_device = 1};
     ra_transport_ops mine = ops;
     mine.machine_ranks = n->host->machine_ranks;
+    if (n->host->ops.inquire) mine.inquire = inquire;
     RA_TRY(ra_comm_create_custom(&mine, n, n->host->rank, n->host->ranks, comm_out));
     (*comm_out)->process_ranks = n->host->process_ranks;
     return RA_OK;

@@ -48,7 +48,7 @@ static ra_status exchange_body(ra_comm *comm, void *user) {
         ra_place place = {"a test", round};
         RA_TRY(ra_comm_post(comm, messages, count, NULL, place));
         if (rng_one_in(&random, 2)) ra_comm_progress(comm);
-        RA_TRY(ra_comm_wait(comm, messages, count, ra_clock() + 20, place));
+        RA_TRY(ra_comm_wait(comm, messages, count, 20, place));
         for (int peer = 0; peer < RANKS; peer++)
             for (size_t i = 0; peer != me && i < size_of(round, peer, me); i++)
                 if (memory[me][RANKS + peer][i] != byte_of(round, peer, me, i))
@@ -77,7 +77,7 @@ static ra_status order_body(ra_comm *comm, void *user) {
         };
         ra_place place = {"a test", round};
         RA_TRY(ra_comm_post(comm, messages, 6, NULL, place));
-        RA_TRY(ra_comm_wait(comm, messages, 6, ra_clock() + 20, place));
+        RA_TRY(ra_comm_wait(comm, messages, 6, 20, place));
         if (in[1][0] != round * 2 || in[1][1] != round * 2 + 1) return ra_fail(RA_ERR_INTERNAL, "messages crossed");
     }
     return RA_OK;
