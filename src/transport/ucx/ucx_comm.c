@@ -31,10 +31,10 @@ static ra_status allocate(int rank, int ranks, ra_ucx **ucx_out) {
         free_memory(ucx);
         return ra_fail(RA_ERR_MEMORY, "no memory for a UCX transport of %d ranks", ranks);
     }
-    for (int r = 0; r < ranks; r++) ucx->peers[r].process = -1;
+    for (int r = 0; r < ranks; r++) ucx->peers[r] = (ra_ucx_peer){.process = -1, .since = -1, .waits_for = -1};
     ucx->rank = rank;
     ucx->ranks = ranks;
-    ucx->heard_from = -1;
+    ucx->heard_from = ucx->waits_for = -1;
     *ucx_out = ucx;
     return RA_OK;
 }
@@ -82,6 +82,7 @@ const ra_transport_ops ra_ucx_ops = {
     .poll = ra_ucx_poll,
     .abandon = abandon,
     .destroy = destroy,
+    .inquire = ra_ucx_inquire,
 };
 
 static ra_status check_options(const ra_ucx_options *given, ra_ucx_options *options_out) {

@@ -44,6 +44,7 @@ ra_status ra_ucx_post(void *self, const ra_message *messages, int count, void *s
     ucx->part_count = 0;
     ucx->pending = 0;
     ucx->failure = RA_OK;
+    ra_ucx_note(ucx, -1);
     /* Receives first: what then arrives goes straight to its place. */
     for (int is_send = 0; is_send <= 1; is_send++)
         for (int i = 0; i < count; i++)
@@ -94,42 +95,32 @@ static int unfinished(const ra_ucx *ucx, int peer) {
     return first;
 }
 
-/* Whether a peer has given up or is gone; *culprit_out is then a message with it, where there is one. */
-static ra_status hear_of_peers(ra_ucx *ucx, int *culprit_out) {
+/* Asks after every part, hears what peers have to say, answers them and finds those that are gone. What is complete counts
+ * before what is heard: a peer that gives up later does not spoil this group. A message that failed because its peer is gone
+ * says less than the reason that somebody gave. */
+static ra_status look(ra_ucx *ucx, double seconds, int *done_out, int *culprit_out) {
     int dead = -1;
-    ra_status status = ra_ucx_hear(ucx);
-    if (status == RA_OK) status = ra_ucx_find_dead(ucx, NULL, &dead);
-    *culprit_out = unfinished(ucx, ucx->heard_from >= 0 ? ucx->heard_from : dead);
-    return status;
+    advance(ucx);
+    *done_out = ucx->failure == RA_OK && ucx->pending == 0;
+    *culprit_out = *done_out ? -1 : ucx->failure == RA_OK ? unfinished(ucx, ucx->heard_from) : ucx->failed_message;
+    ra_ucx_note(ucx, seconds > 0 && *culprit_out >= 0 ? ucx->messages[*culprit_out].peer : -1);
+    ra_status heard = ra_ucx_hear(ucx);
+    if (ucx->failure != RA_OK && (heard == RA_OK || ucx->failure != RA_ERR_PEER))
+        return ra_fail(ucx->failure, "%s", ucx->failure_text);
+    if (*done_out && ucx->part_count) return RA_OK; /* an empty group: somebody wants to hear */
+    if (heard == RA_OK) heard = ra_ucx_find_dead(ucx, NULL, &dead);
+    if (heard != RA_OK) *culprit_out = unfinished(ucx, ucx->heard_from >= 0 ? ucx->heard_from : dead);
+    return heard;
 }
 
-/* A message that failed because its peer is gone: the reason that somebody gave says more. */
-static ra_status fail_again(ra_ucx *ucx, int *culprit_out) {
-    *culprit_out = ucx->failed_message;
-    if (ucx->failure == RA_ERR_PEER) RA_TRY(ra_ucx_hear(ucx));
-    return ra_fail(ucx->failure, "%s", ucx->failure_text);
-}
-
-/* What is complete counts before what is heard: a peer that gives up later does not spoil this group. */
 ra_status ra_ucx_poll(void *self, double seconds, int *done_out, int *culprit_out) {
     ra_ucx *ucx = self;
     ra_ucx_wait wait = ra_ucx_wait_start(seconds);
     int progressed;
-    *done_out = 0;
-    *culprit_out = -1;
     do {
         progressed = ra_ucx_progress(ucx);
-        advance(ucx);
-        if (ucx->failure != RA_OK) return fail_again(ucx, culprit_out);
-        if (ucx->pending == 0 && ucx->part_count > 0) {
-            *done_out = 1;
-            return RA_OK;
-        }
-        RA_TRY(hear_of_peers(ucx, culprit_out));
-        if (ucx->part_count == 0) { /* an empty group: somebody wants to hear */
-            *done_out = 1;
-            return RA_OK;
-        }
+        ra_status status = look(ucx, seconds, done_out, culprit_out);
+        if (status != RA_OK || *done_out) return status;
     } while (ra_ucx_wait_pause(&wait, progressed));
     return RA_OK;
 }

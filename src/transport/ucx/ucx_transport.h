@@ -4,7 +4,10 @@
  *
  *     bits 63..32   the key of the job, drawn by rank 0: a late process of another job is never matched
  *     bits 31..16   the sender's rank
- *     bits 15..0    0 .. 32767: the messages of a group; above: see ra_ucx_tags
+ *     bits 15..0    0 .. 32767: the messages of a group
+ *                   RA_UCX_NOTICE: a rank that gives up tells every other why, one that has waited for a while asks after the
+ *                   rank it waits for, and is answered; one receive for them is always posted
+ *                   RA_UCX_HELLO, RA_UCX_FAREWELL: every rank to every other when a comm is made and destroyed
  *
  * UCX never lets messages of one endpoint and tag overtake each other, and takes any size. It is never waited in: every wait
  * is a loop of ucp_worker_progress with a deadline, on the caller's thread.
@@ -24,8 +27,23 @@
 
 enum ra_ucx_tags { RA_UCX_NOTICE = 0x8000, RA_UCX_HELLO, RA_UCX_FAREWELL };
 
+enum { RA_UCX_KEY_BYTES = 16 };
+
+typedef enum ra_ucx_kind { RA_UCX_GAVE_UP, RA_UCX_QUESTION, RA_UCX_ANSWER } ra_ucx_kind;
+
+/* What a notice begins with; questions and answers have no more. */
+typedef struct ra_ucx_word {
+    int32_t kind;
+    int32_t rank;  /* GAVE_UP: who did, which is not the sender where a notice is passed on; ANSWER: whom the sender waits
+                    * for, or -1 */
+    double waited; /* ANSWER: seconds that it has been waiting */
+} ra_ucx_word;
+
 /* Small enough to be sent eagerly by every transport of UCX: a notice must leave without its receiver's help. */
-enum { RA_UCX_NOTICE_BYTES = 512, RA_UCX_KEY_BYTES = 16 };
+typedef struct ra_ucx_notice {
+    ra_ucx_word word;
+    char text[496]; /* GAVE_UP: why */
+} ra_ucx_notice;
 
 /* Who a process is, for those on the same machine. */
 typedef struct ra_ucx_identity {
@@ -41,6 +59,14 @@ typedef struct ra_ucx_peer {
     int process;       /* a descriptor that tells; -1: none */
     void *telling;     /* request of the notice to it; NULL: none */
     void *closing;     /* request of taking the endpoint down; NULL: none */
+
+    void *asking, *answering; /* requests of this rank's words to it; NULL: none under way */
+    ra_ucx_word answer;       /* being sent */
+    int owed;                 /* this rank owes it an answer */
+    int asked;                /* it owes this rank one */
+    double since;             /* on ra_clock(): when it was last heard, or first asked; -1: neither */
+    int waits_for;            /* by its last answer */
+    double waited;
 } ra_ucx_peer;
 
 /* A message of the group in flight. */
@@ -71,9 +97,12 @@ typedef struct ra_ucx {
     char failure_text[512];
 
     void *hearing; /* request of the receive for notices; NULL: none */
-    char heard[RA_UCX_NOTICE_BYTES];
-    int heard_from; /* -1: no notice came */
-    char told[RA_UCX_NOTICE_BYTES];
+    ra_ucx_notice heard;
+    int heard_from; /* who gave up first, as far as is known; -1: nobody. Then `heard` says why, and stays */
+    ra_ucx_notice told;
+    int owed;          /* how many answers this rank owes */
+    int waits_for;     /* the peer that this rank polls for with seconds; -1: none */
+    double wait_since; /* on ra_clock(): the first such poll of the group */
 } ra_ucx;
 
 /* ucx_comm.c: a transport for ra_ucx_ops. Collective. */
@@ -138,17 +167,29 @@ ucs_status_t ra_ucx_test(ra_ucx *ucx, void **request, size_t *came_out, int *fro
 /* ucx_notice.c: starts to listen for notices. */
 ra_status ra_ucx_listen(ra_ucx *ucx);
 
-/* RA_ERR_PEER with the sender's reason once a notice has come. */
+/* Takes what has come and answers who asks. RA_ERR_PEER with its reason once a rank has given up. */
 ra_status ra_ucx_hear(ra_ucx *ucx);
 
-/* Starts to send every other rank the reason. */
+/* Starts to send every other rank the reason or, when this rank has heard of another's, that one's. */
 void ra_ucx_tell(ra_ucx *ucx, const char *reason);
 
-/* Whether UCX will not read `told` any more. */
+/* Whether UCX will not read this rank's notices any more. */
 int ra_ucx_all_told(ra_ucx *ucx);
 
 /* Stops listening. Returns nonzero when UCX will not write to `heard` any more. */
 int ra_ucx_hush(ra_ucx *ucx);
+
+/* ucx_life.c: the table's inquire. */
+void ra_ucx_inquire(void *self, int peer, ra_sign *sign_out);
+
+/* A question or an answer has come from that rank, in ucx->heard. */
+void ra_ucx_heed(ra_ucx *ucx, int from);
+
+/* Sends what answers can be sent. */
+void ra_ucx_answer(ra_ucx *ucx);
+
+/* This rank waits for a peer, or, -1, does not. */
+void ra_ucx_note(ra_ucx *ucx, int peer);
 
 /* ucx_wait.c: a wait with a deadline that leaves the processor to others. */
 typedef struct ra_ucx_wait {
