@@ -105,17 +105,18 @@ static ra_status publish(const ra_roll *roll, const pile *p, const char *why) {
 }
 
 static ra_status collect(const ra_roll *roll, pile *p) {
-    double start = ra_clock();
+    double start = ra_clock(), complete = start;
     char prefix[RA_FOLDER_NAME];
     name_of(roll, "join.", prefix);
     for (int absent = 0;;) {
-        double waited = ra_clock() - start;
+        double now = ra_clock(), waited = now - start;
         p->count = 0;
         RA_TRY(ra_folder_visit(roll->folder, prefix, take_card, p));
         RA_TRY(check_conflict(roll));
         RA_TRY(check_pile(p, &absent));
-        if (absent < 0) return RA_OK;
-        if (waited > roll->timeout_seconds)
+        if (absent >= 0) complete = now;
+        else if (now - complete >= roll->settle_seconds) return RA_OK;
+        if (absent >= 0 && waited > roll->timeout_seconds)
             return ra_fail(RA_ERR_TIMEOUT, "rank 0 of %d waited %g s in %s for rank %d, which did not come", roll->ranks,
                            roll->timeout_seconds, roll->folder->path, absent);
         ra_meeting_nap(waited);
@@ -125,7 +126,7 @@ static ra_status collect(const ra_roll *roll, pile *p) {
 ra_status ra_roll_call(ra_roll *roll) {
     pile p = {.roll = roll, .capacity = 2 * roll->ranks + 16};
     RA_TRY(ra_random_bytes(roll->key, sizeof roll->key));
-    RA_TRY(ra_roll_clear(roll));
+    RA_TRY(ra_roll_clear(roll, 0));
     p.cards = calloc((size_t)p.capacity, sizeof *p.cards);
     if (!p.cards) return ra_fail(RA_ERR_MEMORY, "no memory for the cards of %d ranks", roll->ranks);
     ra_status status = collect(roll, &p);
@@ -210,13 +211,19 @@ ra_status ra_roll_answer(ra_roll *roll) {
 
 /* ---- clearing away ---------------------------------------------------------------------------------------------------- */
 
-static void remove_file(void *user, const char *name) {
+static void remove_whole(void *user, const char *name) {
     const ra_roll *roll = user;
-    if (strcmp(name + strlen(roll->prefix), ".lock") != 0) ra_folder_remove(roll->folder, name);
+    if (strcmp(name + strlen(roll->prefix), ".lock") != 0 && !strstr(name, ".part")) ra_folder_remove(roll->folder, name);
 }
 
-ra_status ra_roll_clear(const ra_roll *roll) {
+static void remove_part(void *user, const char *name) {
+    const ra_roll *roll = user;
+    if (strstr(name, ".part")) ra_folder_remove(roll->folder, name);
+}
+
+ra_status ra_roll_clear(const ra_roll *roll, int all_left) {
     char prefix[RA_FOLDER_NAME];
     name_of(roll, "", prefix);
-    return ra_folder_visit(roll->folder, prefix, remove_file, (void *)roll);
+    RA_TRY(ra_folder_visit(roll->folder, prefix, remove_whole, (void *)roll));
+    return all_left ? ra_folder_visit(roll->folder, prefix, remove_part, (void *)roll) : RA_OK;
 }

@@ -20,6 +20,7 @@ typedef struct ra_roll {
     const ra_folder *folder;
     int rank, ranks;
     double timeout_seconds;
+    double settle_seconds; /* that rank 0 looks out for processes of another job after all of its own have come */
     char prefix[RA_PREFIX];           /* NAME */
     unsigned char key[RA_NONCE_BYTES]; /* of the job, once everyone has a seat */
 } ra_roll;
@@ -30,7 +31,8 @@ ra_status ra_roll_call(ra_roll *roll);
 /* The other ranks: leaves a card and waits for a seat. */
 ra_status ra_roll_answer(ra_roll *roll);
 
-/* Removes all that has to do with NAME but its lock: of jobs before, or of this one when all have left. */
-ra_status ra_roll_clear(const ra_roll *roll);
+/* Removes all that has to do with NAME but its lock: of jobs before or, all_left, of this one too, half-written files
+ * included: before that somebody may be writing them. */
+ra_status ra_roll_clear(const ra_roll *roll, int all_left);
 
 #endif

@@ -19,6 +19,10 @@
 /* How long rank 0 waits for the others to leave before it clears the folder up, or leaves that to the next job. */
 static const double LEAVE_SECONDS = 2;
 
+/* Without a key nothing tells the processes of two jobs apart. When both are started at about the same time, one of each
+ * rank may come first and be taken for a job; the others are there a moment later. */
+static const double SETTLE_SECONDS = 0.25;
+
 typedef struct folder_meeting {
     ra_folder folder;
     ra_roll roll;
@@ -172,7 +176,7 @@ static void destroy(ra_rendezvous *meeting) {
     snprintf(what, sizeof what, "left.%d", meeting->rank);
     job_name(f, what, name);
     if (f->job[0] && !meeting->failed && meeting->rank > 0) ra_folder_write(&f->folder, name, "", 0);
-    if (f->job[0] && !meeting->failed && meeting->rank == 0 && all_have_left(meeting)) ra_roll_clear(&f->roll);
+    if (f->job[0] && !meeting->failed && meeting->rank == 0 && all_have_left(meeting)) ra_roll_clear(&f->roll, 1);
     if (f->lock >= 0) {
         ra_folder_remove(&f->folder, f->lock_name);
         close(f->lock);
@@ -187,7 +191,9 @@ static void make_names(folder_meeting *f) {
     const char *key = getenv("RINGATTN_JOB_KEY"), *use = "the name of a job in a folder";
     unsigned char digest[RA_SHA256_BYTES];
     char hex[33] = "job";
+    f->roll.settle_seconds = f->roll.ranks > 1 ? SETTLE_SECONDS : 0;
     if (key && *key) {
+        f->roll.settle_seconds = 0;
         ra_hmac(key, strlen(key), use, strlen(use), digest);
         ra_meeting_hex(digest, hex);
     }
