@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Starts ranks as processes, without MPI, and waits for them.
 
-    start_ranks.py RANKS PROGRAM [ARGUMENT...]
+    start_ranks.py [--killed] RANKS PROGRAM [ARGUMENT...]
 
 Each gets RANK and WORLD_SIZE, and RINGATTN_TEST_FOLDER, a folder of its own for the job. When one fails the others have a
-second to end, and are killed. The exit status is that of the first that failed; 77 (skipped) when all of them skipped.
+second to end, and are killed. The exit status is 1 then, and 77 (skipped) when all of them skipped. With --killed the last rank has to be killed by
+a signal, its own, and the others have to go on.
 """
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,11 +26,11 @@ def start(ranks, command, folder):
     return processes
 
 
-def wait(processes):
+def wait(processes, expected):
     """The exit statuses; -9 for those that had to be killed after another failed."""
     deadline = None
     while any(p.poll() is None for p in processes):
-        if deadline is None and any(p.poll() not in (None, 0) for p in processes):
+        if deadline is None and any(p.poll() not in (None, 0, want) for p, want in zip(processes, expected)):
             deadline = time.monotonic() + GRACE_SECONDS
         if deadline is not None and time.monotonic() > deadline:
             for p in processes:
@@ -39,14 +41,16 @@ def wait(processes):
 
 
 def main():
-    ranks, command = int(sys.argv[1]), sys.argv[2:]
+    killed = sys.argv[1] == "--killed"
+    ranks, command = int(sys.argv[1 + killed]), sys.argv[2 + killed:]
+    expected = [0] * (ranks - killed) + [-signal.SIGKILL] * killed
     with tempfile.TemporaryDirectory(prefix="ringattn-ranks-") as folder:
-        statuses = wait(start(ranks, command, folder))
+        statuses = wait(start(ranks, command, folder), expected)
     if all(status == SKIPPED for status in statuses):
         return SKIPPED
-    failed = [(rank, status) for rank, status in enumerate(statuses) if status]
-    for rank, status in failed:
-        print(f"start_ranks: rank {rank} ended with {status}", file=sys.stderr)
+    failed = [rank for rank in range(ranks) if statuses[rank] != expected[rank]]
+    for rank in failed:
+        print(f"start_ranks: rank {rank} ended with {statuses[rank]}", file=sys.stderr)
     return 1 if failed else 0
 
 

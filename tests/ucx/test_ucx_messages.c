@@ -123,8 +123,8 @@ int main(void) {
     ra_rendezvous *meeting = meet();
     if (ra_rendezvous_rank(meeting) == 0)
         printf("seed %llu, %d ranks\n", (unsigned long long)seed, ra_rendezvous_ranks(meeting));
-    run_rounds(meeting, NULL, 12, seed);
-    run_rounds(meeting, "tcp", 12, seed + 1);
+    run_rounds(meeting, NULL, 6, seed);
+    run_rounds(meeting, "tcp", 6, seed + 1);
     ra_rendezvous_destroy(meeting);
     return 0;
 }
