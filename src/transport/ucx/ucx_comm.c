@@ -102,13 +102,14 @@ static ra_status check_options(const ra_ucx_options *given, ra_ucx_options *opti
 }
 
 /* From here on an error of this rank's is brought to the others. */
-static ra_status open_worker(const ra_ucx_options *given, ra_ucx *ucx) {
+static ra_status prepare(const ra_ucx_options *given, ra_ucx *ucx) {
     ra_ucx_options options;
     RA_TRY(check_options(given, &options));
     ucx->create_seconds = options.create_seconds;
     ucx->destroy_seconds = options.destroy_seconds;
-    RA_TRY(ra_ucx_load(&ucx->api));
-    return ra_ucx_worker_open(ucx, &options);
+    ucx->transports = options.transports;
+    ucx->devices = options.devices;
+    return ra_ucx_load(&ucx->api);
 }
 
 /* A rank that fails after others have connected to it tells them why. */
@@ -129,8 +130,9 @@ ra_status ra_ucx_open(int rank, int ranks, ra_allgather allgather, void *user, c
                       ra_ucx **ucx_out, int *machine_ranks_out) {
     ra_ucx *ucx = NULL;
     RA_TRY(allocate(rank, ranks, &ucx));
-    ra_status status = open_worker(options, ucx);
+    ra_status status = prepare(options, ucx);
     status = ra_ucx_meet(ucx, status, allgather, user, machine_ranks_out);
+    ucx->transports = ucx->devices = NULL;
     if (status == RA_OK) *ucx_out = ucx;
     else give_back(ucx);
     return status;

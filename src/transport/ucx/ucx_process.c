@@ -53,11 +53,23 @@ static void identify_machine(unsigned char *machine_out) {
     if (digits == 0 && gethostname(text, sizeof text - 1) == 0) memcpy(machine_out, text, 16);
 }
 
-void ra_ucx_identify(ra_ucx_identity *identity_out) {
+/* 0: not known. */
+static uint64_t name_space(const char *path) {
     struct stat space;
+    return stat(path, &space) == 0 ? (uint64_t)space.st_ino : 0;
+}
+
+int ra_ucx_share_memory(const ra_ucx_identity *a, const ra_ucx_identity *b) {
+    return memcmp(a->machine, b->machine, sizeof a->machine) == 0 && a->processes && a->processes == b->processes &&
+           a->memory && a->memory == b->memory && a->files && a->files == b->files;
+}
+
+void ra_ucx_identify(ra_ucx_identity *identity_out) {
     memset(identity_out, 0, sizeof *identity_out);
     identify_machine(identity_out->machine);
-    identity_out->processes = stat("/proc/self/ns/pid", &space) == 0 ? (uint64_t)space.st_ino : 0;
+    identity_out->processes = name_space("/proc/self/ns/pid");
+    identity_out->memory = name_space("/proc/self/ns/ipc");
+    identity_out->files = name_space("/proc/self/ns/mnt");
     identity_out->pid = (uint64_t)getpid();
     identity_out->start = start_of(identity_out->pid);
 }

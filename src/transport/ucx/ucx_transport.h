@@ -49,6 +49,7 @@ typedef struct ra_ucx_notice {
 typedef struct ra_ucx_identity {
     unsigned char machine[16]; /* the same on all processes that share a kernel, and on no others */
     uint64_t processes;        /* the name space of process numbers */
+    uint64_t memory, files;    /* and those of shared memory: only within both can it be found */
     uint64_t pid, start;       /* a process number is given again; with the time of its start it is not */
 } ra_ucx_identity;
 
@@ -81,6 +82,7 @@ typedef struct ra_ucx {
     ucp_worker_h worker;
     int rank, ranks;
     double create_seconds, destroy_seconds;
+    const char *transports, *devices; /* the caller's, until the worker is open */
     unsigned char key[RA_UCX_KEY_BYTES]; /* of the job */
     ra_ucx_peer *peers;                  /* [ranks]; this rank's own is empty */
     double look_next;                    /* when the kernel is asked about peers again */
@@ -110,8 +112,8 @@ extern const ra_transport_ops ra_ucx_ops;
 ra_status ra_ucx_open(int rank, int ranks, ra_allgather allgather, void *user, const ra_ucx_options *options,
                       ra_ucx **ucx_out, int *machine_ranks_out);
 
-/* ucx_worker.c: the context and the worker. */
-ra_status ra_ucx_worker_open(ra_ucx *ucx, const ra_ucx_options *options);
+/* ucx_worker.c: the context and the worker. share_memory: whether all ranks do. */
+ra_status ra_ucx_worker_open(ra_ucx *ucx, int share_memory);
 void ra_ucx_worker_close(ra_ucx *ucx);
 
 /* RA_OK for UCS_OK, else RA_ERR_TRANSPORT with UCX's own text. call: "ucp_init". */
@@ -120,7 +122,8 @@ ra_status ra_ucx_check(const ra_ucx *ucx, ucs_status_t status, const char *call)
 /* Lets UCX work for a bounded moment. Returns nonzero when it found something to do. */
 int ra_ucx_progress(ra_ucx *ucx);
 
-/* ucx_meet.c: brings the addresses round, agrees on the key, connects with every peer and waits until all have. */
+/* ucx_meet.c: agrees on the key, opens the worker, brings the addresses round, connects with every peer and waits until all
+ * have. mine: an error that keeps this rank from taking part; RA_OK: none. */
 ra_status ra_ucx_meet(ra_ucx *ucx, ra_status mine, ra_allgather allgather, void *user, int *machine_ranks_out);
 
 /* Waits for at most that long until every peer has come to this point, `tag`. *absent_out: one that has not; -1: all
@@ -139,6 +142,7 @@ int ra_ucx_disconnect(ra_ucx *ucx, int force, double seconds);
 
 /* ucx_process.c: this process, and whether one of the same machine has ended. */
 void ra_ucx_identify(ra_ucx_identity *identity_out);
+int ra_ucx_share_memory(const ra_ucx_identity *a, const ra_ucx_identity *b);
 
 /* A descriptor that becomes readable when the process ends, or -1 where the kernel cannot tell. *ended_out: it has. */
 int ra_ucx_watch(const ra_ucx_identity *mine, const ra_ucx_identity *other, int *ended_out);
