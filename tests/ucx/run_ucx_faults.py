@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks jobs of ucx_fault.c in the ways that a cluster does, and checks how they end.
 
-    run_ucx_faults.py PROGRAM [--processes 3] [--timeout 2] [--trials 1] [--only kill,stop,...] [--transports all,tcp]
+    run_ucx_faults.py PROGRAM [--processes 3] [--timeout 2] [--trials 1] [--only kill,stop,...] [--transports default,tcp]
 
 However the last rank fails, every other must be gone within the deadline plus one second and must have printed an error that
 names it. One that is killed must be named long before the deadline: the connection, or the kernel, says so. Strangers at the
@@ -41,7 +41,9 @@ class Job:
 
     def start(self, rank):
         environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(self.args.processes), UCX_NET_DEVICES="lo",
-                           UCX_TLS=self.transports, OMP_WAIT_POLICY="passive")
+                           OMP_WAIT_POLICY="passive")
+        if self.transports != "default":
+            environment["UCX_TLS"] = self.transports
         environment.update(self.environment or {"RINGATTN_TEST_FOLDER": self.folder.name})
         process = subprocess.Popen([self.args.program, str(self.args.timeout), self.mode], env=environment,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -151,7 +153,7 @@ def late(args, transports):
     job = Job(args, "loop", transports, ranks=range(last))
     try:
         seconds = job.time_to_end(range(last), args.timeout + 1)
-        check_sentences(job, range(last), rf"rank {last}\b|waited .* for rank 0")
+        check_sentences(job, range(last), rf"rank {last}\b")
         job.start(last)
         job.time_to_end([last], args.timeout + 1)
         check_sentences(job, [last], "rank 0")
@@ -183,16 +185,14 @@ def listening_ports(pid):
 
 
 def pester(port, generator, held):
-    """Connects and sends nothing, rubbish, or the beginning of what UCX sends."""
+    """Connects and sends nothing or rubbish, but for what begins as UCX begins: see docs/ucx.md."""
     try:
         stranger = socket.create_connection(("127.0.0.1", port), timeout=1)
     except OSError:
         return
-    kind = generator.randrange(4)
-    if kind > 0:
-        rubbish = generator.randbytes(generator.randrange(1, 5000))
+    if generator.randrange(4) > 0:
         try:
-            stranger.sendall(rubbish if kind < 3 else (0xCAFEBABE12345678).to_bytes(8, "little") + rubbish)
+            stranger.sendall(generator.randbytes(generator.randrange(1, 5000)))
         except OSError:
             pass
     held.append(stranger)
@@ -201,14 +201,14 @@ def pester(port, generator, held):
 
 
 def strangers(args, transports):
-    """At the ports of a job that computes."""
+    """At the ports of a job that computes; there are none where ranks share memory."""
     job = Job(args, "3", transports)
     generator, held, thrown = random.Random(args.seed), [], 0
     try:
         job.wait_for_ranks()
         ports = [port for process in job.processes.values() for port in listening_ports(process.pid)]
-        if "tcp" in transports and not ports:
-            raise Failure("no rank listens at any port")
+        if bool(ports) != ("tcp" in transports):
+            raise Failure(f"the ranks listen at {ports}")
         start = time.monotonic()
         while ports and time.monotonic() < start + 2:
             pester(generator.choice(ports), generator, held)
@@ -263,7 +263,7 @@ def main():
     parser.add_argument("--trials", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default=",".join(FAULTS))
-    parser.add_argument("--transports", default="all,tcp")
+    parser.add_argument("--transports", default="default,tcp")
     args = parser.parse_args()
     failed = 0
     for transports in args.transports.split(","):

@@ -18,12 +18,14 @@ typedef struct join_card {
     unsigned char nonce[RA_NONCE_BYTES];
 } join_card;
 
-/* Followed by `count` numbers: of the ranks in order, or, of a job that is refused, of all who came. */
+typedef enum verdict { SEATED, REFUSED, WAITING } verdict;
+
+/* Followed by `count` numbers: of the ranks in order, or, as long as they have no seats, of all who came. */
 typedef struct seats {
     char magic[8];
     unsigned char key[RA_NONCE_BYTES];
-    int32_t refused, count;
-    char why[WHY];
+    int32_t verdict, count;
+    char why[WHY]; /* REFUSED; WAITING: for whom */
 } seats;
 
 static void name_of(const ra_roll *roll, const char *what, char *name_out) {
@@ -37,6 +39,7 @@ typedef struct pile {
     const ra_roll *roll;
     join_card *cards;
     int count, capacity;
+    unsigned char *seen; /* [ranks]: ranks that have been there in any look */
 } pile;
 
 static void take_card(void *user, const char *name) {
@@ -50,7 +53,7 @@ static void take_card(void *user, const char *name) {
     p->cards[p->count++] = card;
 }
 
-/* RA_OK with *absent_out -1: every rank has one card. */
+/* RA_OK with *absent_out -1: every rank has one card. Else a rank that has none; one that never had before one that left. */
 static ra_status check_pile(const pile *p, int *absent_out) {
     int ranks = p->roll->ranks;
     unsigned char *come = calloc((size_t)ranks, 1);
@@ -65,10 +68,11 @@ static ra_status check_pile(const pile *p, int *absent_out) {
                              "two processes say that they are rank %d: two jobs meet in %s; give each a folder of its own, "
                              "or a RINGATTN_JOB_KEY",
                              (int)c->rank, p->roll->folder->path);
+        else p->seen[c->rank] = 1;
     }
     *absent_out = -1;
     for (int r = ranks - 1; status == RA_OK && r > 0; r--)
-        if (!come[r]) *absent_out = r;
+        if (!come[r] && (*absent_out < 0 || !p->seen[r] || p->seen[*absent_out])) *absent_out = r;
     free(come);
     return status;
 }
@@ -82,8 +86,8 @@ static ra_status check_conflict(const ra_roll *roll) {
                    roll->folder->path);
 }
 
-static ra_status publish(const ra_roll *roll, const pile *p, const char *why) {
-    int count = why ? p->count : roll->ranks;
+static ra_status publish(const ra_roll *roll, const pile *p, verdict what, const char *why) {
+    int count = what == SEATED ? roll->ranks : p->count;
     size_t bytes = sizeof(seats) + (size_t)count * RA_NONCE_BYTES;
     char name[RA_FOLDER_NAME];
     seats *list = calloc(1, bytes);
@@ -91,11 +95,11 @@ static ra_status publish(const ra_roll *roll, const pile *p, const char *why) {
     unsigned char *nonces = (unsigned char *)(list + 1);
     memcpy(list->magic, MAGIC, sizeof MAGIC);
     memcpy(list->key, roll->key, sizeof list->key);
-    list->refused = why != NULL;
+    list->verdict = what;
     list->count = count;
-    if (why) snprintf(list->why, sizeof list->why, "%s", why);
+    snprintf(list->why, sizeof list->why, "%s", why);
     for (int i = 0; i < p->count; i++) {
-        int seat = why ? i : p->cards[i].rank;
+        int seat = what == SEATED ? p->cards[i].rank : i;
         memcpy(nonces + (size_t)seat * RA_NONCE_BYTES, p->cards[i].nonce, RA_NONCE_BYTES);
     }
     name_of(roll, "seats", name);
@@ -104,8 +108,19 @@ static ra_status publish(const ra_roll *roll, const pile *p, const char *why) {
     return status;
 }
 
+/* For those who came and will give up before rank 0 does. */
+static ra_status say_whom(const ra_roll *roll, const pile *p, int absent, int *said_count, int *said_absent) {
+    char why[64];
+    if (p->count == *said_count && absent == *said_absent) return RA_OK;
+    *said_count = p->count;
+    *said_absent = absent;
+    snprintf(why, sizeof why, "rank %d has not come", absent);
+    return publish(roll, p, WAITING, why);
+}
+
 static ra_status collect(const ra_roll *roll, pile *p) {
     double start = ra_clock(), complete = start;
+    int said_count = 0, said_absent = -1;
     char prefix[RA_FOLDER_NAME];
     name_of(roll, "join.", prefix);
     for (int absent = 0;;) {
@@ -114,6 +129,7 @@ static ra_status collect(const ra_roll *roll, pile *p) {
         RA_TRY(ra_folder_visit(roll->folder, prefix, take_card, p));
         RA_TRY(check_conflict(roll));
         RA_TRY(check_pile(p, &absent));
+        if (absent >= 0) RA_TRY(say_whom(roll, p, absent, &said_count, &said_absent));
         if (absent >= 0) complete = now;
         else if (now - complete >= roll->settle_seconds) return RA_OK;
         if (absent >= 0 && waited > roll->timeout_seconds)
@@ -128,17 +144,20 @@ ra_status ra_roll_call(ra_roll *roll) {
     RA_TRY(ra_random_bytes(roll->key, sizeof roll->key));
     RA_TRY(ra_roll_clear(roll, 0));
     p.cards = calloc((size_t)p.capacity, sizeof *p.cards);
-    if (!p.cards) return ra_fail(RA_ERR_MEMORY, "no memory for the cards of %d ranks", roll->ranks);
-    ra_status status = collect(roll, &p);
+    p.seen = calloc((size_t)roll->ranks, 1);
+    ra_status status = RA_OK;
+    if (!p.cards || !p.seen) status = ra_fail(RA_ERR_MEMORY, "no memory for the cards of %d ranks", roll->ranks);
+    if (status == RA_OK) status = collect(roll, &p);
     if (status == RA_OK) {
-        status = publish(roll, &p, NULL);
+        status = publish(roll, &p, SEATED, "");
     } else {
         char why[512];
         snprintf(why, sizeof why, "%s", ra_last_error());
-        publish(roll, &p, why);
+        publish(roll, &p, REFUSED, why);
         ra_fail(status, "%s", why);
     }
     free(p.cards);
+    free(p.seen);
     return status;
 }
 
@@ -153,42 +172,52 @@ static int has_number(const answer *a, int seat, const unsigned char *nonce) {
     return memcmp(a->nonces + (size_t)seat * RA_NONCE_BYTES, nonce, RA_NONCE_BYTES) == 0;
 }
 
-/* *seated_out: 1 with this job's key; 0 when the answer is not for this process. A refusal of it is an error. */
-static ra_status read_answer(const ra_roll *roll, const unsigned char *nonce, const answer *a, size_t bytes,
-                             unsigned char *key_out, int *seated_out) {
+static int is_for(const ra_roll *roll, const unsigned char *nonce, const answer *a) {
+    if (a->list.verdict == SEATED) return a->list.count == roll->ranks && has_number(a, roll->rank, nonce);
+    for (int seat = 0; seat < a->list.count; seat++)
+        if (has_number(a, seat, nonce)) return 1;
+    return 0;
+}
+
+/* Whether there is an answer, of this time and for this process. */
+static ra_status read_answer(const ra_roll *roll, const unsigned char *nonce, answer *a, size_t capacity, int *found_out,
+                             int *mine_out) {
     const seats *list = &a->list;
-    *seated_out = 0;
-    if (bytes < sizeof *list || memcmp(list->magic, MAGIC, sizeof MAGIC) != 0 || list->count < 0) return RA_OK;
+    char name[RA_FOLDER_NAME];
+    size_t bytes = 0;
+    *mine_out = 0;
+    name_of(roll, "seats", name);
+    RA_TRY(ra_folder_read(roll->folder, name, a, capacity, &bytes, found_out));
+    if (!*found_out || bytes > capacity || bytes < sizeof *list) return RA_OK;
+    if (memcmp(list->magic, MAGIC, sizeof MAGIC) != 0 || list->count < 0) return RA_OK;
     if (bytes != sizeof *list + (size_t)list->count * RA_NONCE_BYTES) return RA_OK;
-    if (!list->refused) {
-        *seated_out = list->count == roll->ranks && has_number(a, roll->rank, nonce);
-        memcpy(key_out, list->key, sizeof list->key);
-        return RA_OK;
-    }
-    for (int seat = 0; seat < list->count; seat++)
-        if (has_number(a, seat, nonce)) return ra_fail(RA_ERR_PEER, "rank 0 refused: %.*s", WHY, list->why);
+    a->list.why[WHY - 1] = 0;
+    *mine_out = is_for(roll, nonce, a);
     return RA_OK;
 }
 
-static ra_status await_seat(ra_roll *roll, const join_card *mine, const char *card_name, answer *a, size_t capacity) {
+static ra_status too_late(const ra_roll *roll, const answer *a, int found, int mine) {
+    return ra_fail(RA_ERR_TIMEOUT, "rank %d of %d waited %g s in %s for rank 0, which %s%s", roll->rank, roll->ranks,
+                   roll->timeout_seconds, roll->folder->path,
+                   mine    ? "waits as well: "
+                   : found ? "did not come; a job met there without this process: is it another one, or an old one?"
+                           : "did not come",
+                   mine ? a->list.why : "");
+}
+
+static ra_status await_seat(ra_roll *roll, const join_card *card, const char *card_name, answer *a, size_t capacity) {
     double start = ra_clock();
-    char name[RA_FOLDER_NAME];
-    int other = 0;
-    name_of(roll, "seats", name);
     for (;;) {
         double waited = ra_clock() - start;
-        size_t bytes = 0;
-        int found = 0, seated = 0;
-        if (!ra_folder_has(roll->folder, card_name)) RA_TRY(ra_folder_write(roll->folder, card_name, mine, sizeof *mine));
-        RA_TRY(ra_folder_read(roll->folder, name, a, capacity, &bytes, &found));
-        if (found && bytes <= capacity) RA_TRY(read_answer(roll, mine->nonce, a, bytes, roll->key, &seated));
-        if (seated) return RA_OK;
-        other = found;
-        if (waited > roll->timeout_seconds)
-            return ra_fail(RA_ERR_TIMEOUT, "rank %d of %d waited %g s in %s for rank 0, %s", roll->rank, roll->ranks,
-                           roll->timeout_seconds, roll->folder->path,
-                           other ? "and a job met there without this process: is it another one, or an old one?"
-                                 : "which did not come");
+        int found = 0, mine = 0;
+        if (!ra_folder_has(roll->folder, card_name)) RA_TRY(ra_folder_write(roll->folder, card_name, card, sizeof *card));
+        RA_TRY(read_answer(roll, card->nonce, a, capacity, &found, &mine));
+        if (mine && a->list.verdict == REFUSED) return ra_fail(RA_ERR_PEER, "rank 0 refused: %s", a->list.why);
+        if (mine && a->list.verdict == SEATED) {
+            memcpy(roll->key, a->list.key, sizeof roll->key);
+            return RA_OK;
+        }
+        if (waited > roll->timeout_seconds) return too_late(roll, a, found, mine);
         ra_meeting_nap(waited);
     }
 }

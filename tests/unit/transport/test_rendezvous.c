@@ -229,6 +229,13 @@ static void an_absent_rank_is_named(void **state) {
         expect(&parties[0], RA_ERR_TIMEOUT, "rank 3");
         for (int r = 1; r < 3; r++) expect(&parties[r], RA_ERR_PEER, "rank 3");
         for (int r = 0; r < 3; r++) assert_true(parties[r].seconds < 2);
+        /* The others' time ends before rank 0's. */
+        if (!port) {
+            for (int r = 0; r < 3; r++) parties[r].timeout = r == 0 ? 1.2 : 0.5;
+            run(parties, 3);
+            expect(&parties[0], RA_ERR_TIMEOUT, "for rank 3");
+            for (int r = 1; r < 3; r++) expect(&parties[r], RA_ERR_TIMEOUT, "rank 3 has not come");
+        }
         /* Rank 0 is the one that does not come. */
         for (int r = 0; r < 4; r++) parties[r].timeout = 0.5;
         run(parties + 1, 3);
