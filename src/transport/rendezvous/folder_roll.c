@@ -1,7 +1,7 @@
 #include "transport/rendezvous/folder_roll.h"
 
 #include "base/clock.h"
-#include "base/random.h"
+#include "base/entropy.h"
 #include "base/status.h"
 
 #include <stdint.h>

@@ -1,6 +1,6 @@
 #include "transport/rendezvous/handshake.h"
 
-#include "base/random.h"
+#include "base/entropy.h"
 #include "base/status.h"
 
 #include <stddef.h>

@@ -9,7 +9,7 @@
  */
 #include "transport/ucx/ucx_transport.h"
 
-#include "base/random.h"
+#include "base/entropy.h"
 #include "base/status.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "base/random.h"
+#include "base/entropy.h"
 
 #include "base/status.h"
 

@@ -1,6 +1,6 @@
 /* Random numbers that nobody can guess, for keys. */
-#ifndef RA_BASE_RANDOM_H
-#define RA_BASE_RANDOM_H
+#ifndef RA_BASE_ENTROPY_H
+#define RA_BASE_ENTROPY_H
 
 #include <ringattn/ringattn.h>
 
