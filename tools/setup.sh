@@ -12,6 +12,9 @@ can_compile() { echo '#include <stdio.h>' | ${CC:-cc} -x c -fsyntax-only - 2>/de
 # Debian's mpicc comes without the headers.
 can_compile_mpi() { echo '#include <mpi.h>' | mpicc -x c -fsyntax-only - 2>/dev/null; }
 
+# UCX's headers; the library comes with them. It is opened at run time, so compiling is enough to find both.
+can_compile_ucx() { echo '#include <ucp/api/ucp.h>' | ${CC:-cc} -x c -fsyntax-only - 2>/dev/null; }
+
 can_fuzz() {
     probe=$(mktemp -d)
     echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' >"$probe/fuzz.c"
@@ -41,6 +44,7 @@ missing_packages() {
     pkg-config --exists cmocka 2>/dev/null || echo libcmocka-dev
     have mpirun || echo openmpi-bin
     can_compile_mpi || echo libopenmpi-dev
+    can_compile_ucx || echo libucx-dev
     have clang || echo clang
     can_fuzz || fuzz_package
 }
