@@ -7,10 +7,12 @@
 
 /* One key/value head of the problem by itself, as the definition takes it: doubles, C-order [1, rows, heads, dim]. */
 typedef struct head_arrays {
-    double *q;         /* all heads, for a pattern may depend on the head's number; only what is asked for is filled in,
-                        * and the rest, never touched, takes no memory */
-    double *k, *v;     /* one head */
-    double *o;         /* [dim_v] */
+    double *q;     /* all heads, for a pattern may depend on the head's number; only what is asked for is filled in,
+                    * and the rest, never touched, takes no memory */
+    double *k, *v; /* one head */
+    double *o;     /* [dim_v] */
+    check_rows_tick tick;
+    void *user;
 } head_arrays;
 
 /* One head's part of one row, rounded to the type that was computed with. */
@@ -30,6 +32,7 @@ static ra_status read_keys(const ra_problem *p, const npy_file *k, const npy_fil
     for (int64_t row = 0; row < p->seq_k; ++row) {
         CLI_TRY(read_part(k, p->dtype, b, row, head_kv, arrays->k + row * p->dim));
         CLI_TRY(read_part(v, p->dtype, b, row, head_kv, arrays->v + row * p->dim_v));
+        if (row % 1024 == 0) CLI_TRY(arrays->tick(arrays->user));
     }
     return RA_OK;
 }
@@ -62,15 +65,18 @@ static ra_status compare_sample(const ra_problem *p, const npy_file *q, const np
         for (int64_t j = 0; j < here; ++j) {
             int64_t step = p->seq_q / here, i = p->seq_q - 1 - j * step - (j ? n * step / used : 0);
             CLI_TRY(compare_row(p, q, out, which / p->heads_q, which % p->heads_q, i < 0 ? 0 : i, arrays, sum));
+            CLI_TRY(arrays->tick(arrays->user));
         }
     }
     return RA_OK;
 }
 
 ra_status check_rows(const ra_problem *problem, const npy_file *q, const npy_file *k, const npy_file *v,
-                     const output_file *out, int64_t rows, deviation *deviation_out) {
+                     const output_file *out, int64_t rows, check_rows_tick tick, void *user, deviation *deviation_out) {
     *deviation_out = (deviation){0};
-    head_arrays arrays = {.q = calloc((size_t)(problem->seq_q * problem->heads_q * problem->dim), sizeof(double)),
+    head_arrays arrays = {.tick = tick,
+                          .user = user,
+                          .q = calloc((size_t)(problem->seq_q * problem->heads_q * problem->dim), sizeof(double)),
                           .k = malloc((size_t)(problem->seq_k * problem->dim) * sizeof(double)),
                           .v = malloc((size_t)(problem->seq_k * problem->dim_v) * sizeof(double)),
                           .o = malloc((size_t)problem->dim_v * sizeof(double))};

@@ -12,7 +12,14 @@ static const char *const transports[] = {"self", "thread",
                                          "mpi",
 #endif
                                          NULL};
-static const char *const variables[] = {"OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_WAIT_POLICY", NULL};
+static const char *const variables[] = {"OMP_NUM_THREADS",
+                                        "OMP_PROC_BIND",
+                                        "OMP_WAIT_POLICY",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "PMI_SIZE",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "OMPI_MCA_orte_abort_on_non_zero_status",
+                                        NULL};
 
 static void print_json(void) {
     json_writer json = json_begin(stdout);

@@ -1,93 +1,26 @@
 #include "launch.h"
 
+#include "agreement.h"
 #include "cli.h"
 #include "devices.h"
+#include "launch_mpi.h"
+#include "launcher.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-#ifdef RA_HAVE_MPI
-#include <ringattn/mpi.h>
-#endif
-
-enum { SENTENCE_BYTES = 1024 };
-
-static int lost(ra_status status) {
-    return status == RA_ERR_TIMEOUT || status == RA_ERR_PEER || status == RA_ERR_TRANSPORT || status == RA_ERR_BROKEN;
+void launch_complain(const char *sentence) {
+    char line[AGREEMENT_BYTES];
+    snprintf(line, sizeof line, "%s", sentence);
+    for (char *at = line; *at; ++at)
+        if ((unsigned char)*at < ' ' || *at == 0x7f) *at = '?';
+    fprintf(stderr, "ringattn: error: %s\n", line);
+    fflush(stderr);
 }
 
 int launch_exit_code(ra_status status) {
     if (status == RA_OK) return 0;
     return status == RA_ERR_ARGUMENT || status == RA_ERR_UNSUPPORTED ? 2 : 1;
 }
-
-/* ---- MPI ------------------------------------------------------------------------------------------------------- */
-
-#ifdef RA_HAVE_MPI
-static ra_status open_mpi(const cli_options *options, cli_launch *launch) {
-    int level;
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
-        return ra_fail(CLI_FAILED, "--transport mpi: MPI could not be initialised");
-    MPI_Comm_size(MPI_COMM_WORLD, &launch->processes);
-    MPI_Comm_rank(MPI_COMM_WORLD, &launch->process);
-    for (int64_t i = 0; i < options->ranks.count; ++i)
-        if (options->ranks.values[i] != launch->processes)
-            CLI_REFUSE("--ranks: %lld ranks, but mpirun started %d process%s; leave --ranks out under mpi",
-                       (long long)options->ranks.values[i], launch->processes, launch->processes == 1 ? "" : "es");
-    return RA_OK;
-}
-
-/* The same ranks over NCCL, beside MPI. */
-static ra_status run_nccl(const cli_launch *launch, ra_comm *host, ra_rank_body body, void *user) {
-    ra_comm *comm = NULL;
-    CLI_TRY(devices_nccl(launch->options, host, launch->timeout_seconds, &comm));
-    ra_status status = body(comm, user);
-    char sentence[SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "%s", ra_last_error());
-    ra_comm_destroy(comm);
-    return status == RA_OK ? RA_OK : ra_fail(status, "%s", sentence);
-}
-
-static ra_status run_mpi(const cli_launch *launch, ra_rank_body body, void *user) {
-    ra_comm *comm;
-    CLI_TRY(ra_comm_create_mpi(MPI_COMM_WORLD, &comm));
-    ra_status status =
-        launch->transport == CLI_TRANSPORT_NCCL ? run_nccl(launch, comm, body, user) : body(comm, user);
-    char sentence[SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "%s", ra_last_error());
-    /* Destroying is collective; peers that are lost will not come to it. */
-    if (!lost(status)) ra_comm_destroy(comm);
-    return status == RA_OK ? RA_OK : ra_fail(status, "%s", sentence);
-}
-
-static void close_mpi(ra_status status) {
-    if (lost(status)) {
-        /* mpirun kills the other processes at once: leave them time to say what they know. */
-        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
-        MPI_Abort(MPI_COMM_WORLD, launch_exit_code(status));
-    }
-    MPI_Finalize();
-}
-#else
-static ra_status open_mpi(const cli_options *options, cli_launch *launch) {
-    (void)options;
-    return ra_fail(RA_ERR_UNSUPPORTED, "--transport %s: this ringattn was built without MPI; use --transport thread",
-                   launch->transport == CLI_TRANSPORT_NCCL ? "nccl" : "mpi");
-}
-
-static ra_status run_mpi(const cli_launch *launch, ra_rank_body body, void *user) {
-    (void)launch, (void)body, (void)user;
-    return ra_fail(RA_ERR_UNSUPPORTED, "--transport mpi: this ringattn was built without MPI");
-}
-
-static void close_mpi(ra_status status) {
-    (void)status;
-}
-#endif
-
-/* ---- any transport --------------------------------------------------------------------------------------------- */
 
 static ra_status run_self(ra_rank_body body, void *user) {
     ra_comm *comm;
@@ -97,56 +30,63 @@ static ra_status run_self(ra_rank_body body, void *user) {
     return status;
 }
 
+/* What is asked for; else threads, unless a launcher has started several processes, each of which would do the whole
+ * job. */
+static ra_status choose_transport(const cli_options *options, cli_transport *transport_out) {
+    int started = launcher_processes();
+    *transport_out = (cli_transport)cli_list_at(options->transport, 0, CLI_TRANSPORT_THREAD);
+    if (options->transport.count || started == 1) return RA_OK;
+    *transport_out = CLI_TRANSPORT_MPI;
+    if (launch_mpi_built()) return RA_OK;
+    return ra_fail(RA_ERR_UNSUPPORTED,
+                   "--transport: %d processes were started together, and this ringattn, built without MPI, would do "
+                   "the whole job in each; start one, or say --transport thread",
+                   started);
+}
+
 ra_status launch_open(const cli_options *options, cli_launch *launch_out) {
-    *launch_out = (cli_launch){.options = options,
-                               .transport = (cli_transport)cli_list_at(options->transport, 0, CLI_TRANSPORT_THREAD),
-                               .timeout_seconds = options->timeout_given ? options->timeout : 60};
+    *launch_out = (cli_launch){.options = options, .timeout_seconds = options->timeout_given ? options->timeout : 60};
+    CLI_TRY(choose_transport(options, &launch_out->transport));
     int ordinal, nccl = launch_out->transport == CLI_TRANSPORT_NCCL;
     CLI_TRY(devices_ordinal(options, 0, &ordinal));
     if (nccl && !devices_have_nccl())
-        return ra_fail(RA_ERR_UNSUPPORTED, "--transport nccl: this ringattn was built without NCCL; use --transport mpi");
-    return nccl || launch_out->transport == CLI_TRANSPORT_MPI ? open_mpi(options, launch_out) : RA_OK;
+        return ra_fail(RA_ERR_UNSUPPORTED,
+                       "--transport nccl: this ringattn was built without NCCL; use --transport mpi");
+    return nccl || launch_out->transport == CLI_TRANSPORT_MPI ? launch_mpi_open(launch_out) : RA_OK;
+}
+
+/* Whether the processes can no longer come together: what the comm says, not what this process met. Those that can
+ * agree on how it went. status: changed to what was agreed; sentence [AGREEMENT_BYTES]: what is to be said. */
+static int part(const cli_launch *launch, ra_status *status, char *sentence) {
+    snprintf(sentence, AGREEMENT_BYTES, "%s", *status == RA_OK ? "" : ra_last_error());
+    if (!launch->processes) return 0;
+    ra_status agreed =
+        launch->comm ? agreement_reach(launch->comm, *status, sentence, launch->timeout_seconds) : *status;
+    int gone = !launch->comm || agreement_lost(agreed);
+    /* What made this process fail says more than that the others are gone. */
+    if (gone && *status != RA_OK) return 1;
+    if (agreed != RA_OK) snprintf(sentence, AGREEMENT_BYTES, "%s", ra_last_error());
+    *status = agreed;
+    return gone;
 }
 
 int launch_close(cli_launch *launch, ra_status status) {
+    char sentence[AGREEMENT_BYTES] = "";
+    int gone = part(launch, &status, sentence), code = launch_exit_code(status);
     /* What the ranks agreed on is said once; what tore them apart looks different to each. */
-    if (status != RA_OK && (launch->process == 0 || lost(status))) {
-        fprintf(stderr, "ringattn: error: %s\n", ra_last_error());
-        fflush(stderr);
-    }
-    if (launch->processes) close_mpi(status);
-    return launch_exit_code(status);
+    if (code && (launch->process == 0 || gone)) launch_complain(sentence);
+    if (launch->processes)
+        launch_mpi_close(launch, gone, code);
+    else if (code)
+        launch_withdraw(code);
+    return code;
+}
+
+void launch_withdraw(int code) {
+    launch_mpi_withdraw(code);
 }
 
 ra_status launch_run(const cli_launch *launch, int ranks, ra_rank_body body, void *user) {
-    if (launch->processes) return run_mpi(launch, body, user);
+    if (launch->processes) return launch_mpi_run(launch, body, user);
     return launch->transport == CLI_TRANSPORT_SELF ? run_self(body, user) : ra_run_threads(ranks, body, user);
-}
-
-/* Some rank has failed: takes over the sentence of the first. statuses [ranks]. */
-static ra_status share_sentence(ra_comm *comm, const int *statuses, const char *mine, double timeout_seconds) {
-    int ranks = ra_comm_ranks(comm), culprit = 0;
-    while (statuses[culprit] == RA_OK) ++culprit;
-    char *sentences = malloc((size_t)ranks * SENTENCE_BYTES);
-    if (!sentences) return ra_fail((ra_status)statuses[culprit], "rank %d failed", culprit);
-    ra_status status = ra_comm_allgather(comm, mine, SENTENCE_BYTES, sentences, timeout_seconds);
-    if (status == RA_OK)
-        status =
-            ra_fail((ra_status)statuses[culprit], "%.*s", SENTENCE_BYTES, sentences + (size_t)culprit * SENTENCE_BYTES);
-    free(sentences);
-    return status;
-}
-
-ra_status launch_agree(ra_comm *comm, ra_status mine, double timeout_seconds) {
-    char sentence[SENTENCE_BYTES] = "";
-    if (mine != RA_OK) snprintf(sentence, sizeof sentence, "%s", ra_last_error());
-    if (lost(mine)) return mine;
-    int ranks = ra_comm_ranks(comm), value = mine, failed = 0;
-    int *statuses = malloc((size_t)ranks * sizeof *statuses);
-    if (!statuses) return ra_fail(RA_ERR_MEMORY, "no memory for the status of %d ranks", ranks);
-    ra_status status = ra_comm_allgather(comm, &value, sizeof value, statuses, timeout_seconds);
-    for (int i = 0; status == RA_OK && i < ranks; ++i) failed |= statuses[i] != RA_OK;
-    if (failed) status = share_sentence(comm, statuses, sentence, timeout_seconds);
-    free(statuses);
-    return status;
 }

@@ -14,21 +14,35 @@ typedef struct cli_launch {
     int processes; /* under MPI how many there are, each one rank; otherwise 0: every rank is in this process */
     int process;   /* which one this is */
     double timeout_seconds;
+    ra_comm *comm; /* of the processes, over MPI; NULL: none */
 } cli_launch;
 
-/* Starts MPI where it is asked for. Refuses a --ranks that disagrees with the number of processes. */
+/* Starts MPI where it is asked for, or where a launcher has started several processes and nobody asks for anything
+ * else. Refuses a --ranks that disagrees with the number of processes, on every process when one of them says so. */
 ra_status launch_open(const cli_options *options, cli_launch *launch_out);
 
-/* Reports a failed command on stderr, once, ends MPI and returns the exit code. Where the processes have lost each
- * other every one of them reports what it knows, and the job is aborted. */
+/* Collective: the processes agree on how it went, report a failed command on stderr, once, end MPI and return the exit
+ * code. Where they have lost each other every one of them reports what it knows, and the job is aborted. Ends within
+ * the deadline whatever the others do. */
 int launch_close(cli_launch *launch, ra_status status);
 
 /* The ranks that are in this process call body, each with its comm. */
 ra_status launch_run(const cli_launch *launch, int ranks, ra_rank_body body, void *user);
 
 /* Collective: RA_OK on every rank when all come with RA_OK, else the status and the sentence of the lowest rank that
- * failed, on every rank. */
+ * failed, on every rank; the sentence names that rank unless all ranks say the same. */
 ra_status launch_agree(ra_comm *comm, ra_status mine, double timeout_seconds);
+
+/* For a rank that the others wait for in launch_agree, called more often than the deadline is long: it is at work, and
+ * they go on waiting. Fails when one of them is lost. */
+ra_status launch_at_work(ra_comm *comm, double timeout_seconds);
+
+/* For a process that fails before it has taken part in MPI: sees to it that the others, who wait for it there, end too.
+ */
+void launch_withdraw(int code);
+
+/* One line on stderr, whatever characters the names of files have brought into the sentence. */
+void launch_complain(const char *sentence);
 
 /* The exit code for a status. */
 int launch_exit_code(ra_status status);

@@ -322,20 +322,21 @@ static ra_status take_flag(int argc, const char *const *argv, int *at, cli_optio
 
 /* ---- what the flags say together ------------------------------------------------------------------------------- */
 
-static ra_status check_increasing(const char *name, cli_list list) {
+/* Equal neighbours are a document without rows. */
+static ra_status check_ascending(const char *name, cli_list list) {
     if (list.count == 0) return RA_OK;
     if (list.count < 2) CLI_REFUSE("%s: needs at least two entries, 0 and the length of the sequence", name);
     if (list.values[0] != 0) CLI_REFUSE("%s: starts with %lld; the first entry is 0", name, (long long)list.values[0]);
     for (int64_t i = 1; i < list.count; ++i)
-        if (list.values[i] <= list.values[i - 1])
-            CLI_REFUSE("%s: %lld after %lld; the entries must increase", name, (long long)list.values[i],
+        if (list.values[i] < list.values[i - 1])
+            CLI_REFUSE("%s: %lld after %lld; the entries must not decrease", name, (long long)list.values[i],
                        (long long)list.values[i - 1]);
     return RA_OK;
 }
 
 static ra_status check_documents(const cli_options *options) {
-    CLI_TRY(check_increasing("--cu-seqlens", options->cu_q));
-    CLI_TRY(check_increasing("--cu-seqlens-k", options->cu_k));
+    CLI_TRY(check_ascending("--cu-seqlens", options->cu_q));
+    CLI_TRY(check_ascending("--cu-seqlens-k", options->cu_k));
     if (options->cu_k.count && !options->cu_q.count) CLI_REFUSE("--cu-seqlens-k: needs --cu-seqlens beside it");
     if (options->cu_k.count && options->cu_k.count != options->cu_q.count)
         CLI_REFUSE("--cu-seqlens-k: has %lld entries and --cu-seqlens %lld; queries and keys have the same documents",

@@ -1,41 +1,17 @@
 #include "outputs.h"
 
+#include "cleanup.h"
 #include "cli.h"
 #include "npy_file.h"
 #include "npy_rows.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-/* ---- a signal removes partial files ---------------------------------------------------------------------------- */
-
-/* What the handler may look at: names of files that exist and are not whole. A process has one set at a time. */
-static char *volatile unfinished[OUTPUTS_MAX];
-
-static void remove_unfinished(int signal_number) {
-    for (int i = 0; i < OUTPUTS_MAX; ++i)
-        if (unfinished[i]) unlink(unfinished[i]);
-    /* The handler is gone by SA_RESETHAND: this ends the process the way it would have ended. */
-    raise(signal_number);
-}
-
-static void catch_signals(void) {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    for (int i = 0; i < 3; ++i) {
-        struct sigaction before, action = {.sa_flags = SA_RESETHAND};
-        action.sa_handler = remove_unfinished;
-        sigemptyset(&action.sa_mask);
-        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(signals[i], &action, NULL);
-    }
-}
 
 /* ---- targets --------------------------------------------------------------------------------------------------- */
 
@@ -43,59 +19,23 @@ output_file *outputs_add(output_set *set, const char *what, const char *path, ra
                          const int64_t *shape) {
     if (!path || set->count == OUTPUTS_MAX) return NULL;
     output_file *file = &set->files[set->count++];
-    *file = (output_file){.what = what, .path = path, .fd = -1, .dtype = dtype, .dims = dims};
+    *file = (output_file){.what = what, .path = path, .target = {.stream = -1}, .fd = -1, .dtype = dtype, .dims = dims};
     for (int i = 0; i < dims; ++i) file->shape[i] = shape[i];
     return file;
 }
 
-/* The real name of a file that need not exist in a folder that must; *folder_out without the file's name. */
-static ra_status resolve(output_file *file) {
-    const char *slash = strrchr(file->path, '/');
-    const char *name = slash ? slash + 1 : file->path;
-    char *folder = strdup(slash ? file->path : ".");
-    if (!folder) return ra_fail(RA_ERR_MEMORY, "%s: no memory for its name", file->what);
-    if (slash) folder[slash == file->path ? 1 : slash - file->path] = '\0';
-    char *real = realpath(folder, NULL);
-    free(folder);
-    if (!real) CLI_REFUSE("%s: cannot write %s: %s", file->what, file->path, strerror(errno));
-    if (access(real, W_OK | X_OK) != 0) {
-        int error = errno;
-        free(real);
-        CLI_REFUSE("%s: cannot write %s: %s", file->what, file->path, strerror(error));
-    }
-    size_t bytes = strlen(real) + strlen(name) + 2;
-    file->target = malloc(bytes);
-    if (file->target) snprintf(file->target, bytes, "%s/%s", real, name);
-    free(real);
-    return file->target ? RA_OK : ra_fail(RA_ERR_MEMORY, "%s: no memory for its name", file->what);
+static int same_target(const output_file *a, const output_file *b) {
+    return a->target.path && b->target.path && strcmp(a->target.path, b->target.path) == 0;
 }
 
-static ra_status check_target(output_file *file) {
-    struct stat info;
-    if (stat(file->path, &info) != 0) {
-        if (errno != ENOENT) CLI_REFUSE("%s: cannot write %s: %s", file->what, file->path, strerror(errno));
-        if (file->path[strlen(file->path) - 1] == '/')
-            CLI_REFUSE("%s: %s names a folder, not a file", file->what, file->path);
-        return resolve(file);
-    }
-    if (!S_ISREG(info.st_mode)) CLI_REFUSE("%s: %s exists and is not a regular file", file->what, file->path);
-    /* A symbolic link stays one: the file behind it is replaced. */
-    char *real = realpath(file->path, NULL);
-    if (!real) CLI_REFUSE("%s: cannot write %s: %s", file->what, file->path, strerror(errno));
-    output_file behind = {.what = file->what, .path = real};
-    ra_status status = resolve(&behind);
-    file->target = behind.target;
-    free(real);
-    return status;
-}
-
-ra_status outputs_check(output_set *set) {
+ra_status outputs_check(output_set *set, int makes) {
     for (int i = 0; i < set->count; ++i) {
-        CLI_TRY(check_target(&set->files[i]));
+        output_file *file = &set->files[i];
+        CLI_TRY(target_find(file->what, file->path, file->dims == 0, makes, &file->target));
         for (int j = 0; j < i; ++j)
-            if (strcmp(set->files[i].target, set->files[j].target) == 0)
-                CLI_REFUSE("%s: %s is also the file of %s; give each output its own", set->files[i].what,
-                           set->files[i].path, set->files[j].what);
+            if (same_target(file, &set->files[j]))
+                CLI_REFUSE("%s: %s is also the file of %s; give each output its own", file->what, file->path,
+                           set->files[j].what);
     }
     return RA_OK;
 }
@@ -104,7 +44,7 @@ ra_status outputs_check_input(const output_set *set, const char *what, const cha
     char *real = path ? realpath(path, NULL) : NULL;
     ra_status status = RA_OK;
     for (int i = 0; real && status == RA_OK && i < set->count; ++i)
-        if (strcmp(set->files[i].target, real) == 0)
+        if (set->files[i].target.path && strcmp(set->files[i].target.path, real) == 0)
             status = ra_fail(RA_ERR_ARGUMENT, "%s: %s is also the file of %s; an input is not overwritten",
                              set->files[i].what, set->files[i].path, what);
     free(real);
@@ -119,11 +59,24 @@ void outputs_token(char *token_out) {
     snprintf(token_out, OUTPUT_TOKEN_BYTES, "%ld-%09ld", (long)getpid(), clock.tv_nsec);
 }
 
-static ra_status name_partial(output_file *file, const char *token) {
-    size_t bytes = strlen(file->target) + strlen(token) + sizeof ".partial-";
-    file->partial = malloc(bytes);
-    if (!file->partial) return ra_fail(RA_ERR_MEMORY, "%s: no memory for its name", file->what);
-    snprintf(file->partial, bytes, "%s.partial-%s", file->target, token);
+/* The name beside the target, short so that it always fits: "out.partial-TOKEN", of which a set has one. */
+static char *name_beside(const output_file *file, const char *kind, const char *token) {
+    size_t bytes = strlen(file->target.folder) + strlen(file->what) + strlen(kind) + strlen(token) + 4;
+    char *name = malloc(bytes);
+    if (name)
+        snprintf(name, bytes, "%s/%s.%s-%s", file->target.folder, file->what + strspn(file->what, "-"), kind, token);
+    return name;
+}
+
+ra_status outputs_name(output_set *set, const char *token) {
+    cleanup_catch_signals();
+    for (int i = 0; i < set->count; ++i) {
+        output_file *file = &set->files[i];
+        if (!file->target.path) continue;
+        file->partial = name_beside(file, "partial", token);
+        if (!file->partial) return ra_fail(RA_ERR_MEMORY, "%s: no memory for its name", file->what);
+        cleanup_set(i, file->partial);
+    }
     return RA_OK;
 }
 
@@ -144,30 +97,40 @@ static ra_status fill_header(output_file *file) {
     return rows_pwrite(file->what, file->fd, header, bytes, 0);
 }
 
-ra_status outputs_create(output_set *set, const char *token) {
-    catch_signals();
-    for (int i = 0; i < set->count; ++i) {
-        output_file *file = &set->files[i];
-        CLI_TRY(name_partial(file, token));
-        file->fd = open(file->partial, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file->fd < 0) {
-            free(file->partial);
-            file->partial = NULL;
-            return cannot(file, "make");
-        }
-        unfinished[i] = file->partial;
-        CLI_TRY(fill_header(file));
+/* A file of that name is somebody else's: it is not this process's to remove. Nobody but the owner reads the beginnings
+ * of a file whose mode is set when it is whole. */
+static ra_status make_partial(output_file *file, int place) {
+    cleanup_hold_signals(); /* whoever removes the files has not done so yet */
+    file->fd = open(file->partial, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, file->target.replaces ? 0600 : 0666);
+    int error = errno;
+    cleanup_release_signals();
+    if (file->fd >= 0) return RA_OK;
+    cleanup_set(place, NULL);
+    free(file->partial);
+    file->partial = NULL;
+    errno = error;
+    return cannot(file, "make");
+}
+
+static ra_status create(output_file *file, int place) {
+    if (file->target.path) {
+        CLI_TRY(make_partial(file, place));
+        return fill_header(file);
     }
+    file->fd = fcntl(file->target.stream, F_DUPFD_CLOEXEC, 0);
+    return file->fd < 0 ? cannot(file, "write") : RA_OK;
+}
+
+ra_status outputs_create(output_set *set) {
+    for (int i = 0; i < set->count; ++i) CLI_TRY(create(&set->files[i], i));
     return RA_OK;
 }
 
-ra_status outputs_attach(output_set *set, const char *token) {
-    catch_signals();
+ra_status outputs_attach(output_set *set) {
     for (int i = 0; i < set->count; ++i) {
         output_file *file = &set->files[i];
         char header[NPY_WRITE_BYTES];
-        CLI_TRY(name_partial(file, token));
-        unfinished[i] = file->partial;
+        if (file->dims == 0) continue;
         file->fd = open(file->partial, O_RDWR | O_CLOEXEC);
         if (file->fd < 0) return cannot(file, "open");
         file->data_offset = (int64_t)npy_format(file->dtype, file->dims, file->shape, header);
@@ -175,44 +138,83 @@ ra_status outputs_attach(output_set *set, const char *token) {
     return RA_OK;
 }
 
-static ra_status close_all(output_set *set) {
-    for (int i = 0; i < set->count; ++i) {
-        int closed = close(set->files[i].fd);
-        set->files[i].fd = -1;
-        if (closed != 0) return cannot(&set->files[i], "write");
-    }
+/* ---- the end --------------------------------------------------------------------------------------------------- */
+
+/* Everything that can fail without a target being touched. */
+static ra_status finish(output_file *file) {
+    int undressed = file->target.path && target_dress(&file->target, file->fd) != 0;
+    if (undressed) return cannot(file, "set the mode of");
+    int closed = close(file->fd);
+    file->fd = -1;
+    return closed == 0 ? RA_OK : cannot(file, "write");
+}
+
+/* The file that is replaced keeps a second name, so that it can be put back; where the file system has no second names
+ * it is moved there, and is missing for a moment. */
+static ra_status keep_previous(output_file *file, const char *token) {
+    struct stat info;
+    if (lstat(file->target.path, &info) == 0 && !S_ISREG(info.st_mode))
+        return ra_fail(CLI_FAILED, "%s: cannot replace %s: it has become something else than a regular file",
+                       file->what, file->path);
+    file->previous = name_beside(file, "previous", token);
+    if (!file->previous) return ra_fail(RA_ERR_MEMORY, "%s: no memory for a name", file->what);
+    if (link(file->target.path, file->previous) == 0 || rename(file->target.path, file->previous) == 0) return RA_OK;
+    int absent = errno == ENOENT;
+    free(file->previous);
+    file->previous = NULL;
+    return absent ? RA_OK : cannot(file, "replace");
+}
+
+static ra_status place(output_file *file, const char *token) {
+    if (!file->partial) return RA_OK;
+    CLI_TRY(keep_previous(file, token));
+    if (rename(file->partial, file->target.path) != 0) return cannot(file, "put in place");
+    file->placed = 1;
     return RA_OK;
 }
 
-ra_status outputs_leave(output_set *set) {
-    for (int i = 0; i < set->count; ++i) {
-        unfinished[i] = NULL;
-        free(set->files[i].partial);
-        set->files[i].partial = NULL;
-    }
-    return close_all(set);
+static void take_back(output_file *file) {
+    if (file->previous)
+        rename(file->previous, file->target.path);
+    else if (file->placed)
+        unlink(file->target.path);
 }
 
-ra_status outputs_commit(output_set *set) {
-    CLI_TRY(close_all(set));
+static ra_status place_all(output_set *set) {
+    char token[OUTPUT_TOKEN_BYTES];
+    outputs_token(token);
+    ra_status status = RA_OK;
+    for (int i = 0; status == RA_OK && i < set->count; ++i) status = place(&set->files[i], token);
     for (int i = 0; i < set->count; ++i) {
         output_file *file = &set->files[i];
-        if (rename(file->partial, file->target) != 0) return cannot(file, "put in place");
-        unfinished[i] = NULL;
+        if (status != RA_OK) take_back(file);
+        if (file->previous) unlink(file->previous);
+        free(file->previous);
+        file->previous = NULL;
+        if (!file->placed) continue;
+        cleanup_set(i, NULL);
         free(file->partial);
         file->partial = NULL;
     }
-    return RA_OK;
+    return status;
+}
+
+ra_status outputs_commit(output_set *set) {
+    for (int i = 0; i < set->count; ++i) CLI_TRY(finish(&set->files[i]));
+    cleanup_hold_signals();
+    ra_status status = place_all(set);
+    cleanup_release_signals();
+    return status;
 }
 
 void outputs_discard(output_set *set) {
     for (int i = 0; i < set->count; ++i) {
         output_file *file = &set->files[i];
-        unfinished[i] = NULL;
         if (file->fd >= 0) close(file->fd);
         if (file->partial) unlink(file->partial);
+        cleanup_set(i, NULL);
         free(file->partial);
-        free(file->target);
+        target_free(&file->target);
     }
     *set = (output_set){0};
 }

@@ -40,8 +40,9 @@ ra_status cli_random(const cli_options *options) {
     char token[OUTPUT_TOKEN_BYTES];
     output_file *file = outputs_add(&set, "--out", options->out, dtype, 4, options->shape.values);
     outputs_token(token);
-    ra_status status = outputs_check(&set);
-    if (status == RA_OK) status = outputs_create(&set, token);
+    ra_status status = outputs_check(&set, 1);
+    if (status == RA_OK) status = outputs_name(&set, token);
+    if (status == RA_OK) status = outputs_create(&set);
     if (status == RA_OK) status = fill(file, (uint64_t)cli_list_at(options->seed, 0, 1));
     if (status == RA_OK) status = outputs_commit(&set);
     outputs_discard(&set);

@@ -4,22 +4,18 @@
 
 #include <math.h>
 
-ra_status report_gather(ra_comm *comm, const ra_plan *plan, int64_t array_bytes, const double seconds[3],
-                        double timeout_seconds, rank_report *all_out, ra_plan_info *info_out) {
+ra_status report_gather(ra_comm *comm, const ra_plan *plan, rank_report *mine, double timeout_seconds,
+                        rank_report *all_out, ra_plan_info *info_out) {
     *info_out = (ra_plan_info)RA_PLAN_INFO_INIT;
     CLI_TRY(ra_plan_describe(plan, info_out));
-    rank_report mine = {.rank = info_out->rank,
-                        .tokens_q = info_out->rows_q,
-                        .tokens_k = info_out->rows_k,
-                        .pairs = info_out->pairs,
-                        .workspace_bytes = info_out->workspace_bytes,
-                        .array_bytes = array_bytes,
-                        .forward = info_out->forward,
-                        .backward = info_out->backward,
-                        .seconds_plan = seconds[0],
-                        .seconds_forward = seconds[1],
-                        .seconds_backward = seconds[2]};
-    return ra_comm_allgather(comm, &mine, sizeof mine, all_out, timeout_seconds);
+    mine->rank = info_out->rank;
+    mine->tokens_q = info_out->rows_q;
+    mine->tokens_k = info_out->rows_k;
+    mine->pairs = info_out->pairs;
+    mine->workspace_bytes = info_out->workspace_bytes;
+    mine->forward = info_out->forward;
+    mine->backward = info_out->backward;
+    return ra_comm_allgather(comm, mine, sizeof *mine, all_out, timeout_seconds);
 }
 
 void report_traffic(json_writer *json, const char *key, const ra_traffic *traffic) {

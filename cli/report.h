@@ -11,6 +11,7 @@
 typedef struct rank_report {
     int64_t rank, tokens_q, tokens_k, pairs;
     int64_t workspace_bytes, array_bytes;
+    int64_t check_rows; /* that it was asked to have checked; not written */
     ra_traffic forward, backward;
     double seconds_plan, seconds_forward, seconds_backward;
 } rank_report;
@@ -26,9 +27,9 @@ typedef struct run_report {
     const deviation *checked; /* NULL: nothing was */
 } run_report;
 
-/* Collective: all_out [ranks]. */
-ra_status report_gather(ra_comm *comm, const ra_plan *plan, int64_t array_bytes, const double seconds[3],
-                        double timeout_seconds, rank_report *all_out, ra_plan_info *info_out);
+/* Collective: all_out [ranks]. mine: what this rank's plan does not know, which is filled in. */
+ra_status report_gather(ra_comm *comm, const ra_plan *plan, rank_report *mine, double timeout_seconds,
+                        rank_report *all_out, ra_plan_info *info_out);
 
 void report_write(FILE *file, const run_report *report);
 

@@ -16,6 +16,7 @@
 #include "report.h"
 #include "timing.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -99,7 +100,7 @@ static ra_status find_outputs(run_job *job) {
     job->dk = outputs_add(&job->outputs, "--dk", o->dk, dtype, 4, k);
     job->dv = outputs_add(&job->outputs, "--dv", o->dv, dtype, 4, v);
     job->report = outputs_add(&job->outputs, "--report", o->report, RA_F32, 0, NULL);
-    CLI_TRY(outputs_check(&job->outputs));
+    CLI_TRY(outputs_check(&job->outputs, job->launch->process == 0));
     CLI_TRY(outputs_check_input(&job->outputs, "--q", o->q));
     CLI_TRY(outputs_check_input(&job->outputs, "--k", o->k));
     CLI_TRY(outputs_check_input(&job->outputs, "--v", o->v));
@@ -131,6 +132,7 @@ typedef struct run_rank {
     rank_arrays on_device;
     ra_plan *plan;
     double seconds[3]; /* plan, forward, backward */
+    double said_at;    /* when rank 0, checking, last told the others that it is at work */
 } run_rank;
 
 /* What the passes work on. */
@@ -155,9 +157,9 @@ static ra_status read_arrays(run_rank *r) {
     ra_options forward_only = r->how;
     forward_only.backward = 0;
     CLI_TRY(arrays_create(&job->problem, &forward_only, r->ranks, r->rank, NULL, a));
-    CLI_TRY(rows_read(&job->q, a->positions_q, a->rows_q, dtype, a->q));
-    CLI_TRY(rows_read(&job->k, a->positions_k, a->rows_k, dtype, a->k));
-    CLI_TRY(rows_read(&job->v, a->positions_k, a->rows_k, dtype, a->v));
+    CLI_TRY(rows_read(r->comm, &job->q, a->positions_q, a->rows_q, dtype, a->q));
+    CLI_TRY(rows_read(r->comm, &job->k, a->positions_k, a->rows_k, dtype, a->k));
+    CLI_TRY(rows_read(r->comm, &job->v, a->positions_k, a->rows_k, dtype, a->v));
     if (!r->how.backend) return RA_OK;
     CLI_TRY(arrays_create(&job->problem, &forward_only, r->ranks, r->rank, r->how.backend, &r->on_device));
     return arrays_copy_inputs(&r->on_device, a);
@@ -167,7 +169,8 @@ static ra_status read_arrays(run_rank *r) {
 static ra_status read_dout(run_rank *r) {
     const run_job *job = r->job;
     CLI_TRY(arrays_add_gradients(&job->problem, &r->arrays));
-    CLI_TRY(rows_read(&job->dout, r->arrays.positions_q, r->arrays.rows_q, job->problem.dtype, r->arrays.dout));
+    CLI_TRY(
+        rows_read(r->comm, &job->dout, r->arrays.positions_q, r->arrays.rows_q, job->problem.dtype, r->arrays.dout));
     if (!r->how.backend) return RA_OK;
     CLI_TRY(arrays_add_gradients(&job->problem, &r->on_device));
     return arrays_copy_inputs(&r->on_device, &r->arrays);
@@ -202,47 +205,46 @@ static ra_status compute_backward(run_rank *r) {
     return r->how.backend ? arrays_copy_outputs(&r->arrays, &r->on_device) : RA_OK;
 }
 
-/* The processes other than rank 0's learn the names of the files that it has made. Ranks of one process share its
- * descriptors. */
+/* Rank 0 makes the files, whose names every process learns before there are any: should it die, the others remove them.
+ * Ranks of one process share its descriptors. */
 static ra_status open_outputs(run_rank *r) {
     run_job *job = r->job;
+    int first = r->rank == 0 || job->launch->processes; /* the first rank of its process */
     char token[OUTPUT_TOKEN_BYTES] = "";
     char *tokens = malloc((size_t)r->ranks * sizeof token);
-    ra_status status = tokens ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for %d names", r->ranks);
-    if (status == RA_OK && r->rank == 0) {
-        outputs_token(token);
-        status = outputs_create(&job->outputs, token);
-    }
-    status = agree(r, status);
+    ra_status status = agree(r, tokens ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for %d names", r->ranks));
+    outputs_token(token);
     if (status == RA_OK) status = ra_comm_allgather(r->comm, token, sizeof token, tokens, job->launch->timeout_seconds);
-    if (status == RA_OK && r->rank > 0 && job->launch->processes) status = outputs_attach(&job->outputs, tokens);
-    status = agree(r, status);
+    if (status == RA_OK) status = agree(r, first ? outputs_name(&job->outputs, tokens) : RA_OK);
+    if (status == RA_OK) status = agree(r, r->rank == 0 ? outputs_create(&job->outputs) : RA_OK);
+    if (status == RA_OK) status = agree(r, first && r->rank > 0 ? outputs_attach(&job->outputs) : RA_OK);
     free(tokens);
     return status;
 }
 
-static ra_status write_rows(const output_file *file, const int64_t *positions, int64_t rows, const void *data) {
+static ra_status write_rows(ra_comm *comm, const output_file *file, const int64_t *positions, int64_t rows,
+                            const void *data) {
     if (!file) return RA_OK;
     size_t row_bytes = (size_t)(file->shape[2] * file->shape[3]) * ra_dtype_bytes(file->dtype);
-    return rows_write(file->what, file->fd, file->data_offset, file->shape[0], file->shape[1], row_bytes, positions,
-                      rows, data);
+    return rows_write(comm, file->what, file->fd, file->data_offset, file->shape[0], file->shape[1], row_bytes,
+                      positions, rows, data);
 }
 
 static ra_status write_gradients(const run_rank *r) {
     const run_job *job = r->job;
     const rank_arrays *a = &r->arrays;
-    CLI_TRY(write_rows(job->dq, a->positions_q, a->rows_q, a->dq));
-    CLI_TRY(write_rows(job->dk, a->positions_k, a->rows_k, a->dk));
-    return write_rows(job->dv, a->positions_k, a->rows_k, a->dv);
+    CLI_TRY(write_rows(r->comm, job->dq, a->positions_q, a->rows_q, a->dq));
+    CLI_TRY(write_rows(r->comm, job->dk, a->positions_k, a->rows_k, a->dk));
+    return write_rows(r->comm, job->dv, a->positions_k, a->rows_k, a->dv);
 }
 
 static ra_status write_outputs(const run_rank *r) {
     const run_job *job = r->job;
     const rank_arrays *a = &r->arrays;
-    CLI_TRY(write_rows(job->out, a->positions_q, a->rows_q, a->o));
+    CLI_TRY(write_rows(r->comm, job->out, a->positions_q, a->rows_q, a->o));
     const output_file *lse = job->lse;
     if (!lse) return RA_OK;
-    return rows_write(lse->what, lse->fd, lse->data_offset, lse->shape[0] * lse->shape[1], lse->shape[2],
+    return rows_write(r->comm, lse->what, lse->fd, lse->data_offset, lse->shape[0] * lse->shape[1], lse->shape[2],
                       ra_dtype_bytes(lse->dtype), a->positions_q, a->rows_q, a->lse);
 }
 
@@ -259,19 +261,32 @@ static ra_status write_report(const output_file *file, const run_report *report)
     return failed ? ra_fail(CLI_FAILED, "--report: writing %s failed", file->path) : RA_OK;
 }
 
-static ra_status check_sample(const run_job *job, deviation *sum) {
-    int64_t rows = job->options->check.values[0];
-    CLI_TRY(check_rows(&job->problem, &job->q, &job->k, &job->v, job->out, rows, sum));
+/* Between rows of a check, which may take longer than the deadline: the other ranks are told now and then. */
+static ra_status say_at_work(void *user) {
+    run_rank *r = user;
+    double timeout = r->job->launch->timeout_seconds;
+    if (timing_wall() < r->said_at + timeout / 4) return RA_OK;
+    ra_status status = launch_at_work(r->comm, timeout);
+    r->said_at = timing_wall();
+    return status;
+}
+
+static ra_status check_sample(run_rank *r, int64_t rows, deviation *sum) {
+    const run_job *job = r->job;
+    r->said_at = timing_wall();
+    CLI_TRY(check_rows(&job->problem, &job->q, &job->k, &job->v, job->out, rows, say_at_work, r, sum));
     if (!deviation_within(sum, job->problem.dtype, 0))
         return ra_fail(CLI_FAILED, "--check: the output is off by %.3g (relative %.3g), out of tolerance for %s",
                        sum->max_abs, deviation_relative(sum), ra_dtype_name(job->problem.dtype));
     printf("checked %lld elements against fp64: max abs error %.3g, relative %.3g\n", (long long)sum->count,
            sum->max_abs, deviation_relative(sum));
-    return RA_OK;
+    return fflush(stdout) == 0
+               ? RA_OK
+               : ra_fail(CLI_FAILED, "--check: standard output could not be written: %s", strerror(errno));
 }
 
 /* Rank 0, when every row of every file is written. */
-static ra_status conclude(const run_rank *r, const ra_plan_info *info, const rank_report *ranks) {
+static ra_status conclude(run_rank *r, const ra_plan_info *info, const rank_report *ranks) {
     run_job *job = r->job;
     deviation checked;
     run_report report = {.kernel = info->kernel,
@@ -282,28 +297,32 @@ static ra_status conclude(const run_rank *r, const ra_plan_info *info, const ran
                          .dtype = job->problem.dtype,
                          .ranks = r->ranks,
                          .rank = ranks};
-    if (job->options->check.count) {
+    int64_t rows = 0; /* the most that a rank was asked to check */
+    for (int i = 0; i < r->ranks; ++i)
+        if (ranks[i].check_rows > rows) rows = ranks[i].check_rows;
+    if (rows) {
         phase(r, "checking");
-        CLI_TRY(check_sample(job, &checked));
+        CLI_TRY(check_sample(r, rows, &checked));
         report.checked = &checked;
     }
     if (job->report) CLI_TRY(write_report(job->report, &report));
     return outputs_commit(&job->outputs);
 }
 
+/* The other processes stay until rank 0 has concluded: should it die meanwhile, they remove the files. */
 static ra_status gather_and_conclude(run_rank *r) {
     ra_plan_info info;
     rank_report *ranks = malloc((size_t)r->ranks * sizeof *ranks);
-    ra_status status = ranks ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a report");
-    /* Rank 0 may take its time to conclude; the other processes end before it and must not take the files along. */
-    if (status == RA_OK && r->rank > 0 && r->job->launch->processes) status = outputs_leave(&r->job->outputs);
-    status = agree(r, status);
-    if (status == RA_OK)
-        status =
-            report_gather(r->comm, r->plan, r->arrays.bytes, r->seconds, r->job->launch->timeout_seconds, ranks, &info);
+    ra_status status = agree(r, ranks ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a report"));
+    rank_report mine = {.array_bytes = r->arrays.bytes,
+                        .check_rows = cli_list_at(r->job->options->check, 0, 0),
+                        .seconds_plan = r->seconds[0],
+                        .seconds_forward = r->seconds[1],
+                        .seconds_backward = r->seconds[2]};
+    if (status == RA_OK) status = report_gather(r->comm, r->plan, &mine, r->job->launch->timeout_seconds, ranks, &info);
     if (status == RA_OK && r->rank == 0) status = conclude(r, &info, ranks);
     free(ranks);
-    return status;
+    return agree(r, status);
 }
 
 static ra_status run_stages(run_rank *r) {

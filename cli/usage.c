@@ -33,13 +33,13 @@ static const char all_usage[] = "ringattn: exact attention over sequences cut ac
 #define WAY_USAGE                                                                                                      \
     "how it is computed:\n"                                                                                            \
     "  --ranks N                 how many ranks the sequence is cut across (default 1; under mpi: the processes)\n"    \
-    "  --transport NAME          thread (default), self, mpi or nccl\n"                                                \
+    "  --transport NAME          thread (default), self, mpi (default for several processes) or nccl\n"                \
     "  --strategy NAME           ring, pairwise, allgather or auto (default)\n"                                        \
     "  --layout NAME             contiguous, zigzag, striped or auto (default)\n"                                      \
     "  --kernel NAME             one that `ringattn info` lists, or auto (default)\n"                                  \
     "  --device NAME             cpu (default); cuda, which deals the ranks to the GPUs; or one of them, cuda:N\n"     \
     "  --threads N               that each rank computes with (default: the cores, shared by the ranks)\n"             \
-    "  --timeout SECONDS         after which a rank that does not answer is given up (default 60)\n"
+    "  --timeout SECONDS         after which a rank that is silent is given up (default 60)\n"
 #define SHAPE_USAGE                                                                                                    \
     "the problem:\n"                                                                                                   \
     "  --batch N                 (default 1)\n"                                                                        \

@@ -76,6 +76,76 @@ class Mpi(Workspace):
         self.assertEqual(done.stdout.count("against fp64"), 1)
 
 
+    def test_the_launcher_is_noticed(self):
+        """Without --transport the processes share the job, rather than do it once each."""
+        self.make_problem()
+        out = ["--out", self.path("o.npy"), "--report", self.path("r.json")]
+        done = mpirun(3, "run", *self.input_args(), *out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("r.json"), encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertEqual((report["transport"], len(report["ranks"])), ("mpi", 3))
+        self.refuse(2, "run", *self.input_args(), *out, "--ranks", 3, words=["--ranks"])
+        done = mpirun(2, "verify", "--seq", 32)
+        self.assertEqual((done.returncode, done.stdout.count("against fp64")), (0, 1))
+        done = mpirun(2, "verify", "--seq", 32, "--transport", "thread", "--ranks", 3)
+        self.assertEqual((done.returncode, done.stdout.count("3 ranks")), (0, 2))
+        done = mpirun(1, "verify", "--seq", 32, "--ranks", 3)
+        self.assertEqual((done.returncode, done.stdout.count("3 ranks")), (0, 1))
+
+    def test_a_launcher_of_another_mpi(self):
+        """It says that there are several processes, but MPI knows of this one only."""
+        self.make_problem()
+        done = ringattn("run", *self.input_args(), "--out", self.path("out.npy"),
+                        env={**os.environ, **MPI_ENVIRONMENT, "PMI_SIZE": "2", "PMI_RANK": "0"})
+        self.assert_refused(done, "2 processes")
+
+    def differ(self, *args, one, others=2, environment=None):
+        """A job whose last process gets the arguments `one` too; returns what it said, and in how many seconds."""
+        command = [MPIRUN, "-n", str(others), RINGATTN, *map(str, args), ":", "-n", "1", RINGATTN, *map(str, args), *one]
+        began = time.monotonic()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120,
+                              env={**os.environ, **MPI_ENVIRONMENT, **(environment or {})})
+        return done, time.monotonic() - began
+
+    def test_check_on_any_rank(self):
+        self.make_problem()
+        args = ["run", *self.input_args(), "--out", self.path("o.npy"), "--transport", "mpi"]
+        done, _ = self.differ(*args, one=["--check", "5"])
+        self.assertEqual((done.returncode, done.stdout.count("checked 40 elements")), (0, 1), done.stderr)
+
+    def test_wrong_ranks_on_one(self):
+        self.make_problem()
+        before = sorted(os.listdir(self.folder))
+        args = ["run", *self.input_args(), "--out", self.path("o.npy"), "--transport", "mpi", "--timeout", 30]
+        done, seconds = self.differ(*args, one=["--ranks", "7"])
+        self.assertEqual((done.returncode, done.stderr.count(ERROR)), (2, 1), done.stderr)
+        self.assertIn("rank 2: --ranks: 7 ranks", done.stderr)
+        self.assertLess(seconds, 15)
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+    def test_one_that_cannot_open_is_named(self):
+        self.make_problem()
+        args = ["run", *self.input_args(), "--out", self.path("o.npy"), "--transport", "mpi"]
+        done, _ = self.differ(*args, one=["--k", self.path("absent.npy")])
+        self.assertEqual((done.returncode, done.stderr.count(ERROR)), (2, 1), done.stderr)
+        self.assertIn("rank 2: --k:", done.stderr)
+
+    def test_failures_are_seen_when_exit_codes_are_not(self):
+        """With the setting that lets survivors speak, mpirun does not look at exit codes."""
+        self.make_problem()
+        alone = {"OMPI_MCA_orte_abort_on_non_zero_status": "0"}
+        args = ["run", *self.input_args(), "--out", self.path("o.npy"), "--transport", "mpi"]
+        for one, word in ((["--causal"], "causal"), (["--ranks", "7"], "--ranks"), (["--check", "x"], "--check")):
+            with self.subTest(one=one):
+                done, seconds = self.differ(*args, one=one, environment=alone)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(word, done.stderr)
+                self.assertLess(seconds, 30)
+        done, _ = self.differ(*args, one=[], environment=alone)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
 @unittest.skipUnless(MPIRUN, "built without MPI")
 class Faults(Workspace):
     """A process that stalls or dies in the middle: the others say so in time, and nothing is left."""
@@ -116,6 +186,11 @@ class NoMpi(Workspace):
         self.make_problem()
         done = ringattn("run", *self.input_args(), "--out", self.path("out.npy"), "--transport", "mpi")
         self.assert_refused(done, "--transport mpi", "without MPI")
+
+    def test_a_launcher_is_noticed(self):
+        together = {**os.environ, "OMPI_COMM_WORLD_SIZE": "2"}
+        self.assert_refused(ringattn("verify", "--seq", 16, env=together), "2 processes", "without MPI")
+        self.run_ok("verify", "--seq", 16, "--transport", "thread", env=together)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class WrongOptions(Workspace):
     def test_documents(self):
         for args, word in [
             (["--cu-seqlens", "1,24"], "--cu-seqlens"), (["--cu-seqlens", "0,10,5,24"], "--cu-seqlens"),
-            (["--cu-seqlens", "0,10,10,24"], "--cu-seqlens"), (["--cu-seqlens", "0,23"], "--cu-seqlens"),
+            (["--cu-seqlens", "0,23"], "--cu-seqlens"), (["--cu-seqlens", "0,10,10,9,24"], "--cu-seqlens"),
             (["--cu-seqlens", "0,25"], "--cu-seqlens"), (["--cu-seqlens", "0"], "--cu-seqlens"),
             (["--cu-seqlens", "0,-3,24"], "--cu-seqlens"), (["--cu-seqlens", ""], "--cu-seqlens"),
             (["--cu-seqlens-k", "0,24"], "--cu-seqlens"),
@@ -232,7 +232,8 @@ class WrongTargets(Workspace):
     def test_not_regular_files(self):
         os.mkdir(self.path("folder"))
         os.mkfifo(self.path("pipe"))
-        for target in [self.path("folder"), self.path("pipe"), "/dev/null", self.path("absent/o.npy"),
+        self.refuse("--out", "/dev/null", words=["--out:"])
+        for target in [self.path("folder"), self.path("pipe"), self.path("absent/o.npy"),
                        self.path("q.npy/o.npy"), self.path("o/")]:
             with self.subTest(target=target):
                 self.refuse("--out", target, words=["--out:"])

@@ -71,6 +71,39 @@ class SameAnswer(Workspace):
         self.assertEqual(load(self.path("a.npy")), load(self.path("b.npy")))
 
 
+class EmptyDocuments(Workspace):
+    """Equal neighbours in --cu-seqlens are a document without rows."""
+
+    def test_they_change_nothing(self):
+        self.make_problem(heads=4, kv_heads=2)
+        self.run_ok("run", *self.input_args(), *self.outputs("plain"), "--causal", "--cu-seqlens", "0,10,24")
+        wanted = self.load_outputs()
+        for documents in ("0,10,10,24", "0,0,10,24", "0,10,24,24", "0,0,0,10,10,10,24,24"):
+            for ranks in (1, 3, 5):
+                with self.subTest(documents=documents, ranks=ranks):
+                    self.run_ok("run", *self.input_args(), *self.outputs("empty"), "--causal", "--cu-seqlens", documents,
+                                "--ranks", ranks, "--check", 100)
+                    for name, values in self.load_outputs().items():
+                        self.assertLess(furthest(values, wanted[name]), 2e-6, name)
+
+    def test_queries_without_keys(self):
+        self.make_problem(seq=24, seq_k=14)
+        self.run_ok("run", *self.input_args(), *self.outputs("none"), "--cu-seqlens", "0,10,24", "--cu-seqlens-k", "0,0,14",
+                    "--ranks", 3)
+        results = self.load_outputs()
+        self.assertEqual(list(results["out"][:10 * 16]), [0.0] * 160)
+        self.assertEqual(list(results["lse"][:10]), [-math.inf] * 10)
+        self.assertEqual(list(results["dq"][:10 * 16]), [0.0] * 160)
+        self.assertGreater(min(map(abs, results["out"][160:])), 0)
+
+    def test_other_commands(self):
+        flags = ["--seq", 24, "--heads", 2, "--cu-seqlens", "0,0,9,9,24", "--ranks", 3]
+        self.run_ok("verify", *flags, "--causal")
+        self.run_ok("verify", *flags, "--cu-seqlens-k", "0,5,9,9,24")
+        self.assertEqual(self.run_json("plan", *flags, "--json")["pairs"], 2 * (81 + 225))
+        self.run_ok("bench", *flags, "--repeat", 1)
+
+
 class Formats(Workspace):
     def test_versions_of_npy(self):
         self.make_problem()
