@@ -161,12 +161,13 @@ static void litter(const char *folder, const char *name, const char *text, size_
  * nobody's business. */
 static void stale_files_are_cleared(void **state) {
     static char rubbish[4096];
+    const char card[32] = "ra-roll\0\1\0\0\0\3\0\0\0"; /* rank 1 of 3, the number 0 */
     char path[256], target[300];
     party parties[MOST];
     (void)state;
     mkdir(in_base("stale", path), 0700);
     litter(path, "ringattn-job.join.1.00112233445566778899aabbccddeeff", rubbish, 32);
-    litter(path, "ringattn-job.join.1.00112233445566778899aabbccddeef0", "ra-roll\0\1\0\0\0\3\0\0\0", 32);
+    litter(path, "ringattn-job.join.1.00112233445566778899aabbccddeef0", card, sizeof card);
     litter(path, "ringattn-job.join.2.junk", rubbish, 4096);
     litter(path, "ringattn-job.seats", rubbish, 4096);
     litter(path, "ringattn-job.conflict", "", 0);
