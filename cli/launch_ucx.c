@@ -21,7 +21,8 @@ static ra_ucx_options limits(double timeout_seconds) {
 static ra_status meet(const cli_launch *launch, ra_rendezvous **meeting_out) {
     const cli_options *options = launch->options;
     if (!options->rendezvous) return ra_rendezvous_environment(launch->timeout_seconds, meeting_out);
-    return ra_rendezvous_folder(options->rendezvous, launch->process, launch->processes, launch->timeout_seconds, meeting_out);
+    return ra_rendezvous_folder(options->rendezvous, launch->process, launch->processes, launch->timeout_seconds,
+                                meeting_out);
 }
 
 /* --ranks against the processes that met. */
@@ -38,7 +39,8 @@ static ra_status connect_all(cli_launch *launch, ra_rendezvous *meeting) {
     ra_ucx_options options = limits(launch->timeout_seconds);
     launch->process = ra_rendezvous_rank(meeting);
     launch->processes = ra_rendezvous_ranks(meeting);
-    CLI_TRY(ra_comm_create_ucx(launch->process, launch->processes, ra_rendezvous_allgather, meeting, &options, &launch->comm));
+    CLI_TRY(ra_comm_create_ucx(launch->process, launch->processes, ra_rendezvous_allgather, meeting, &options,
+                               &launch->comm));
     return launch_agree(launch->comm, check_processes(launch), launch->timeout_seconds);
 }
 

@@ -4,10 +4,12 @@
 
 #include "launch.h"
 
-/* Whether mpirun started the processes, and nothing says that they meet in another way: then MPI brings addresses round. */
+/* Whether mpirun started the processes, and nothing says that they meet in another way: then MPI brings addresses
+ * round. */
 int launch_ucx_wants_mpi(const cli_options *options);
 
-/* Meets the other processes, in --rendezvous or as the environment says; sets launch->processes, process, by_ucx and comm. */
+/* Meets the other processes, in --rendezvous or as the environment says; sets launch->processes, process, by_ucx and
+ * comm. */
 ra_status launch_ucx_open(cli_launch *launch);
 
 /* Collective: the ranks of host, which brings the addresses round and must outlive it. */

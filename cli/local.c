@@ -1,6 +1,6 @@
-/* The processes are this same program with the command that follows --, and flags behind it that say who they are. They meet
- * in a folder that is made for the job and removed after it. A process that dies is found by the others themselves, which
- * then say what they were doing; those that do not end of their own accord are ended from here. */
+/* The processes are this same program with the command that follows --, and flags behind it that say who they are. They
+ * meet in a folder that is made for the job and removed after it. A process that dies is found by the others
+ * themselves, which then say what they were doing; those that do not end of their own accord are ended from here. */
 #define _XOPEN_SOURCE 700
 #include "local.h"
 
@@ -40,7 +40,8 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- the folder ---------------------------------------------------------------------------------------------------- */
+/* ---- the folder ----------------------------------------------------------------------------------------------------
+ */
 
 static ra_status make_folder(job *j) {
     const char *base = getenv("TMPDIR");
@@ -61,13 +62,15 @@ static void remove_folder(const job *j) {
     rmdir(j->folder);
 }
 
-/* ---- starting ------------------------------------------------------------------------------------------------------ */
+/* ---- starting ------------------------------------------------------------------------------------------------------
+ */
 
 /* In the child. It ends with its parent, however that ends. */
 static void become_rank(const job *j, int rank, pid_t parent) {
     const cli_options *o = j->options;
     char this_rank[16], ranks[16];
-    const char *added[] = {"--transport", "ucx", "--rank", this_rank, "--ranks", ranks, "--rendezvous", j->folder, NULL};
+    const char *added[] = {"--transport", "ucx",          "--rank",  this_rank, "--ranks",
+                           ranks,         "--rendezvous", j->folder, NULL};
     size_t count = (size_t)o->passed_count, extra = sizeof added / sizeof *added;
     char **argv = calloc(count + extra + 1, sizeof *argv);
     if (!argv) _exit(1);
@@ -97,7 +100,8 @@ static ra_status start(job *j) {
     return RA_OK;
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------------------------- */
+/* ---- waiting -------------------------------------------------------------------------------------------------------
+ */
 
 static void signal_all(const job *j, int signal) {
     for (int rank = 0; rank < j->options->processes; ++rank)
@@ -135,8 +139,10 @@ static void wait_for_all(job *j) {
             j->code = 1;
         }
         double since = j->failed_at == 0 ? 0 : now() - j->failed_at;
-        if (since >= KILL_SECONDS) signal_all(j, SIGKILL);
-        else if (since >= ASK_SECONDS) signal_all(j, SIGTERM);
+        if (since >= KILL_SECONDS)
+            signal_all(j, SIGKILL);
+        else if (since >= ASK_SECONDS)
+            signal_all(j, SIGTERM);
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     }
 }
@@ -159,7 +165,8 @@ int local_run(const cli_options *options) {
     job j = {.options = options, .pids = calloc((size_t)options->processes, sizeof *j.pids)};
     sigaction(SIGINT, &end, NULL);
     sigaction(SIGTERM, &end, NULL);
-    ra_status status = j.pids ? run(&j) : ra_fail(RA_ERR_MEMORY, "launch: no memory for %d processes", options->processes);
+    ra_status status =
+        j.pids ? run(&j) : ra_fail(RA_ERR_MEMORY, "launch: no memory for %d processes", options->processes);
     if (status != RA_OK) {
         launch_complain(ra_last_error());
         j.code = launch_exit_code(status);

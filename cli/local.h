@@ -4,8 +4,8 @@
 
 #include "options.h"
 
-/* Starts the processes, waits for them, ends the others when one fails, and returns the exit code: 0, or that of the first
- * that failed. */
+/* Starts the processes, waits for them, ends the others when one fails, and returns the exit code: 0, or that of the
+ * first that failed. */
 int local_run(const cli_options *options);
 
 #endif

@@ -3,8 +3,9 @@
 
     bench/peers/openmpi_bandwidth.py BUILD [--rounds 5]
 
-BUILD is a build folder with tests (tests/ucx/ucx_bandwidth, tests/ucx/mpi_bandwidth). Each process sends and receives at once,
-64 KiB to 64 MiB. Once over shared memory, once over TCP's loopback. Prints medians of GB/s each way, and their ratio.
+BUILD is a build folder with tests (tests/ucx/ucx_bandwidth, tests/ucx/mpi_bandwidth). Each process sends and receives
+at once, 64 KiB to 64 MiB. Once over shared memory, once over TCP's loopback. Prints medians of GB/s each way, and
+their ratio.
 """
 import argparse
 import os

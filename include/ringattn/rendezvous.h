@@ -1,5 +1,5 @@
-/* How processes that know nothing of each other but a folder, or an address and a key, become ranks of one job: they meet,
- * and bring small blocks of bytes round until they have a comm. */
+/* How processes that know nothing of each other but a folder, or an address and a key, become ranks of one job: they
+ * meet, and bring small blocks of bytes round until they have a comm. */
 #ifndef RINGATTN_RENDEZVOUS_H
 #define RINGATTN_RENDEZVOUS_H
 
@@ -9,20 +9,19 @@
 extern "C" {
 #endif
 
-/* Collective: every rank gives `bytes` bytes, the same number; all_out [ranks * bytes] gets everyone's in rank order. One
- * that fails describes it with ra_fail (ringattn/transport.h) where it can. MPI_Allgather, a torch store, files: anything
- * will do. */
+/* Collective: every rank gives `bytes` bytes, the same number; all_out [ranks * bytes] gets everyone's in rank order.
+ * One that fails describes it with ra_fail (ringattn/transport.h) where it can. MPI_Allgather, a torch store, files:
+ * anything will do. */
 typedef ra_status (*ra_allgather)(void *user, const void *mine, size_t bytes, void *all_out);
 
 /* A meeting of ranks, used by one thread at a time. */
 typedef struct ra_rendezvous ra_rendezvous;
 
-/* Meets in a folder that all ranks see: on one machine, or shared. It is made with mode 0700 when it is not there; one that
- * belongs to somebody else, that others may enter, or that is a symbolic link is refused. One folder is for one job at a
- * time, unless each job has a key of its own (RINGATTN_JOB_KEY, any text): then none sees the others. Without keys two jobs
- * that meet in one folder at about the same time are both refused. What a job that died left behind is cleared away by the
- * next. Every wait, here and in ra_rendezvous_allgather, ends after timeout_seconds
- * (0: 60). */
+/* Meets in a folder that all ranks see: on one machine, or shared. It is made with mode 0700 when it is not there; one
+ * that belongs to somebody else, that others may enter, or that is a symbolic link is refused. One folder is for one
+ * job at a time, unless each job has a key of its own (RINGATTN_JOB_KEY, any text): then none sees the others. Without
+ * keys two jobs that meet in one folder at about the same time are both refused. What a job that died left behind is
+ * cleared away by the next. Every wait, here and in ra_rendezvous_allgather, ends after timeout_seconds (0: 60). */
 RA_API ra_status ra_rendezvous_folder(const char *path, int rank, int ranks, double timeout_seconds,
                                       ra_rendezvous **rendezvous_out);
 
@@ -32,9 +31,9 @@ RA_API ra_status ra_rendezvous_folder(const char *path, int rank, int ranks, dou
 RA_API ra_status ra_rendezvous_tcp(const char *address, int port, const char *key, int rank, int ranks,
                                    double timeout_seconds, ra_rendezvous **rendezvous_out);
 
-/* The same with what torchrun and its like put into the environment: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and the
- * key from RINGATTN_JOB_KEY. RINGATTN_PORT, where set, is the port; else, where torchrun itself listens on MASTER_PORT
- * (TORCHELASTIC_USE_AGENT_STORE=True), the one after it. */
+/* The same with what torchrun and its like put into the environment: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and
+ * the key from RINGATTN_JOB_KEY. RINGATTN_PORT, where set, is the port; else, where torchrun itself listens on
+ * MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), the one after it. */
 RA_API ra_status ra_rendezvous_environment(double timeout_seconds, ra_rendezvous **rendezvous_out);
 
 RA_API int ra_rendezvous_rank(const ra_rendezvous *rendezvous);

@@ -23,7 +23,8 @@ static void expand(const unsigned char *block, uint32_t *words) {
                    block[4 * i + 3];
     for (int i = 16; i < 64; i++) {
         uint32_t a = words[i - 15], b = words[i - 2];
-        words[i] = words[i - 16] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + words[i - 7] + (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
+        words[i] =
+            words[i - 16] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + words[i - 7] + (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
     }
 }
 
@@ -67,7 +68,8 @@ void ra_sha256_end(ra_sha256 *hash, unsigned char *digest_out) {
     for (int i = 0; i < RA_SHA256_BYTES; i++) digest_out[i] = (unsigned char)(hash->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-static void hash_with(const unsigned char *key, unsigned char mask, const void *data, size_t bytes, unsigned char *digest_out) {
+static void hash_with(const unsigned char *key, unsigned char mask, const void *data, size_t bytes,
+                      unsigned char *digest_out) {
     ra_sha256 hash;
     unsigned char pad[64];
     for (size_t i = 0; i < sizeof pad; i++) pad[i] = key[i] ^ mask;

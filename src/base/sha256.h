@@ -1,4 +1,5 @@
-/* SHA-256 (FIPS 180-4) and HMAC with it (RFC 2104): how one process shows another that it knows a key without sending it. */
+/* SHA-256 (FIPS 180-4) and HMAC with it (RFC 2104): how one process shows another that it knows a key without sending
+ * it. */
 #ifndef RA_BASE_SHA256_H
 #define RA_BASE_SHA256_H
 

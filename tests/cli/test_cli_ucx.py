@@ -77,8 +77,8 @@ class Ucx(Workspace):
     def test_a_folder_brings_processes_together(self):
         wanted = self.thread_outputs(3)
         with tempfile.TemporaryDirectory() as folder:
-            ranks = [start([*self.run_args(), "--transport", "ucx", "--rank", rank, "--ranks", 3, "--rendezvous", folder])
-                     for rank in (2, 0, 1)]
+            flags = ["--transport", "ucx", "--ranks", 3, "--rendezvous", folder]
+            ranks = [start([*self.run_args(), *flags, "--rank", rank]) for rank in (2, 0, 1)]
             self.assertEqual([code for code, _ in finish(ranks)], [0, 0, 0])
             self.assertEqual(os.listdir(folder), [])
         self.check_outputs(wanted, 3)
@@ -88,8 +88,8 @@ class Ucx(Workspace):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        ranks = [start([*self.run_args(), "--transport", "ucx"], RANK=str(rank), WORLD_SIZE="3", MASTER_ADDR="127.0.0.1",
-                       MASTER_PORT=str(port), RINGATTN_JOB_KEY="of a test") for rank in range(3)]
+        variables = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RINGATTN_JOB_KEY": "of a test"}
+        ranks = [start([*self.run_args(), "--transport", "ucx"], RANK=str(rank), **variables) for rank in range(3)]
         self.assertEqual([code for code, _ in finish(ranks)], [0, 0, 0])
         self.check_outputs(wanted, 3)
 

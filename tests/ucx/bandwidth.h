@@ -1,5 +1,5 @@
-/* What ucx_bandwidth and mpi_bandwidth have in common: two processes exchange messages of growing sizes, each sending and
- * receiving at once as in a ring, and process 0 prints one line per size: bytes and bytes per second each way. */
+/* What ucx_bandwidth and mpi_bandwidth have in common: two processes exchange messages of growing sizes, each sending
+ * and receiving at once as in a ring, and process 0 prints one line per size: bytes and bytes per second each way. */
 #ifndef RA_TESTS_BANDWIDTH_H
 #define RA_TESTS_BANDWIDTH_H
 

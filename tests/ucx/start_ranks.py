@@ -3,9 +3,9 @@
 
     start_ranks.py [--killed] RANKS PROGRAM [ARGUMENT...]
 
-Each gets RANK and WORLD_SIZE, and RINGATTN_TEST_FOLDER, a folder of its own for the job. When one fails the others have a
-second to end, and are killed. The exit status is 1 then, and 77 (skipped) when all of them skipped. With --killed the last rank has to be killed by
-a signal, its own, and the others have to go on.
+Each gets RANK and WORLD_SIZE, and RINGATTN_TEST_FOLDER, a folder of its own for the job. When one fails the others
+have a second to end, and are killed. The exit status is 1 then, and 77 (skipped) when all of them skipped. With
+--killed the last rank has to be killed by a signal, its own, and the others have to go on.
 """
 import os
 import signal

@@ -48,7 +48,8 @@ static void gather(ra_rendezvous *meeting, const char *transports) {
     ra_comm_destroy(other);
 }
 
-/* ---- comms on threads ------------------------------------------------------------------------------------------------ */
+/* ---- comms on threads
+ * ------------------------------------------------------------------------------------------------ */
 
 typedef struct user {
     pthread_t thread;
@@ -69,7 +70,8 @@ static void *use(void *argument) {
 static void comms_at_once(ra_rendezvous *meeting) {
     user users[COMMS];
     int first = ra_rendezvous_rank(meeting) % COMMS;
-    for (int i = 0; i < COMMS; i++) users[i] = (user){.comm = create(meeting, i % 2 ? "tcp" : NULL), .bytes = 100u * (unsigned)i + 1};
+    for (int i = 0; i < COMMS; i++)
+        users[i] = (user){.comm = create(meeting, i % 2 ? "tcp" : NULL), .bytes = 100u * (unsigned)i + 1};
     for (int i = 0; i < COMMS; i++) {
         user *u = &users[(i + first) % COMMS];
         CHECK(pthread_create(&u->thread, NULL, use, u) == 0);
@@ -96,7 +98,8 @@ static void one_comm_on_several_threads(ra_rendezvous *meeting) {
     ra_comm_destroy(u.comm);
 }
 
-/* ---- lost comms ------------------------------------------------------------------------------------------------------- */
+/* ---- lost comms
+ * ------------------------------------------------------------------------------------------------------- */
 
 /* The last rank never comes: everyone else gets an error that names itself and a peer, then RA_ERR_BROKEN. */
 static void stall(ra_rendezvous *meeting, const char *transports) {

@@ -1,5 +1,5 @@
-/* Random groups of messages of odd and large sizes, over what UCX chooses and over TCP, with a second comm of the same ranks
- * that has a group in flight at the same time. Every byte is checked, and the bytes around every buffer. */
+/* Random groups of messages of odd and large sizes, over what UCX chooses and over TCP, with a second comm of the same
+ * ranks that has a group in flight at the same time. Every byte is checked, and the bytes around every buffer. */
 #include "transport/ucx/ucx_transport.h"
 #include "ucx_test.h"
 

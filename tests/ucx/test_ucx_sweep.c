@@ -1,8 +1,8 @@
 /* Whole problems over UCX: every layout with every strategy, random in everything else. In doubles against the
  * definition; in every type against in-process ranks, bit for bit: the transport must not show in the answer.
  * RINGATTN_SWEEP=N runs N problems instead of 90. */
-#include "ucx_test.h"
 #include "support/sweep.h"
+#include "ucx_test.h"
 
 static const double WORK = 4e6;
 

@@ -1,6 +1,6 @@
 /* A program for run_ucx_faults.py to break: `ucx_fault TIMEOUT loop` runs passes until something goes wrong, `ucx_fault
- * TIMEOUT mismatch` gives the last rank another problem, `ucx_fault TIMEOUT SECONDS` runs passes for so long and compares
- * their results. Every rank prints its pid; one that gets an error prints it and ends with 1. Ranks meet in
+ * TIMEOUT mismatch` gives the last rank another problem, `ucx_fault TIMEOUT SECONDS` runs passes for so long and
+ * compares their results. Every rank prints its pid; one that gets an error prints it and ends with 1. Ranks meet in
  * RINGATTN_TEST_FOLDER or, where that is not set, by the environment variables of torchrun. */
 #include "ucx_test.h"
 
@@ -71,7 +71,8 @@ static ra_status run(ra_comm *comm, ra_plan *plan, double seconds) {
         status = ra_comm_allgather(comm, &mine, sizeof mine, all, 0);
         over = all[last];
     }
-    if (status == RA_OK) fprintf(stderr, "rank %d: %d passes, all %016llx\n", ra_comm_rank(comm), passes, (unsigned long long)first);
+    if (status == RA_OK)
+        fprintf(stderr, "rank %d: %d passes, all %016llx\n", ra_comm_rank(comm), passes, (unsigned long long)first);
     return status;
 }
 

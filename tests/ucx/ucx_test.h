@@ -1,5 +1,5 @@
-/* For test programs over UCX, which start_ranks.py starts: RANK, WORLD_SIZE and RINGATTN_TEST_FOLDER say who and where. A
- * check that fails ends the process, and start_ranks.py the others. */
+/* For test programs over UCX, which start_ranks.py starts: RANK, WORLD_SIZE and RINGATTN_TEST_FOLDER say who and where.
+ * A check that fails ends the process, and start_ranks.py the others. */
 #ifndef RA_TESTS_UCX_TEST_H
 #define RA_TESTS_UCX_TEST_H
 

@@ -12,19 +12,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the folder ---------------------------------------------------------------------------------------------------- */
+/* ---- the folder ----------------------------------------------------------------------------------------------------
+ */
 
 /* Asked of the descriptor: what was checked is what is used. */
 static ra_status check_owner(const ra_folder *folder) {
     struct stat s;
     if (fstat(folder->descriptor, &s) != 0) RA_REFUSE("the folder %s: %s", folder->path, strerror(errno));
     if (s.st_uid != geteuid())
-        RA_REFUSE("the folder %s belongs to user %ld, not to this one (%ld): ranks meet in a folder of their own user's",
-                  folder->path, (long)s.st_uid, (long)geteuid());
+        RA_REFUSE(
+            "the folder %s belongs to user %ld, not to this one (%ld): ranks meet in a folder of their own user's",
+            folder->path, (long)s.st_uid, (long)geteuid());
     if (s.st_mode & 077)
-        RA_REFUSE("the folder %s may be entered by others (mode %03o): chmod 700 it, or whoever can write there could join "
-                  "the job",
-                  folder->path, (unsigned)(s.st_mode & 0777));
+        RA_REFUSE(
+            "the folder %s may be entered by others (mode %03o): chmod 700 it, or whoever can write there could join "
+            "the job",
+            folder->path, (unsigned)(s.st_mode & 0777));
     return RA_OK;
 }
 
@@ -41,8 +44,10 @@ ra_status ra_folder_open(const char *path, ra_folder *folder_out) {
         RA_REFUSE("the folder %s cannot be opened: %s", path, strerror(errno));
     }
     ra_status status = check_owner(&folder);
-    if (status != RA_OK) close(folder.descriptor);
-    else *folder_out = folder;
+    if (status != RA_OK)
+        close(folder.descriptor);
+    else
+        *folder_out = folder;
     return status;
 }
 
@@ -51,7 +56,8 @@ void ra_folder_close(ra_folder *folder) {
     folder->descriptor = -1;
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------------------------------
+ */
 
 static ra_status write_all(int file, const char *data, size_t bytes) {
     while (bytes > 0) {
@@ -95,7 +101,8 @@ static ra_status read_all(int file, char *data, size_t capacity) {
 static ra_status check_file(int file) {
     struct stat s;
     if (fstat(file, &s) != 0) return ra_fail(RA_ERR_TRANSPORT, "%s", strerror(errno));
-    if (!S_ISREG(s.st_mode) || s.st_uid != geteuid()) return ra_fail(RA_ERR_ARGUMENT, "it is no plain file of this user's");
+    if (!S_ISREG(s.st_mode) || s.st_uid != geteuid())
+        return ra_fail(RA_ERR_ARGUMENT, "it is no plain file of this user's");
     return RA_OK;
 }
 
@@ -129,7 +136,8 @@ ra_status ra_folder_visit(const ra_folder *folder, const char *prefix, void (*vi
     int again = openat(folder->descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = again < 0 ? NULL : fdopendir(again);
     if (!list) {
-        ra_status status = ra_fail(RA_ERR_TRANSPORT, "the folder %s cannot be listed: %s", folder->path, strerror(errno));
+        ra_status status =
+            ra_fail(RA_ERR_TRANSPORT, "the folder %s cannot be listed: %s", folder->path, strerror(errno));
         if (again >= 0) close(again);
         return status;
     }
@@ -140,7 +148,8 @@ ra_status ra_folder_visit(const ra_folder *folder, const char *prefix, void (*vi
     return RA_OK;
 }
 
-/* ---- the lock ------------------------------------------------------------------------------------------------------ */
+/* ---- the lock ------------------------------------------------------------------------------------------------------
+ */
 
 /* Its owner removes the file before it lets go: a lock on a file that is there no more is none. */
 static int still_there(const ra_folder *folder, const char *name, int file) {

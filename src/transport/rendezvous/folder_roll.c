@@ -32,7 +32,8 @@ static void name_of(const ra_roll *roll, const char *what, char *name_out) {
     snprintf(name_out, RA_FOLDER_NAME, "%s.%s", roll->prefix, what);
 }
 
-/* ---- rank 0 -------------------------------------------------------------------------------------------------------- */
+/* ---- rank 0 --------------------------------------------------------------------------------------------------------
+ */
 
 /* The cards of one look. */
 typedef struct pile {
@@ -53,7 +54,8 @@ static void take_card(void *user, const char *name) {
     p->cards[p->count++] = card;
 }
 
-/* RA_OK with *absent_out -1: every rank has one card. Else a rank that has none; one that never had before one that left. */
+/* RA_OK with *absent_out -1: every rank has one card. Else a rank that has none; one that never had before one that
+ * left. */
 static ra_status check_pile(const pile *p, int *absent_out) {
     int ranks = p->roll->ranks;
     unsigned char *come = calloc((size_t)ranks, 1);
@@ -61,14 +63,16 @@ static ra_status check_pile(const pile *p, int *absent_out) {
     for (int i = 0; i < p->count && status == RA_OK; i++) {
         const join_card *c = &p->cards[i];
         if (c->ranks != ranks || c->rank < 1 || c->rank >= ranks)
-            status = ra_fail(RA_ERR_MISMATCH, "rank %d was started as one of %d ranks, rank 0 as one of %d", (int)c->rank,
-                             (int)c->ranks, ranks);
+            status = ra_fail(RA_ERR_MISMATCH, "rank %d was started as one of %d ranks, rank 0 as one of %d",
+                             (int)c->rank, (int)c->ranks, ranks);
         else if (come[c->rank]++)
-            status = ra_fail(RA_ERR_MISMATCH,
-                             "two processes say that they are rank %d: two jobs meet in %s; give each a folder of its own, "
-                             "or a RINGATTN_JOB_KEY",
-                             (int)c->rank, p->roll->folder->path);
-        else p->seen[c->rank] = 1;
+            status =
+                ra_fail(RA_ERR_MISMATCH,
+                        "two processes say that they are rank %d: two jobs meet in %s; give each a folder of its own, "
+                        "or a RINGATTN_JOB_KEY",
+                        (int)c->rank, p->roll->folder->path);
+        else
+            p->seen[c->rank] = 1;
     }
     *absent_out = -1;
     for (int r = ranks - 1; status == RA_OK && r > 0; r--)
@@ -81,9 +85,10 @@ static ra_status check_conflict(const ra_roll *roll) {
     char name[RA_FOLDER_NAME];
     name_of(roll, "conflict", name);
     if (!ra_folder_has(roll->folder, name)) return RA_OK;
-    return ra_fail(RA_ERR_MISMATCH,
-                   "another rank 0 came to %s: two jobs meet there; give each a folder of its own, or a RINGATTN_JOB_KEY",
-                   roll->folder->path);
+    return ra_fail(
+        RA_ERR_MISMATCH,
+        "another rank 0 came to %s: two jobs meet there; give each a folder of its own, or a RINGATTN_JOB_KEY",
+        roll->folder->path);
 }
 
 static ra_status publish(const ra_roll *roll, const pile *p, verdict what, const char *why) {
@@ -130,11 +135,13 @@ static ra_status collect(const ra_roll *roll, pile *p) {
         RA_TRY(check_conflict(roll));
         RA_TRY(check_pile(p, &absent));
         if (absent >= 0) RA_TRY(say_whom(roll, p, absent, &said_count, &said_absent));
-        if (absent >= 0) complete = now;
-        else if (now - complete >= roll->settle_seconds) return RA_OK;
+        if (absent >= 0)
+            complete = now;
+        else if (now - complete >= roll->settle_seconds)
+            return RA_OK;
         if (absent >= 0 && waited > roll->timeout_seconds)
-            return ra_fail(RA_ERR_TIMEOUT, "rank 0 of %d waited %g s in %s for rank %d, which did not come", roll->ranks,
-                           roll->timeout_seconds, roll->folder->path, absent);
+            return ra_fail(RA_ERR_TIMEOUT, "rank 0 of %d waited %g s in %s for rank %d, which did not come",
+                           roll->ranks, roll->timeout_seconds, roll->folder->path, absent);
         ra_meeting_nap(waited);
     }
 }
@@ -161,7 +168,8 @@ ra_status ra_roll_call(ra_roll *roll) {
     return status;
 }
 
-/* ---- the others ------------------------------------------------------------------------------------------------------ */
+/* ---- the others
+ * ------------------------------------------------------------------------------------------------------ */
 
 typedef struct answer {
     seats list;
@@ -180,8 +188,8 @@ static int is_for(const ra_roll *roll, const unsigned char *nonce, const answer 
 }
 
 /* Whether there is an answer, of this time and for this process. */
-static ra_status read_answer(const ra_roll *roll, const unsigned char *nonce, answer *a, size_t capacity, int *found_out,
-                             int *mine_out) {
+static ra_status read_answer(const ra_roll *roll, const unsigned char *nonce, answer *a, size_t capacity,
+                             int *found_out, int *mine_out) {
     const seats *list = &a->list;
     char name[RA_FOLDER_NAME];
     size_t bytes = 0;
@@ -210,7 +218,8 @@ static ra_status await_seat(ra_roll *roll, const join_card *card, const char *ca
     for (;;) {
         double waited = ra_clock() - start;
         int found = 0, mine = 0;
-        if (!ra_folder_has(roll->folder, card_name)) RA_TRY(ra_folder_write(roll->folder, card_name, card, sizeof *card));
+        if (!ra_folder_has(roll->folder, card_name))
+            RA_TRY(ra_folder_write(roll->folder, card_name, card, sizeof *card));
         RA_TRY(read_answer(roll, card->nonce, a, capacity, &found, &mine));
         if (mine && a->list.verdict == REFUSED) return ra_fail(RA_ERR_PEER, "rank 0 refused: %s", a->list.why);
         if (mine && a->list.verdict == SEATED) {
@@ -238,11 +247,13 @@ ra_status ra_roll_answer(ra_roll *roll) {
     return status;
 }
 
-/* ---- clearing away ---------------------------------------------------------------------------------------------------- */
+/* ---- clearing away
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void remove_whole(void *user, const char *name) {
     const ra_roll *roll = user;
-    if (strcmp(name + strlen(roll->prefix), ".lock") != 0 && !strstr(name, ".part")) ra_folder_remove(roll->folder, name);
+    if (strcmp(name + strlen(roll->prefix), ".lock") != 0 && !strstr(name, ".part"))
+        ra_folder_remove(roll->folder, name);
 }
 
 static void remove_part(void *user, const char *name) {

@@ -18,7 +18,8 @@ int ra_challenge_valid(const ra_challenge *challenge) {
     return memcmp(challenge->magic, CHALLENGE, sizeof CHALLENGE) == 0;
 }
 
-static void prove_claim(const char *key, const ra_challenge *challenge, const ra_claim *claim, unsigned char *proof_out) {
+static void prove_claim(const char *key, const ra_challenge *challenge, const ra_claim *claim,
+                        unsigned char *proof_out) {
     unsigned char text[sizeof *challenge + offsetof(ra_claim, proof)];
     memcpy(text, challenge, sizeof *challenge);
     memcpy(text + sizeof *challenge, claim, offsetof(ra_claim, proof));
@@ -41,8 +42,8 @@ int ra_claim_valid(const char *key, const ra_challenge *challenge, const ra_clai
     return memcmp(claim->magic, CLAIM, sizeof CLAIM) == 0 && ra_digest_equal(proof, claim->proof);
 }
 
-static void prove_verdict(const char *key, const ra_challenge *challenge, const ra_claim *claim, const ra_verdict *verdict,
-                          unsigned char *proof_out) {
+static void prove_verdict(const char *key, const ra_challenge *challenge, const ra_claim *claim,
+                          const ra_verdict *verdict, unsigned char *proof_out) {
     unsigned char text[sizeof *challenge + sizeof *claim + offsetof(ra_verdict, proof)];
     memcpy(text, challenge, sizeof *challenge);
     memcpy(text + sizeof *challenge, claim, sizeof *claim);

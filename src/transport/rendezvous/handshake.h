@@ -1,5 +1,6 @@
-/* What goes over a connection before rank 0 and another rank trust each other: both show that they know the job's key, and
- * neither sends it. Nothing that was recorded earlier serves again, since both draw a random number for each connection.
+/* What goes over a connection before rank 0 and another rank trust each other: both show that they know the job's key,
+ * and neither sends it. Nothing that was recorded earlier serves again, since both draw a random number for each
+ * connection.
  *
  *     rank 0    challenge: a random number
  *     rank r    claim:     its rank, how many there are, a random number, HMAC of all these with the key

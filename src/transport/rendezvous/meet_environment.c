@@ -9,7 +9,8 @@
 static ra_status read_text(const char *name, const char **text_out) {
     const char *text = getenv(name);
     if (!text || !*text)
-        RA_REFUSE("%s is not set: a job that torchrun or its like starts has RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in "
+        RA_REFUSE("%s is not set: a job that torchrun or its like starts has RANK, WORLD_SIZE, MASTER_ADDR and "
+                  "MASTER_PORT in "
                   "its environment",
                   name);
     *text_out = text;
@@ -22,7 +23,8 @@ static ra_status read_number(const char *name, int *number_out) {
     RA_TRY(read_text(name, &text));
     errno = 0;
     long number = strtol(text, &end, 10);
-    if (*end || end == text || errno || number < 0 || number > INT_MAX) RA_REFUSE("%s is \"%s\", not a number", name, text);
+    if (*end || end == text || errno || number < 0 || number > INT_MAX)
+        RA_REFUSE("%s is \"%s\", not a number", name, text);
     *number_out = (int)number;
     return RA_OK;
 }

@@ -19,8 +19,8 @@
 /* How long rank 0 waits for the others to leave before it clears the folder up, or leaves that to the next job. */
 static const double LEAVE_SECONDS = 2;
 
-/* Without a key nothing tells the processes of two jobs apart. When both are started at about the same time, one of each
- * rank may come first and be taken for a job; the others are there a moment later. */
+/* Without a key nothing tells the processes of two jobs apart. When both are started at about the same time, one of
+ * each rank may come first and be taken for a job; the others are there a moment later. */
 static const double SETTLE_SECONDS = 0.25;
 
 typedef struct folder_meeting {
@@ -46,7 +46,8 @@ static void job_name(const folder_meeting *f, const char *what, char *name_out) 
     snprintf(name_out, RA_FOLDER_NAME, "%s.%s", f->job, what);
 }
 
-/* ---- a round ------------------------------------------------------------------------------------------------------- */
+/* ---- a round -------------------------------------------------------------------------------------------------------
+ */
 
 static ra_status put_block(const folder_meeting *f, int rank, const void *data, size_t bytes) {
     char name[RA_FOLDER_NAME];
@@ -72,8 +73,9 @@ static ra_status try_block(const folder_meeting *f, int rank, block_header *bloc
     if (came < sizeof *block || memcmp(block->magic, MAGIC, sizeof MAGIC) != 0)
         return ra_fail(RA_ERR_TRANSPORT, "%s/%s is not what a rank writes", f->folder.path, name);
     if (block->bytes != bytes || came != sizeof *block + bytes)
-        return ra_fail(RA_ERR_MISMATCH, "rank %d gave %llu bytes where this rank gave %zu: the ranks are at different points",
-                       rank, (unsigned long long)block->bytes, bytes);
+        return ra_fail(RA_ERR_MISMATCH,
+                       "rank %d gave %llu bytes where this rank gave %zu: the ranks are at different points", rank,
+                       (unsigned long long)block->bytes, bytes);
     return RA_OK;
 }
 
@@ -156,16 +158,20 @@ static ra_status allgather(ra_rendezvous *meeting, const void *mine, size_t byte
     return RA_OK;
 }
 
-/* ---- leaving ------------------------------------------------------------------------------------------------------- */
+/* ---- leaving -------------------------------------------------------------------------------------------------------
+ */
 
 static int all_have_left(const ra_rendezvous *meeting) {
     const folder_meeting *f = meeting->self;
     double start = ra_clock();
     for (int r = 1; r < meeting->ranks;) {
         double waited = ra_clock() - start;
-        if (has_left(f, r)) r++;
-        else if (waited > LEAVE_SECONDS) return 0;
-        else ra_meeting_nap(waited);
+        if (has_left(f, r))
+            r++;
+        else if (waited > LEAVE_SECONDS)
+            return 0;
+        else
+            ra_meeting_nap(waited);
     }
     return 1;
 }
@@ -185,7 +191,8 @@ static void destroy(ra_rendezvous *meeting) {
     free(f);
 }
 
-/* ---- meeting ------------------------------------------------------------------------------------------------------- */
+/* ---- meeting -------------------------------------------------------------------------------------------------------
+ */
 
 static void make_names(folder_meeting *f) {
     const char *key = getenv("RINGATTN_JOB_KEY"), *use = "the name of a job in a folder";
@@ -209,7 +216,8 @@ static ra_status take_lock(folder_meeting *f) {
     snprintf(name, sizeof name, "%s.conflict", f->roll.prefix);
     ra_folder_write(&f->folder, name, "", 0);
     return ra_fail(RA_ERR_MISMATCH,
-                   "another job is meeting in %s: give each a folder of its own, or a RINGATTN_JOB_KEY", f->folder.path);
+                   "another job is meeting in %s: give each a folder of its own, or a RINGATTN_JOB_KEY",
+                   f->folder.path);
 }
 
 static ra_status meet(folder_meeting *f) {
@@ -238,13 +246,16 @@ ra_status ra_rendezvous_folder(const char *path, int rank, int ranks, double tim
         return status;
     }
     f->lock = -1;
-    f->roll = (ra_roll){.folder = &f->folder, .rank = rank, .ranks = ranks, .timeout_seconds = meeting->timeout_seconds};
+    f->roll =
+        (ra_roll){.folder = &f->folder, .rank = rank, .ranks = ranks, .timeout_seconds = meeting->timeout_seconds};
     make_names(f);
     meeting->self = f;
     meeting->allgather = allgather;
     meeting->destroy = destroy;
     status = meet(f);
-    if (status == RA_OK) *rendezvous_out = meeting;
-    else ra_rendezvous_destroy(meeting);
+    if (status == RA_OK)
+        *rendezvous_out = meeting;
+    else
+        ra_rendezvous_destroy(meeting);
     return status;
 }

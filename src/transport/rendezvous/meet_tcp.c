@@ -30,7 +30,8 @@ typedef struct round_header {
     char why[252];
 } round_header;
 
-/* ---- a round ------------------------------------------------------------------------------------------------------- */
+/* ---- a round -------------------------------------------------------------------------------------------------------
+ */
 
 static ra_status name_rank(ra_status status, int rank) {
     if (status == RA_OK) return RA_OK;
@@ -43,8 +44,9 @@ static ra_status check_header(const round_header *header, int rank, size_t bytes
     if (header->status != RA_OK)
         return ra_fail(RA_ERR_PEER, "rank %d gave up: %.*s", rank, (int)sizeof header->why, header->why);
     if (header->bytes == bytes) return RA_OK;
-    return ra_fail(RA_ERR_MISMATCH, "rank %d gave %llu bytes where this rank gave %zu: the ranks are at different points",
-                   rank, (unsigned long long)header->bytes, bytes);
+    return ra_fail(RA_ERR_MISMATCH,
+                   "rank %d gave %llu bytes where this rank gave %zu: the ranks are at different points", rank,
+                   (unsigned long long)header->bytes, bytes);
 }
 
 static ra_status collect(const ra_rendezvous *meeting, size_t bytes, unsigned char *all, double deadline) {
@@ -80,7 +82,8 @@ static void give_up(const ra_rendezvous *meeting) {
     ra_fail(RA_OK, "%s", why);
 }
 
-static ra_status ask_rank_0(const ra_rendezvous *meeting, const void *mine, size_t bytes, void *all_out, double deadline) {
+static ra_status ask_rank_0(const ra_rendezvous *meeting, const void *mine, size_t bytes, void *all_out,
+                            double deadline) {
     const tcp_meeting *t = meeting->self;
     round_header header = {.bytes = bytes};
     RA_TRY(name_rank(ra_socket_send(t->sockets[0], &header, sizeof header, deadline), 0));
@@ -109,7 +112,8 @@ static void destroy(ra_rendezvous *meeting) {
     free(t);
 }
 
-/* ---- meeting ------------------------------------------------------------------------------------------------------- */
+/* ---- meeting -------------------------------------------------------------------------------------------------------
+ */
 
 static ra_status receive_others(const ra_rendezvous *meeting, const char *key) {
     const tcp_meeting *t = meeting->self;
@@ -128,7 +132,8 @@ static ra_status present(const ra_rendezvous *meeting, const char *key, int sock
     ra_verdict verdict;
     *over_out = 0;
     double soon = ra_clock() + 5;
-    if (ra_socket_receive(socket, &challenge, sizeof challenge, soon < deadline ? soon : deadline) != RA_OK) return RA_OK;
+    if (ra_socket_receive(socket, &challenge, sizeof challenge, soon < deadline ? soon : deadline) != RA_OK)
+        return RA_OK;
     if (!ra_challenge_valid(&challenge)) return RA_OK;
     RA_TRY(ra_claim_make(key, &challenge, meeting->rank, meeting->ranks, &claim));
     if (ra_socket_send(socket, &claim, sizeof claim, deadline) != RA_OK) return RA_OK;
@@ -156,11 +161,12 @@ static ra_status go_to_rank_0(const ra_rendezvous *meeting, const char *key) {
         answered |= socket >= 0;
         ra_meeting_nap(ra_clock() - start);
     }
-    return ra_fail(RA_ERR_TIMEOUT, "rank %d of %d waited %g s for rank 0 at %s, port %d, %s", meeting->rank, meeting->ranks,
-                   meeting->timeout_seconds, t->address, t->port,
-                   answered ? "where somebody answers, but did not let it in: is RINGATTN_JOB_KEY the same on all ranks, "
-                              "have all been started, and does the port belong to rank 0?"
-                            : "where nobody answers");
+    return ra_fail(RA_ERR_TIMEOUT, "rank %d of %d waited %g s for rank 0 at %s, port %d, %s", meeting->rank,
+                   meeting->ranks, meeting->timeout_seconds, t->address, t->port,
+                   answered
+                       ? "where somebody answers, but did not let it in: is RINGATTN_JOB_KEY the same on all ranks, "
+                         "have all been started, and does the port belong to rank 0?"
+                       : "where nobody answers");
 }
 
 static ra_status check(const char *address, int port, const char *key) {
@@ -195,7 +201,9 @@ ra_status ra_rendezvous_tcp(const char *address, int port, const char *key, int 
     meeting->allgather = allgather;
     meeting->destroy = destroy;
     ra_status status = rank == 0 ? receive_others(meeting, key) : go_to_rank_0(meeting, key);
-    if (status == RA_OK) *rendezvous_out = meeting;
-    else ra_rendezvous_destroy(meeting);
+    if (status == RA_OK)
+        *rendezvous_out = meeting;
+    else
+        ra_rendezvous_destroy(meeting);
     return status;
 }

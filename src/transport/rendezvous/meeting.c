@@ -41,7 +41,8 @@ int ra_rendezvous_ranks(const ra_rendezvous *rendezvous) {
 ra_status ra_rendezvous_allgather(void *rendezvous, const void *mine, size_t bytes, void *all_out) {
     ra_rendezvous *meeting = rendezvous;
     if (!meeting) RA_REFUSE("rendezvous is NULL");
-    if (meeting->failed) return ra_fail(RA_ERR_BROKEN, "this rendezvous failed earlier: destroy it and make another one");
+    if (meeting->failed)
+        return ra_fail(RA_ERR_BROKEN, "this rendezvous failed earlier: destroy it and make another one");
     if (bytes == 0) return RA_OK;
     if (!mine || !all_out) RA_REFUSE("mine or all_out is NULL");
     if (bytes > SIZE_MAX / 2 / (size_t)meeting->ranks) RA_REFUSE("bytes is too large");

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Strangers that send nothing are cut off after a while, the oldest first when many come; a rank that was cut off by that
- * comes again. */
+/* Strangers that send nothing are cut off after a while, the oldest first when many come; a rank that was cut off by
+ * that comes again. */
 enum { MOST_STRANGERS = 64 };
 static const double STRANGER_SECONDS = 5;
 static const double VERDICT_SECONDS = 2;
@@ -76,8 +76,9 @@ static ra_status seat(reception *r, guest *g) {
     char byte;
     if (place->socket >= 0 && ra_socket_take(place->socket, &byte, 1) < 0) cut_off(place);
     if (place->socket >= 0) {
-        return ra_fail(RA_ERR_MISMATCH, "two processes say that they are rank %d: two jobs have the same address, port and "
-                                        "RINGATTN_JOB_KEY",
+        return ra_fail(RA_ERR_MISMATCH,
+                       "two processes say that they are rank %d: two jobs have the same address, port and "
+                       "RINGATTN_JOB_KEY",
                        rank);
     }
     *place = *g;

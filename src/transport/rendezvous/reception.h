@@ -1,5 +1,5 @@
-/* Rank 0 at its port, until every rank has come: lets in those who know the key, and is not held up by those who do not,
- * whatever they send or do not send. */
+/* Rank 0 at its port, until every rank has come: lets in those who know the key, and is not held up by those who do
+ * not, whatever they send or do not send. */
 #ifndef RA_TRANSPORT_RENDEZVOUS_RECEPTION_H
 #define RA_TRANSPORT_RENDEZVOUS_RECEPTION_H
 

@@ -150,7 +150,8 @@ ra_status ra_socket_receive(int socket, void *data_out, size_t bytes, double dea
         if (got < 0) return gone();
         to += got;
         bytes -= (size_t)got;
-        if (got == 0 && !await(socket, POLLIN, deadline)) return ra_fail(RA_ERR_TIMEOUT, "no answer within the deadline");
+        if (got == 0 && !await(socket, POLLIN, deadline))
+            return ra_fail(RA_ERR_TIMEOUT, "no answer within the deadline");
     }
     return RA_OK;
 }

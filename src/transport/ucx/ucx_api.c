@@ -11,10 +11,11 @@
 
 static const char *const LIBRARY = "libucp.so.0";
 
-/* ---- leaving the host program alone ------------------------------------------------------------------------------- */
+/* ---- leaving the host program alone -------------------------------------------------------------------------------
+ */
 
-/* Loading UCX installs handlers for SIGSEGV and others, which print and then wait or end the process. The handlers belong to
- * the host program: they are put back as they were. */
+/* Loading UCX installs handlers for SIGSEGV and others, which print and then wait or end the process. The handlers
+ * belong to the host program: they are put back as they were. */
 enum { SIGNALS = 32 };
 
 static void remember_signals(struct sigaction *before) {
@@ -22,8 +23,7 @@ static void remember_signals(struct sigaction *before) {
 }
 
 static int handles(const struct sigaction *action, const struct sigaction *other) {
-    return (action->sa_flags & SA_SIGINFO) == (other->sa_flags & SA_SIGINFO) &&
-           action->sa_handler == other->sa_handler;
+    return (action->sa_flags & SA_SIGINFO) == (other->sa_flags & SA_SIGINFO) && action->sa_handler == other->sa_handler;
 }
 
 static void restore_signals(const struct sigaction *before) {
@@ -35,8 +35,8 @@ static void restore_signals(const struct sigaction *before) {
 }
 
 /* UCX prints warnings to standard output and, for memory of devices, patches functions of the C library to know which
- * memory is whose. Messages here say what their memory is, and errors come back as statuses: both are turned off, unless
- * the environment sets them. UCX offers no call for these two, only this one that its own tools use. */
+ * memory is whose. Messages here say what their memory is, and errors come back as statuses: both are turned off,
+ * unless the environment sets them. UCX offers no call for these two, only this one that its own tools use. */
 static void keep_quiet(void *library) {
     ucs_status_t (*set)(const char *, const char *);
     *(void **)&set = dlsym(library, "ucs_global_opts_set_value");
@@ -45,7 +45,8 @@ static void keep_quiet(void *library) {
     if (!getenv("UCX_MEMTYPE_CACHE")) set("MEMTYPE_CACHE", "n");
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------------------------------
+ */
 
 /* A library that somebody else has loaded stays as its owner set it up. */
 static void *open_quietly(const char *name) {

@@ -1,6 +1,6 @@
 /* UCX's functions, found in libucp at run time. UCX keeps its interface compatible within libucp.so.0 (structures carry
- * masks of the fields that are set), so headers of one version and a library of another go together; what is used here is
- * in version 1.13. */
+ * masks of the fields that are set), so headers of one version and a library of another go together; what is used here
+ * is in version 1.13. */
 #ifndef RA_TRANSPORT_UCX_UCX_API_H
 #define RA_TRANSPORT_UCX_UCX_API_H
 

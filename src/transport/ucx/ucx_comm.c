@@ -69,8 +69,8 @@ static void destroy(void *self) {
     int hushed = ra_ucx_hush(ucx);
     int closed = ra_ucx_disconnect(ucx, !clean, CLOSE_SECONDS);
     ra_ucx_drain(ucx);
-    int told = ra_ucx_all_told(ucx);
-    if (!hushed || !closed || !told || ucx->pending > 0) return;
+    int told = ra_ucx_all_told(ucx), dismissed = ra_ucx_dismiss(ucx);
+    if (!hushed || !closed || !told || !dismissed || ucx->pending > 0) return;
     ra_ucx_worker_close(ucx);
     free_memory(ucx);
 }
@@ -133,8 +133,10 @@ ra_status ra_ucx_open(int rank, int ranks, ra_allgather allgather, void *user, c
     ra_status status = prepare(options, ucx);
     status = ra_ucx_meet(ucx, status, allgather, user, machine_ranks_out);
     ucx->transports = ucx->devices = NULL;
-    if (status == RA_OK) *ucx_out = ucx;
-    else give_back(ucx);
+    if (status == RA_OK)
+        *ucx_out = ucx;
+    else
+        give_back(ucx);
     return status;
 }
 

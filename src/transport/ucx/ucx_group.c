@@ -19,8 +19,10 @@ static ra_status start_message(ra_ucx *ucx, int index) {
     const ra_message *m = &ucx->messages[index];
     ra_ucx_part *part = &ucx->parts[ucx->part_count];
     *part = (ra_ucx_part){.message = index};
-    if (m->is_send) RA_TRY(ra_ucx_send(ucx, m->peer, m->tag, m->data, m->bytes, &part->request));
-    else RA_TRY(ra_ucx_receive(ucx, m->peer, m->tag, m->data, m->bytes, &part->request));
+    if (m->is_send)
+        RA_TRY(ra_ucx_send(ucx, m->peer, m->tag, m->data, m->bytes, &part->request));
+    else
+        RA_TRY(ra_ucx_receive(ucx, m->peer, m->tag, m->data, m->bytes, &part->request));
     ucx->part_count++;
     if (part->request) ucx->pending++;
     return RA_OK;
@@ -53,10 +55,11 @@ ra_status ra_ucx_post(void *self, const ra_message *messages, int count, void *s
 }
 
 static ra_status wrong_size(const ra_message *message, size_t came) {
-    return ra_fail(RA_ERR_TRANSPORT,
-                   "rank %d sent %zu bytes where %zu were expected (tag %d): the ranks follow different schedules; give "
-                   "all of them the same problem and the same version of ringattn",
-                   message->peer, came, message->bytes, message->tag);
+    return ra_fail(
+        RA_ERR_TRANSPORT,
+        "rank %d sent %zu bytes where %zu were expected (tag %d): the ranks follow different schedules; give "
+        "all of them the same problem and the same version of ringattn",
+        message->peer, came, message->bytes, message->tag);
 }
 
 static ra_status judge(const ra_ucx *ucx, const ra_message *m, ucs_status_t status, size_t came) {
@@ -95,9 +98,9 @@ static int unfinished(const ra_ucx *ucx, int peer) {
     return first;
 }
 
-/* Asks after every part, hears what peers have to say, answers them and finds those that are gone. What is complete counts
- * before what is heard: a peer that gives up later does not spoil this group. A message that failed because its peer is gone
- * says less than the reason that somebody gave. */
+/* Asks after every part, hears what peers have to say, answers them and finds those that are gone. What is complete
+ * counts before what is heard: a peer that gives up later does not spoil this group. A message that failed because its
+ * peer is gone says less than the reason that somebody gave. */
 static ra_status look(ra_ucx *ucx, double seconds, int *done_out, int *culprit_out) {
     int dead = -1;
     advance(ucx);

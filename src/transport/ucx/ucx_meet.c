@@ -1,4 +1,5 @@
-/* How ranks find each other: cards and addresses go round by the caller's allgather, then every pair says hello over UCX.
+/* How ranks find each other: cards and addresses go round by the caller's allgather, then every pair says hello over
+ * UCX.
  *
  *     allgather    card:     who I am and where, whether I can take part, a random number
  *     worker       opened: over shared memory alone where all ranks share it
@@ -60,13 +61,15 @@ static state_of_rank describe(ra_status status) {
 
 static ra_status check_state(const state_of_rank *state, int rank) {
     if (state->status == RA_OK) return RA_OK;
-    return ra_fail((ra_status)state->status, "rank %d cannot take part: %.*s", rank, (int)sizeof state->reason, state->reason);
+    return ra_fail((ra_status)state->status, "rank %d cannot take part: %.*s", rank, (int)sizeof state->reason,
+                   state->reason);
 }
 
 static ra_status check_card(const card *c, int rank, int ranks) {
     if (memcmp(c->magic, MAGIC, sizeof MAGIC) != 0)
-        return ra_fail(RA_ERR_MISMATCH, "what came as rank %d's card is none: does allgather put everyone's bytes in rank "
-                                        "order, and do all ranks have the same version of ringattn?",
+        return ra_fail(RA_ERR_MISMATCH,
+                       "what came as rank %d's card is none: does allgather put everyone's bytes in rank "
+                       "order, and do all ranks have the same version of ringattn?",
                        rank);
     RA_TRY(check_state(&c->state, rank));
     if (c->rank != rank || c->ranks != ranks)
@@ -76,7 +79,8 @@ static ra_status check_card(const card *c, int rank, int ranks) {
 }
 
 /* status: this rank's so far. One that cannot take part takes part in this, and then says its own reason. */
-static ra_status exchange_cards(const ra_ucx *ucx, ra_status status, ra_allgather allgather, void *user, card *all_out) {
+static ra_status exchange_cards(const ra_ucx *ucx, ra_status status, ra_allgather allgather, void *user,
+                                card *all_out) {
     card mine = {.rank = ucx->rank, .ranks = ucx->ranks};
     memcpy(mine.magic, MAGIC, sizeof MAGIC);
     ra_ucx_identify(&mine.identity);
@@ -128,12 +132,15 @@ static ra_status connect_all(ra_ucx *ucx, const card *cards, const unsigned char
     return RA_OK;
 }
 
-/* ---- coming together ----------------------------------------------------------------------------------------------- */
+/* ---- coming together -----------------------------------------------------------------------------------------------
+ */
 
-typedef struct assembly {
-    hello mine, *theirs;      /* [ranks] */
-    void **sent, **received;  /* [ranks] requests */
-} assembly;
+struct ra_ucx_assembly {
+    hello mine, *theirs;     /* [ranks] */
+    void **sent, **received; /* [ranks] requests */
+    ra_ucx_assembly *earlier;
+};
+typedef ra_ucx_assembly assembly;
 
 static ra_status start_assembly(ra_ucx *ucx, int tag, assembly *a) {
     memcpy(a->mine.key, ucx->key, sizeof ucx->key);
@@ -153,7 +160,8 @@ static ra_status count_assembly(ra_ucx *ucx, assembly *a, int *absent_out, int *
         int waited = a->received[r] != NULL;
         if (ra_ucx_test(ucx, &a->sent[r], NULL, NULL) == UCS_INPROGRESS) *open_out = 1;
         ucs_status_t status = ra_ucx_test(ucx, &a->received[r], &came, NULL);
-        if (status == UCS_INPROGRESS) *absent_out = r, *open_out = 1;
+        if (status == UCS_INPROGRESS)
+            *absent_out = r, *open_out = 1;
         else if (waited && (status != UCS_OK || memcmp(a->theirs[r].key, ucx->key, sizeof ucx->key) != 0))
             return ra_fail(RA_ERR_MISMATCH, "rank %d answered with the key of another job", r);
     }
@@ -175,15 +183,32 @@ static ra_status await_assembly(ra_ucx *ucx, assembly *a, double seconds, int *a
     return RA_OK;
 }
 
-/* Takes back what is open; nonzero when UCX will not use the memory any more. */
-static int end_assembly(ra_ucx *ucx, assembly *a) {
-    int absent, open;
+/* Nonzero when UCX will not use the memory any more. */
+static int is_over(ra_ucx *ucx, assembly *a) {
+    int over = 1;
+    for (int r = 0; r < ucx->ranks; r++) {
+        if (ra_ucx_test(ucx, &a->sent[r], NULL, NULL) == UCS_INPROGRESS) over = 0;
+        if (ra_ucx_test(ucx, &a->received[r], NULL, NULL) == UCS_INPROGRESS) over = 0;
+    }
+    return over;
+}
+
+/* Takes back what is open, and keeps what cannot be. */
+static void end_assembly(ra_ucx *ucx, assembly *a) {
     for (int r = 0; r < ucx->ranks; r++)
         if (a->received[r]) ucx->api->ucp_request_cancel(ucx->worker, a->received[r]);
     ra_ucx_progress(ucx);
-    count_assembly(ucx, a, &absent, &open);
-    for (int r = 0; r < ucx->ranks; r++)
-        if (a->sent[r] || a->received[r]) return 0;
+    a->earlier = ucx->assemblies;
+    ucx->assemblies = a;
+    ra_ucx_dismiss(ucx);
+}
+
+int ra_ucx_dismiss(ra_ucx *ucx) {
+    for (assembly *a; (a = ucx->assemblies) != NULL;) {
+        if (!is_over(ucx, a)) return 0;
+        ucx->assemblies = a->earlier;
+        free(a);
+    }
     return 1;
 }
 
@@ -200,7 +225,7 @@ ra_status ra_ucx_assemble(ra_ucx *ucx, int tag, double seconds, int *absent_out)
     if (status == RA_OK) status = await_assembly(ucx, a, seconds, absent_out, &open);
     char why[512];
     snprintf(why, sizeof why, "%s", ra_last_error());
-    if (end_assembly(ucx, a)) free(a); /* else UCX keeps it */
+    end_assembly(ucx, a);
     return status == RA_OK ? RA_OK : ra_fail(status, "%s", why);
 }
 
@@ -209,8 +234,8 @@ static ra_status greet(ra_ucx *ucx) {
     RA_TRY(ra_ucx_listen(ucx));
     RA_TRY(ra_ucx_assemble(ucx, RA_UCX_HELLO, ucx->create_seconds, &absent));
     if (absent < 0) return RA_OK;
-    return ra_fail(RA_ERR_TIMEOUT, "rank %d of %d waited %g s for rank %d to connect over UCX, and no word came", ucx->rank,
-                   ucx->ranks, ucx->create_seconds, absent);
+    return ra_fail(RA_ERR_TIMEOUT, "rank %d of %d waited %g s for rank %d to connect over UCX, and no word came",
+                   ucx->rank, ucx->ranks, ucx->create_seconds, absent);
 }
 
 static int count_machine(const card *cards, int rank, int ranks) {

@@ -46,8 +46,8 @@ ra_status ra_ucx_receive(ra_ucx *ucx, int peer, int tag, void *data, size_t byte
 ucs_status_t ra_ucx_test(ra_ucx *ucx, void **request, size_t *came_out, int *from_out) {
     ucp_tag_recv_info_t info = {0};
     if (!*request) return UCS_OK;
-    ucs_status_t status = came_out ? ucx->api->ucp_tag_recv_request_test(*request, &info)
-                                   : ucx->api->ucp_request_check_status(*request);
+    ucs_status_t status =
+        came_out ? ucx->api->ucp_tag_recv_request_test(*request, &info) : ucx->api->ucp_request_check_status(*request);
     if (status == UCS_INPROGRESS) return status;
     if (came_out) *came_out = info.length;
     if (from_out) *from_out = (int)((info.sender_tag & SENDER) >> 16);

@@ -36,12 +36,14 @@ ra_status ra_ucx_hear(ra_ucx *ucx) {
     return ra_fail(RA_ERR_PEER, "rank %d gave up: %s", ucx->heard_from, ucx->heard.text);
 }
 
-/* A notice that cannot be sent is not worth a word: the peer then learns of it in another way. What was heard is passed on
- * as it was, since the one who said it may not have reached everybody. */
+/* A notice that cannot be sent is not worth a word: the peer then learns of it in another way. What was heard is passed
+ * on as it was, since the one who said it may not have reached everybody. */
 void ra_ucx_tell(ra_ucx *ucx, const char *reason) {
     ucx->told = (ra_ucx_notice){.word = {.kind = RA_UCX_GAVE_UP, .rank = ucx->rank}};
-    if (ucx->heard_from >= 0) ucx->told = ucx->heard;
-    else snprintf(ucx->told.text, sizeof ucx->told.text, "%s", reason);
+    if (ucx->heard_from >= 0)
+        ucx->told = ucx->heard;
+    else
+        snprintf(ucx->told.text, sizeof ucx->told.text, "%s", reason);
     for (int peer = 0; peer < ucx->ranks; peer++) {
         ra_ucx_peer *p = &ucx->peers[peer];
         if (!p->endpoint || p->failed || p->telling) continue;

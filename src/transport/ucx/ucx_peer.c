@@ -14,8 +14,8 @@ static void on_failure(void *user, ucp_ep_h endpoint, ucs_status_t status) {
 ra_status ra_ucx_connect(ra_ucx *ucx, int peer, const void *address) {
     ra_ucx_peer *p = &ucx->peers[peer];
     ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .field_mask =
+            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = address,
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = on_failure, .arg = p},

@@ -1,5 +1,6 @@
-/* Processes of one machine. Over shared memory no connection breaks when a peer dies, and UCX's keepalive takes one that is
- * dead but not yet waited for by its parent for alive; the kernel knows better, through a descriptor of the process. */
+/* Processes of one machine. Over shared memory no connection breaks when a peer dies, and UCX's keepalive takes one
+ * that is dead but not yet waited for by its parent for alive; the kernel knows better, through a descriptor of the
+ * process. */
 #define _GNU_SOURCE /* syscall */
 #include "transport/ucx/ucx_transport.h"
 
@@ -23,7 +24,8 @@ static size_t read_file(const char *path, char *text_out, size_t capacity) {
     return got > 0 ? (size_t)got : 0;
 }
 
-/* In ticks since the machine started; 0: not known. The 22nd field, counted behind the name, which may have anything. */
+/* In ticks since the machine started; 0: not known. The 22nd field, counted behind the name, which may have anything.
+ */
 static uint64_t start_of(uint64_t pid) {
     char path[64], text[1024];
     unsigned long long start = 0;
@@ -82,7 +84,8 @@ int ra_ucx_watch(const ra_ucx_identity *mine, const ra_ucx_identity *other, int 
 #ifdef SYS_pidfd_open
     process = (int)syscall(SYS_pidfd_open, (pid_t)other->pid, 0);
 #endif
-    /* Asked after it was opened: the descriptor is then of the process that has the number at this time, or of nobody. */
+    /* Asked after it was opened: the descriptor is then of the process that has the number at this time, or of nobody.
+     */
     *ended_out = start_of(other->pid) != other->start;
     return process;
 }

@@ -5,17 +5,17 @@
  *     bits 63..32   the key of the job, drawn by rank 0: a late process of another job is never matched
  *     bits 31..16   the sender's rank
  *     bits 15..0    0 .. 32767: the messages of a group
- *                   RA_UCX_NOTICE: a rank that gives up tells every other why, one that has waited for a while asks after the
- *                   rank it waits for, and is answered; one receive for them is always posted
- *                   RA_UCX_HELLO, RA_UCX_FAREWELL: every rank to every other when a comm is made and destroyed
+ *                   RA_UCX_NOTICE: a rank that gives up tells every other why, one that has waited for a while asks
+ * after the rank it waits for, and is answered; one receive for them is always posted RA_UCX_HELLO, RA_UCX_FAREWELL:
+ * every rank to every other when a comm is made and destroyed
  *
- * UCX never lets messages of one endpoint and tag overtake each other, and takes any size. It is never waited in: every wait
- * is a loop of ucp_worker_progress with a deadline, on the caller's thread.
+ * UCX never lets messages of one endpoint and tag overtake each other, and takes any size. It is never waited in: every
+ * wait is a loop of ucp_worker_progress with a deadline, on the caller's thread.
  *
- * Three ways lead to the end of a comm: a peer's notice, which has its reason; UCX's word that a peer cannot be reached (a
- * connection that was reset, a keepalive without an answer); and the kernel's, that a process of this machine has ended.
- * Device memory goes through the host (staged.h). Where UCX moves it itself, attach, post_device and join belong into a file
- * beside ucx_group.c: a message differs there only in its memory type and in the event it waits for.
+ * Three ways lead to the end of a comm: a peer's notice, which has its reason; UCX's word that a peer cannot be reached
+ * (a connection that was reset, a keepalive without an answer); and the kernel's, that a process of this machine has
+ * ended. Device memory goes through the host (staged.h). Where UCX moves it itself, attach, post_device and join belong
+ * into a file beside ucx_group.c: a message differs there only in its memory type and in the event it waits for.
  */
 #ifndef RA_TRANSPORT_UCX_UCX_TRANSPORT_H
 #define RA_TRANSPORT_UCX_UCX_TRANSPORT_H
@@ -34,8 +34,8 @@ typedef enum ra_ucx_kind { RA_UCX_GAVE_UP, RA_UCX_QUESTION, RA_UCX_ANSWER } ra_u
 /* What a notice begins with; questions and answers have no more. */
 typedef struct ra_ucx_word {
     int32_t kind;
-    int32_t rank;  /* GAVE_UP: who did, which is not the sender where a notice is passed on; ANSWER: whom the sender waits
-                    * for, or -1 */
+    int32_t rank;  /* GAVE_UP: who did, which is not the sender where a notice is passed on; ANSWER: whom the sender
+                    * waits  for, or -1 */
     double waited; /* ANSWER: seconds that it has been waiting */
 } ra_ucx_word;
 
@@ -76,17 +76,21 @@ typedef struct ra_ucx_part {
     int message;   /* index into the group */
 } ra_ucx_part;
 
+/* A coming together of all ranks: see ra_ucx_assemble. */
+typedef struct ra_ucx_assembly ra_ucx_assembly;
+
 typedef struct ra_ucx {
     const ra_ucx_api *api;
     ucp_context_h context;
     ucp_worker_h worker;
     int rank, ranks;
     double create_seconds, destroy_seconds;
-    const char *transports, *devices; /* the caller's, until the worker is open */
+    const char *transports, *devices;    /* the caller's, until the worker is open */
     unsigned char key[RA_UCX_KEY_BYTES]; /* of the job */
     ra_ucx_peer *peers;                  /* [ranks]; this rank's own is empty */
+    ra_ucx_assembly *assemblies;         /* whose memory UCX may still use */
     double look_next;                    /* when the kernel is asked about peers again */
-    int lost;                            /* this rank gave up, or heard that another did: nobody is waited for any more */
+    int lost; /* this rank gave up, or heard that another did: nobody is waited for any more */
 
     const ra_message *messages; /* the group in flight, the caller's */
     ra_ucx_part *parts;         /* receives first, then sends, each in the group's order */
@@ -122,13 +126,16 @@ ra_status ra_ucx_check(const ra_ucx *ucx, ucs_status_t status, const char *call)
 /* Lets UCX work for a bounded moment. Returns nonzero when it found something to do. */
 int ra_ucx_progress(ra_ucx *ucx);
 
-/* ucx_meet.c: agrees on the key, opens the worker, brings the addresses round, connects with every peer and waits until all
- * have. mine: an error that keeps this rank from taking part; RA_OK: none. */
+/* ucx_meet.c: agrees on the key, opens the worker, brings the addresses round, connects with every peer and waits until
+ * all have. mine: an error that keeps this rank from taking part; RA_OK: none. */
 ra_status ra_ucx_meet(ra_ucx *ucx, ra_status mine, ra_allgather allgather, void *user, int *machine_ranks_out);
 
 /* Waits for at most that long until every peer has come to this point, `tag`. *absent_out: one that has not; -1: all
  * have. */
 ra_status ra_ucx_assemble(ra_ucx *ucx, int tag, double seconds, int *absent_out);
+
+/* Frees what assemblies left; nonzero when UCX will use none of it any more. */
+int ra_ucx_dismiss(ra_ucx *ucx);
 
 /* ucx_peer.c: endpoints. */
 ra_status ra_ucx_connect(ra_ucx *ucx, int peer, const void *address);
@@ -136,8 +143,8 @@ ra_status ra_ucx_connect(ra_ucx *ucx, int peer, const void *address);
 /* RA_ERR_PEER when a peer is gone, naming it. awaited [ranks]: only those count that are not NULL; NULL: all do. */
 ra_status ra_ucx_find_dead(ra_ucx *ucx, void *const *awaited, int *peer_out);
 
-/* Takes all endpoints down: after everything on them has left (force 0), or at once. Waits for at most that long; what is
- * still under way then is given up. Returns nonzero when UCX uses none of them any more. */
+/* Takes all endpoints down: after everything on them has left (force 0), or at once. Waits for at most that long; what
+ * is still under way then is given up. Returns nonzero when UCX uses none of them any more. */
 int ra_ucx_disconnect(ra_ucx *ucx, int force, double seconds);
 
 /* ucx_process.c: this process, and whether one of the same machine has ended. */
@@ -157,15 +164,16 @@ ra_status ra_ucx_poll(void *self, double seconds, int *done_out, int *culprit_ou
 /* Asks after every part once and says nothing of errors: for a group that is given up. */
 void ra_ucx_drain(ra_ucx *ucx);
 
-/* Takes back the receives that no message has met yet; the others go on. A send cannot be taken back: a peer may be reading
- * it. */
+/* Takes back the receives that no message has met yet; the others go on. A send cannot be taken back: a peer may be
+ * reading it. */
 void ra_ucx_cancel_receives(ra_ucx *ucx);
 
 /* ucx_message.c: one tagged message. request_out: NULL when it is over already. */
 ra_status ra_ucx_send(ra_ucx *ucx, int peer, int tag, const void *data, size_t bytes, void **request_out);
 ra_status ra_ucx_receive(ra_ucx *ucx, int peer, int tag, void *data, size_t bytes, void **request_out);
 
-/* Whether it is over; it is freed then. came_out: the bytes of a receive; may be NULL. A status of UCS_INPROGRESS: not yet. */
+/* Whether it is over; it is freed then. came_out: the bytes of a receive; may be NULL. A status of UCS_INPROGRESS: not
+ * yet. */
 ucs_status_t ra_ucx_test(ra_ucx *ucx, void **request, size_t *came_out, int *from_out);
 
 /* ucx_notice.c: starts to listen for notices. */
@@ -202,8 +210,8 @@ typedef struct ra_ucx_wait {
 
 ra_ucx_wait ra_ucx_wait_start(double seconds);
 
-/* Between two rounds: gives the processor away for a moment. progressed: the last one found something to do. Returns 0 when
- * the time is over. */
+/* Between two rounds: gives the processor away for a moment. progressed: the last one found something to do. Returns 0
+ * when the time is over. */
 int ra_ucx_wait_pause(ra_ucx_wait *wait, int progressed);
 
 #endif

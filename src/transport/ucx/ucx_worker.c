@@ -17,10 +17,10 @@ typedef struct setting {
     const char *name, *value, *variable; /* variable: of the environment, which then stands; NULL: none */
 } setting;
 
-/* Shared memory is used by endpoints that must find out about dead peers only when it says that it can, which it does when it
- * is told to (its keepalive looks for the peer's process). Copies straight from a peer's memory (CMA) need "invalidate": that
- * a sender whose message was given up does not use its memory again. It does not: see ra_transport_ops.abandon. Names differ
- * between versions; those that one does not know are passed over. */
+/* Shared memory is used by endpoints that must find out about dead peers only when it says that it can, which it does
+ * when it is told to (its keepalive looks for the peer's process). Copies straight from a peer's memory (CMA) need
+ * "invalidate": that a sender whose message was given up does not use its memory again. It does not: see
+ * ra_transport_ops.abandon. Names differ between versions; those that one does not know are passed over. */
 static const setting SETTINGS[] = {
     {"WARN_INVALID_CONFIG", "n", NULL},
     {"MM_ERROR_HANDLING", "y", NULL},

@@ -15,7 +15,8 @@ static void assert_hash(const char *data, size_t bytes, size_t piece, const char
     ra_sha256 hash;
     unsigned char digest[RA_SHA256_BYTES];
     ra_sha256_start(&hash);
-    for (size_t at = 0; at < bytes; at += piece) ra_sha256_add(&hash, data + at, bytes - at < piece ? bytes - at : piece);
+    for (size_t at = 0; at < bytes; at += piece)
+        ra_sha256_add(&hash, data + at, bytes - at < piece ? bytes - at : piece);
     ra_sha256_end(&hash, digest);
     assert_digest(digest, want);
 }
