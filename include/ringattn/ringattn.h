@@ -166,10 +166,10 @@ typedef struct ra_options {
     int backward;           /* nonzero: the plan can run the backward pass too */
     const char *kernel;     /* a name from ra_backend_kernel; NULL or "auto": the best that the device runs */
     int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process */
-    double timeout_seconds; /* a peer that is silent for so long is given up; default 60. A rank that computes a pass, or waits
-                             * for others in one, is not silent, one that plans or is outside of ringattn is: see
-                             * ra_comm_progress. Also how long a message may take between two ranks that both wait for it, and
-                             * a step's wait for the device, where messages go through host memory */
+    double timeout_seconds; /* a peer that is silent for so long is given up; default 60. A rank that computes a pass,
+                             * or waits for others in one, is not silent, one that plans or is outside of ringattn is:
+                             * see ra_comm_progress. Also how long a message may take between two ranks that both wait
+                             * for it, and a step's wait for the device, where messages go through host memory */
     void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
                              * comm over MPI is lost, messages may still arrive in it until the process ends */
     size_t workspace_bytes;
@@ -188,8 +188,8 @@ RA_API ra_status ra_comm_create_self(ra_comm **comm_out);
  * the same time, each on a thread of its own. Each comm is destroyed by itself. */
 RA_API ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out);
 
-/* The simple way to run in-process ranks: starts `ranks` threads, calls body(comm, user) on each and waits for them. The
- * comms are ra_run_threads's: it destroys each when its body returns, which must have destroyed its plans by then.
+/* The simple way to run in-process ranks: starts `ranks` threads, calls body(comm, user) on each and waits for them.
+ * The comms are ra_run_threads's: it destroys each when its body returns, which must have destroyed its plans by then.
  * Returns RA_OK when every body did, else the status of the first rank that failed by itself rather than because of a
  * peer, whose error text becomes this thread's ra_last_error(). */
 typedef ra_status (*ra_rank_body)(ra_comm *comm, void *user);
@@ -203,13 +203,14 @@ RA_API const char *ra_comm_transport(const ra_comm *comm);
  * expected to meet again (over MPI, not in MPI_Finalize either). Every status may come with a lost comm. */
 RA_API int ra_comm_lost(ra_comm *comm);
 
-/* Tells the peers that this rank is alive, and lets messages move; takes microseconds and waits for nobody. For a rank that
- * works outside of ringattn for longer than the timeout while its peers wait for its next call: it calls this a few times
- * in that time. Over transports that know no signs of life (transport.h) it changes nothing. */
+/* Tells the peers that this rank is alive, and lets messages move; takes microseconds and waits for nobody. For a rank
+ * that works outside of ringattn for longer than the timeout while its peers wait for its next call: it calls this a
+ * few times in that time. Over transports that know no signs of life (transport.h) it changes nothing. */
 RA_API void ra_comm_progress(ra_comm *comm);
 
 /* Collective: every rank contributes `bytes` bytes, all_out [ranks * bytes] has everyone's in rank order. Also the
- * way to find out whether all ranks have come this far. A peer that is silent for timeout_seconds (0: 60) is given up. */
+ * way to find out whether all ranks have come this far. A peer that is silent for timeout_seconds (0: 60) is given up.
+ */
 RA_API ra_status ra_comm_allgather(ra_comm *comm, const void *mine, size_t bytes, void *all_out,
                                    double timeout_seconds);
 

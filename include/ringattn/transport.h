@@ -11,10 +11,11 @@
  * Threads. All functions of one `self` are called by the thread that has called ringattn with its comm, never by the
  * threads that a kernel computes with, and never two at once. Different ranks of one process call at the same time.
  *
- * Errors. A function that fails returns a ra_status and describes it with ra_fail: RA_ERR_PEER when a peer has failed or
- * left, RA_ERR_TRANSPORT when the transport has, RA_ERR_MEMORY for want of memory, or another one that fits. What is no
- * ra_status reaches the user as RA_ERR_TRANSPORT, and an error without ra_fail as a sentence that names the transport. Any
- * error loses the comm. An error that poll meets in passing is remembered: the transport need not say it twice.
+ * Errors. A function that fails returns a ra_status and describes it with ra_fail: RA_ERR_PEER, with a text
+ * that begins with "rank" and its number, when a peer has failed or left, RA_ERR_TRANSPORT when the transport has,
+ * RA_ERR_MEMORY for want of memory, or another one that fits. What is no ra_status reaches the user as
+ * RA_ERR_TRANSPORT, and an error without ra_fail as a sentence that names the transport. Any error loses the comm. An
+ * error that poll meets in passing is remembered: the transport need not say it twice.
  */
 #ifndef RINGATTN_TRANSPORT_H
 #define RINGATTN_TRANSPORT_H
@@ -54,19 +55,19 @@ typedef struct ra_transport_ops {
 
     /* Makes progress on the group; waits for at most `seconds` (0: not at all) until it is done. Sets *done_out.
      * When it is not done, or on an error, *culprit_out is the index of a message that is not complete or that failed,
-     * or -1 when no message is to blame. A receive that got another number of bytes than posted is an error. May be called
-     * again after it was done, and then says so again, until the next post: a peer that fails after a group is complete does
-     * not spoil it. seconds 0 comes from a rank that computes, more from one that waits. */
+     * or -1 when no message is to blame. A receive that got another number of bytes than posted is an error. May be
+     * called again after it was done, and then says so again, until the next post: a peer that fails after a group is
+     * complete does not spoil it. seconds 0 comes from a rank that computes, more from one that waits. */
     ra_status (*poll)(void *self, double seconds, int *done_out, int *culprit_out);
 
     /* This rank gives up: tells the peers as well as it can, without waiting for them, so that their poll fails with
-     * RA_ERR_PEER and a text that holds this reason, of which the beginning matters most; drops the group in flight. Returns
-     * nonzero when the memory of the group's messages will not be touched any more; otherwise the plan keeps it allocated
-     * for ever. Called once at most. */
+     * RA_ERR_PEER and a text that holds this reason, of which the beginning matters most; drops the group in flight.
+     * Returns nonzero when the memory of the group's messages will not be touched any more; otherwise the plan keeps it
+     * allocated for ever. Called once at most. */
     int (*abandon)(void *self, const char *reason);
 
-    /* Frees self. Comes after abandon or without it: a peer whose group still needs this rank must not wait for ever, so
-     * its poll fails with RA_ERR_PEER. */
+    /* Frees self. Comes after abandon or without it: a peer whose group still needs this rank must not wait for ever,
+     * so its poll fails with RA_ERR_PEER. */
     void (*destroy)(void *self);
 
     /* How many ranks, this one included, share this machine's cores: what the default number of threads goes by.
@@ -95,16 +96,17 @@ typedef struct ra_transport_ops {
     int ends_on_device;
 
     /* Signs of life. May be left out: a wait then ends when its timeout has passed, whatever the peer does meanwhile.
-     * With it a wait goes on for as long as the rank that it is for is alive: for a peer that computes as long as that takes,
-     * and for one that waits in turn until that one's wait ends. Only a rank that is silent for the whole timeout is given up,
-     * by the rank that waits for it; and so is a circle of ranks that all wait, for that long, each for the next.
+     * With it a wait goes on for as long as the rank that it is for is alive: for a peer that computes as long as that
+     * takes, and for one that waits in turn until that one's wait ends. Only a rank that is silent for the whole
+     * timeout is given up, by the rank that waits for it; and so is a circle of ranks that all wait, for that long,
+     * each for the next.
      *
-     * What is last known of peer, another rank; asks it for more, so that the next call knows better, and returns without
-     * waiting. Called a few times per timeout by a rank that has waited for a while: ranks that are quick send nothing.
-     * A rank is alive when it posts or polls, in whatever way; it waits when it polls with seconds, for the peer of the
-     * culprit, from the first such poll of the group on. poll must therefore answer peers that ask, and is called now and then
-     * while this rank computes, also when no group is in flight or none was ever posted (it is done then); and post with a
-     * count of 0 may come from anywhere. */
+     * What is last known of peer, another rank; asks it for more, so that the next call knows better, and returns
+     * without waiting. Called a few times per timeout by a rank that has waited for a while: ranks that are quick send
+     * nothing. A rank is alive when it posts or polls, in whatever way; it waits when it polls with seconds, for the
+     * peer of the culprit, which stays the same until it is complete, from the first such poll of the group on. poll
+     * must therefore answer peers that ask, and is called now and then while this rank computes, also when no group is
+     * in flight or none was ever posted (it is done then); and post with a count of 0 may come from anywhere. */
     void (*inquire)(void *self, int peer, ra_sign *sign_out);
 } ra_transport_ops;
 

@@ -59,12 +59,13 @@ static void fold(const ra_walk *walk, const ra_fold *f) {
                                 ra_program_slot(program, RA_CARGO_GRAD, f->from), f->parcel.elements, &walk->launch);
 }
 
+/* What a peer's failure, heard of in passing, has made pointless is not computed. */
 static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step *bound) {
     ra_program *program = walk->program;
     int computes_here = !ra_device_is_asynchronous(program->setup->device);
     walk->launch.pulse = computes_here && program->comm->ranks > 1 ? make_progress : NULL;
     walk->launch.pulse_user = program->comm;
-    for (int64_t i = 0; i < step->compute_count; i++) {
+    for (int64_t i = 0; i < step->compute_count && program->comm->failure == RA_OK; i++) {
         const ra_compute *compute = &step->computes[i];
         if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->computes[i].fresh)
             program->setup->device->zero(
@@ -96,8 +97,8 @@ ra_status ra_walk_steps(ra_walk *walk) {
         RA_TRY(ra_program_check(program, place));
         RA_TRY(ra_comm_post(program->comm, bound->messages, bound->message_count, &queue, place));
         compute_step(walk, step, bound);
-        RA_TRY(ra_comm_wait(program->comm, bound->messages, bound->message_count,
-                            program->setup->timeout_seconds, place));
+        RA_TRY(
+            ra_comm_wait(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds, place));
         program->traffic.bytes_sent += bound->sent_bytes;
         program->traffic.messages_sent += bound->sent_messages;
         for (int64_t i = 0; i < step->fold_count; i++) fold(walk, &step->folds[i]);

@@ -82,9 +82,9 @@ static const char *place_text(ra_place place, char *text, size_t bytes) {
     return text;
 }
 
-/* Says where it happened in front of what the transport said, or what the deadline means. A peer's failure is passed on as
- * it was heard: if every rank put its own place in front, the last would read of waiters only, and not of the one that
- * failed. */
+/* Says where it happened in front of what the transport said, or what the deadline means. A peer's failure that names
+ * its rank is passed on as it was heard: if every rank put its own place in front, the last would read of waiters only,
+ * and not of the one that failed. */
 static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culprit, ra_place place) {
     char where[96], cause[512];
     snprintf(cause, sizeof cause, "%s", ra_last_error());
@@ -94,7 +94,8 @@ static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culp
                 culprit->peer, cause);
     else
         ra_fail(status, "rank %d, %s: %s", comm->rank, where, cause);
-    return lose(comm, status, status == RA_ERR_PEER ? cause : NULL);
+    int is_news = status == RA_ERR_PEER && strncmp(cause, "rank ", 5) == 0;
+    return lose(comm, status, is_news ? cause : NULL);
 }
 
 ra_status ra_comm_lose_at(ra_comm *comm, ra_status status, ra_place place) {
@@ -158,11 +159,13 @@ static ra_status poll(ra_comm *comm, double seconds, int *done_out, int *culprit
 static ra_status join(ra_comm *comm) {
     if (!comm->in_flight.device) return RA_OK;
     unsigned said = ra_fail_count();
-    return vet(comm, comm->staging ? ra_staging_join(comm->staging, comm->in_flight.stream)
-                                   : comm->ops.join(comm->self, comm->in_flight.stream), said);
+    return vet(comm,
+               comm->staging ? ra_staging_join(comm->staging, comm->in_flight.stream)
+                             : comm->ops.join(comm->self, comm->in_flight.stream),
+               said);
 }
 
-/* ---- a group ------------------------------------------------------------------------------------------------------ */
+/* ---- a group ----------------------------------------------------------------------------------------------------- */
 
 ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, const ra_queue *queue, ra_place place) {
     if (count == 0) return RA_OK;
@@ -198,14 +201,16 @@ ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, dou
     ra_watch watch = ra_watch_start(timeout_seconds);
     double start = watch.since;
     for (int done = 0; !done;) {
-        int culprit = -1, watched = comm->ops.inquire && !awaits_device(comm);
-        double seconds = watched ? ra_watch_slice(&watch) : time_left(start, timeout_seconds);
+        int culprit = -1, had_left = !awaits_device(comm);
+        double seconds = comm->ops.inquire ? ra_watch_slice(&watch) : time_left(start, timeout_seconds);
         ra_status status = poll(comm, seconds, &done, &culprit);
         const ra_message *message = culprit >= 0 && culprit < count ? &messages[culprit] : NULL;
         if (status == RA_OK && done) status = join(comm);
-        else if (status == RA_OK)
-            status = watched ? ra_watch_check(&watch, comm, message ? message->peer : -1)
-                             : check_deadline(comm, start, timeout_seconds);
+        else if (status == RA_OK && (!comm->ops.inquire || awaits_device(comm)))
+            status = check_deadline(comm, start, timeout_seconds);
+        else if (status == RA_OK && had_left)
+            status = ra_watch_check(&watch, comm, message ? message->peer : -1);
+        else if (status == RA_OK) watch = ra_watch_start(timeout_seconds); /* the device came to it: peers can be asked */
         if (status != RA_OK) return lose_at(comm, status, message, place);
     }
     comm->in_flight = (ra_queue){0};
@@ -213,7 +218,7 @@ ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, dou
     return RA_OK;
 }
 
-/* ---- between groups ----------------------------------------------------------------------------------------------- */
+/* ---- between groups ---------------------------------------------------------------------------------------------- */
 
 /* Without a group in flight it is only for peers that ask, who are patient. */
 static const double LISTEN_SECONDS = 1e-3;
@@ -229,7 +234,8 @@ void ra_comm_progress(ra_comm *comm) {
     poll(comm, 0, &done, &culprit);
 }
 
-/* An empty group is done at once, unless a peer has given up. Where groups end on the device, the last one counts on. */
+/* An empty group is done at once, unless a peer has given up. Where groups end on the device, the last one counts on.
+ */
 int ra_comm_lost(ra_comm *comm) {
     int done, culprit;
     if (!comm || comm->broken || comm->failure != RA_OK) return comm != NULL;
@@ -252,7 +258,8 @@ ra_status ra_comm_wait_event(ra_comm *comm, const ra_device *device, void *event
         if (status != RA_OK) return lose_at(comm, status, NULL, place);
         if (done) return RA_OK;
         double waited = ra_clock() - start;
-        if (!comm->ops.ends_on_device) ra_comm_progress(comm); /* its peers may ask after it */
+        if (!comm->ops.ends_on_device)
+            ra_comm_progress(comm); /* its peers may ask after it */
         else if (!comm->broken) {
             status = poll(comm, 0, &over, &culprit);
             if (status == RA_OK && waited > timeout_seconds)

@@ -45,10 +45,11 @@ ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_byt
  * that is not asynchronous, for host memory. */
 ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, const ra_queue *queue, ra_place place);
 
-/* Waits until the group is done. When the peer that is waited for is silent for timeout_seconds (watch.h), or a message or
- * peer fails, the comm is lost: the peers are told, and the error names this rank, the peer and the step. Over a transport
- * that knows no signs of life it waits for timeout_seconds at most, and so does a wait for this rank's own device. Device
- * memory: waits until the group no longer depends on the host, and puts what comes next on the queue's stream behind it. */
+/* Waits until the group is done. When the peer that is waited for is silent for timeout_seconds (watch.h), or a message
+ * or peer fails, the comm is lost: the peers are told, and the error names this rank, the peer and the step. Over a
+ * transport that knows no signs of life it waits for timeout_seconds at most, and so does a wait for this rank's own
+ * device. Device memory: waits until the group no longer depends on the host, and puts what comes next on the queue's
+ * stream behind it. */
 ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, double timeout_seconds, ra_place place);
 
 /* Waits until the event, recorded on the attached device, is done, as ra_plan_wait promises. */

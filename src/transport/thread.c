@@ -220,7 +220,8 @@ static ra_status inspect(const endpoint *me, int *done_out, int *culprit_out) {
     if (me->hub->failed_rank >= 0) return peer_failed(me->hub);
     *done_out = *culprit_out < 0;
     if (!*done_out && me->hub->endpoints[me->messages[*culprit_out].peer].gone)
-        return ra_fail(RA_ERR_PEER, "it has left: its communicator was destroyed");
+        return ra_fail(RA_ERR_PEER, "rank %d has left: its communicator was destroyed",
+                       me->messages[*culprit_out].peer);
     return RA_OK;
 }
 
@@ -284,9 +285,16 @@ static void destroy(void *self) {
     if (last) free_hub(h);
 }
 
-const ra_transport_ops ra_thread_ops = {.struct_size = sizeof ra_thread_ops, .name = "thread", .post = post, .poll = poll,
-                                        .abandon = abandon, .destroy = destroy, .attach = attach,
-                                        .post_device = post_device, .join = join, .inquire = inquire};
+const ra_transport_ops ra_thread_ops = {.struct_size = sizeof ra_thread_ops,
+                                        .name = "thread",
+                                        .post = post,
+                                        .poll = poll,
+                                        .abandon = abandon,
+                                        .destroy = destroy,
+                                        .attach = attach,
+                                        .post_device = post_device,
+                                        .join = join,
+                                        .inquire = inquire};
 
 ra_status ra_thread_create(int ranks, void **selves_out) {
     hub *h = calloc(1, sizeof *h);

@@ -5,11 +5,15 @@
 
 /* The first question comes after one slice, so that ranks that are quick ask none; the last one can be answered for the
  * whole timeout, so that a peer is given up one slice after it at the latest. */
-static const double SLICES_PER_TIMEOUT = 16, LONGEST_SLICE = 0.5;
+static const double SLICES_PER_TIMEOUT = 32, LONGEST_SLICE = 0.5;
 
 ra_watch ra_watch_start(double timeout_seconds) {
     double slice = timeout_seconds / SLICES_PER_TIMEOUT, start = ra_clock();
-    return (ra_watch){timeout_seconds, slice < LONGEST_SLICE ? slice : LONGEST_SLICE, start, start};
+    return (ra_watch){.timeout = timeout_seconds,
+                      .slice = slice < LONGEST_SLICE ? slice : LONGEST_SLICE,
+                      .since = start,
+                      .polled = start,
+                      .peer = -1};
 }
 
 double ra_watch_slice(ra_watch *watch) {
@@ -22,7 +26,7 @@ double ra_watch_slice(ra_watch *watch) {
 static int closes_circle(const ra_watch *watch, const ra_comm *comm, ra_sign sign) {
     for (int hops = 1; hops < comm->ranks; hops++) {
         int is_stuck = sign.waits_for >= 0 && sign.waits_for < comm->ranks && sign.waited >= watch->timeout &&
-                       sign.silent < 3 * watch->slice;
+                       sign.silent < watch->timeout / 4;
         if (!is_stuck) return 0;
         if (sign.waits_for == comm->rank) return 1;
         comm->ops.inquire(comm->self, sign.waits_for, &sign);
@@ -30,26 +34,30 @@ static int closes_circle(const ra_watch *watch, const ra_comm *comm, ra_sign sig
     return 0;
 }
 
-static ra_status check_peer(const ra_watch *watch, const ra_comm *comm, int peer, double listened) {
+/* A peer that has spoken may have been alive for another slice, until the next question. */
+static ra_status check_peer(const ra_watch *watch, const ra_comm *comm, double now) {
     ra_sign sign = {0, -1, 0};
-    comm->ops.inquire(comm->self, peer, &sign);
-    double silent = sign.silent < listened ? sign.silent : listened;
-    if (silent >= watch->timeout + watch->slice)
-        return ra_fail(RA_ERR_TIMEOUT, "no answer within the deadline (rank %d has been silent for %.1f s)", peer,
-                       silent);
-    if (listened >= watch->timeout && closes_circle(watch, comm, sign))
-        return ra_fail(RA_ERR_TIMEOUT,
-                       "no message within the deadline (rank %d is alive, but it waits for rank %d and so, "
-                       "in a circle, for this one; waited %.1f s): do all ranks run the same plan?",
-                       peer, sign.waits_for, listened);
+    comm->ops.inquire(comm->self, watch->peer, &sign);
+    double asked = now - watch->asked, silent = sign.silent - watch->slice;
+    if (asked >= watch->timeout && silent >= watch->timeout)
+        return ra_fail(RA_ERR_TIMEOUT, "no answer within the deadline (rank %d has been silent for %.1f s)",
+                       watch->peer, asked < sign.silent ? asked : sign.silent);
+    if (now - watch->since >= watch->timeout && closes_circle(watch, comm, sign))
+        return ra_fail(
+            RA_ERR_TIMEOUT,
+            "no message within the deadline (rank %d is alive, but it waits for rank %d and so, in a circle, "
+            "for this one; waited %.1f s): do all ranks run the same plan?",
+            watch->peer, sign.waits_for, now - watch->since);
     return RA_OK;
 }
 
 ra_status ra_watch_check(ra_watch *watch, const ra_comm *comm, int peer) {
     double now = ra_clock();
-    if (now - watch->polled > watch->slice + watch->timeout / 2) watch->since = now;
-    double listened = now - watch->since;
-    if (peer >= 0) return check_peer(watch, comm, peer, listened);
-    if (listened < watch->timeout) return RA_OK;
-    return ra_fail(RA_ERR_TIMEOUT, "no answer within the deadline (waited %.1f s in this step)", listened);
+    int was_absent = now - watch->polled > watch->slice + watch->timeout / 2;
+    if (was_absent) watch->since = now;
+    if (was_absent || peer != watch->peer) watch->asked = now;
+    watch->peer = peer;
+    if (peer >= 0) return check_peer(watch, comm, now);
+    if (now - watch->since < watch->timeout) return RA_OK;
+    return ra_fail(RA_ERR_TIMEOUT, "no answer within the deadline (waited %.1f s in this step)", now - watch->since);
 }

@@ -20,6 +20,8 @@ typedef struct ra_watch {
     double slice;  /* seconds between two questions */
     double since;  /* on ra_clock(): the start of the wait, or of the time since this rank runs again */
     double polled; /* on ra_clock(): when the slice under way began */
+    int peer;      /* whom it is for; -1: nobody yet */
+    double asked;  /* on ra_clock(): when that one was first asked, and this rank ran since */
 } ra_watch;
 
 ra_watch ra_watch_start(double timeout_seconds);

@@ -1,39 +1,56 @@
 #!/usr/bin/env python3
-"""Breaks jobs of fault.c in the ways that a cluster does, and checks how they end.
+"""Breaks jobs over MPI in the ways that a cluster does, and checks how they end.
 
-However the last rank fails (killed, stopped, given another problem), every rank's process must be gone within the
-deadline plus one second, and every surviving rank must have printed an error that names itself, the peer and the step.
+However a rank fails, every rank's process must be gone within the timeout plus one second, mpirun must not exit with 0,
+no partial file may stay, and every surviving rank must have printed an error that names the one that failed. What only
+looks like a fault (a rank that is stopped for a moment, one that computes for long) must change nothing, not even a bit.
 mpirun itself may take a little longer to tidy up.
 
-    run_faults.py MPIEXEC PROGRAM [--processes 3] [--timeout 2]
+    run_faults.py MPIEXEC FAULT [--command RINGATTN] [--trials 1] [--processes 2,3,4,5] [--timeout 2] [--slack 1]
+                  [--faults kill,stop,...] [--seed N]
+
+Each trial of each fault takes the next number of processes, and a rank and a moment at random. FAULT is built from
+fault.c; the faults that end in `_command` break the ringattn command instead. `--slack` is what the clock is allowed
+beyond the timeout: the test suite, whose machine may be busy, allows more.
 """
 import argparse
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
-PASS_ERROR = r"rank {rank}, step \d+ of the \w+ pass, (waiting for|sending to) rank \d+: .+"
-MISMATCH_ERROR = r"rank \d+.*causal|causal.*rank \d+"
-STARTUP_SECONDS = 30
-TIDY_SECONDS = 5
-RUNNING_SECONDS = 0.4  # before a rank is broken: some passes of a few milliseconds
+STARTUP_SECONDS = 60
+TIDY_SECONDS = 10
+START_SECONDS = 1  # that mpirun needs to start and end processes
+ERROR = "ringattn: error: "
+
+
+class Failure(Exception):
+    pass
 
 
 class Job:
     """mpirun, its output as it comes, and the pids of the ranks."""
 
-    def __init__(self, args, mode, survive):
-        command = [args.mpiexec, "-n", str(args.processes)]
+    def __init__(self, args, programs, survive=True):
+        """programs: one command for each rank."""
+        command = [args.mpiexec]
+        for i, program in enumerate(programs):
+            command += ([":"] if i else []) + ["-n", "1", *map(str, program)]
         environment = dict(os.environ)
         if survive:  # mpirun must not end the survivors itself
             environment["OMPI_MCA_orte_abort_on_non_zero_status"] = "0"
+        self.ranks = len(programs)
         self.text = ""
-        self.process = subprocess.Popen(command + [args.program, str(args.timeout), mode], env=environment,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines = []
+        self.known_pids = {}
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        text=True, errors="replace")
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 
@@ -41,42 +58,316 @@ class Job:
         for line in self.process.stdout:
             self.text += line
 
-    def pids(self):
-        return {int(rank): int(pid) for rank, pid in re.findall(r"rank (\d+) has pid (\d+)", self.text)}
-
-    def wait_for_ranks(self, processes):
+    def wait_until(self, condition, what):
         end = time.monotonic() + STARTUP_SECONDS
-        while len(self.pids()) < processes:
+        while not condition():
             if time.monotonic() > end or self.process.poll() is not None:
-                raise Failure(f"the ranks did not start:\n{self.text}")
+                raise Failure(f"{what} did not come:\n{self.text}")
             time.sleep(0.01)
+
+    def pids(self):
+        """By rank: as fault.c prints them, or mpirun's children, which it starts in the order of ranks."""
+        printed = {int(rank): int(pid) for rank, pid in re.findall(r"rank (\d+) has pid (\d+)", self.text)}
+        if len(printed) < self.ranks and not printed:
+            printed = dict(enumerate(children(self.process.pid)))
+        if len(printed) == self.ranks:
+            self.known_pids = printed
+        return self.known_pids
+
+    def wait_for_ranks(self):
+        self.wait_until(lambda: len(self.pids()) == self.ranks, "every rank")
+
+    def wait_for_comms(self):
+        self.wait_for_ranks()
+        self.wait_until(lambda: self.text.count(" has a comm") == self.ranks, "every rank's comm")
 
     def time_to_end(self, seconds):
         """How long it takes for every rank to be gone, which must be less than that; then waits for mpirun."""
         start = time.monotonic()
-        while any(is_alive(pid) for pid in self.pids().values()):
+        while any(is_alive(pid) for pid in self.known_pids.values()):
             if time.monotonic() > start + seconds:
-                left = [rank for rank, pid in self.pids().items() if is_alive(pid)]
+                left = [rank for rank, pid in self.known_pids.items() if is_alive(pid)]
                 raise Failure(f"ranks {left} were still there after {seconds:.1f} s:\n{self.text}")
-            time.sleep(0.01)
+            time.sleep(0.005)
         taken = time.monotonic() - start
-        try:
-            self.process.wait(TIDY_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise Failure(f"mpirun outlived its ranks by more than {TIDY_SECONDS} s:\n{self.text}") from None
-        self.reader.join()
+        self.finish()
         return taken
+
+    def finish(self, seconds=TIDY_SECONDS):
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"mpirun was still there after {seconds} s:\n{self.text}") from None
+        self.reader.join()
+        return self.process.returncode
 
     def clear_away(self):
         if self.process.poll() is None:
             self.process.kill()
-        for pid in self.pids().values():
+        for pid in self.known_pids.values():
             if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
 
+    def __enter__(self):
+        return self
 
-class Failure(Exception):
-    pass
+    def __exit__(self, *_):
+        self.clear_away()
+
+
+def children(parent):
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                if int(file.read().rsplit(")", 1)[1].split()[1]) == parent:
+                    found.append(int(name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# ---- what must be so at the end ------------------------------------------------------------------------------------
+
+
+def check_exit(job):
+    if job.process.returncode == 0:
+        raise Failure(f"mpirun exited with 0:\n{job.text}")
+
+
+def check_named(job, culprit, pattern=r"rank {culprit}\b", among=None):
+    """Every rank but the culprit, or every one of `among`, has printed an error that names the culprit."""
+    for rank in [rank for rank in range(job.ranks) if rank != culprit] if among is None else among:
+        sentence = re.search(rf"^rank {rank} failed: (.*)$", job.text, re.MULTILINE)
+        if not sentence:
+            raise Failure(f"rank {rank} printed no error:\n{job.text}")
+        if not re.search(pattern.format(rank=rank, culprit=culprit), sentence[1]):
+            raise Failure(f"rank {rank}'s error does not name rank {culprit} as it should: {sentence[1]}")
+
+
+def check_named_by_command(job, culprit):
+    sentences = [line for line in job.text.splitlines() if line.startswith(ERROR)]
+    named = [line for line in sentences if re.search(rf"rank {culprit}\b", line)]
+    if len(named) < job.ranks - 1:
+        raise Failure(f"{len(named)} of {job.ranks - 1} survivors named rank {culprit}:\n{job.text}")
+
+
+def check_folder(folder, before):
+    left = sorted(set(os.listdir(folder)) - before)
+    if left:
+        raise Failure(f"files stayed: {left}")
+
+
+# ---- faults of fault.c ----------------------------------------------------------------------------------------------
+
+
+def fault_job(args, processes, *mode, timeout=None, survive=True):
+    program = [args.fault, timeout or args.timeout, *mode]
+    return Job(args, [program] * processes, survive)
+
+
+def signal_rank(args, processes, number, survive=True):
+    culprit = args.random.randrange(processes)
+    with fault_job(args, processes, "loop", survive=survive) as job:
+        job.wait_for_comms()
+        time.sleep(args.random.uniform(0, 0.5))
+        os.kill(job.pids()[culprit], number)
+        seconds = job.time_to_end(args.timeout + args.slack)
+        check_exit(job)
+        if survive:
+            check_named(job, culprit)
+            silent = [rank for rank in range(processes) if f"rank {culprit} has been silent" in job.text]
+            if not silent and number == signal.SIGSTOP:
+                raise Failure(f"nobody said that rank {culprit} was silent:\n{job.text}")
+        return seconds
+
+
+def kill(args, processes):
+    return signal_rank(args, processes, signal.SIGKILL)
+
+
+def kill_by_default(args, processes):
+    """As mpirun is set by default it ends the survivors itself, at once."""
+    return signal_rank(args, processes, signal.SIGKILL, survive=False)
+
+
+def stop(args, processes):
+    return signal_rank(args, processes, signal.SIGSTOP)
+
+
+def mismatch(args, processes):
+    """The last rank is given another problem, which all ranks find out."""
+    with fault_job(args, processes, "mismatch", survive=False) as job:
+        job.wait_for_ranks()
+        seconds = job.time_to_end(args.timeout + args.slack)
+        check_exit(job)
+        check_named(job, processes - 1, r"rank \d+.*causal|causal.*rank \d+", among=range(processes))
+        return seconds
+
+
+def memory(args, processes):
+    """The last rank gets no memory, somewhere between its comm and its plan."""
+    with fault_job(args, processes, "count") as job:
+        job.wait_for_ranks()
+        job.finish()
+        asked = int(re.search(rf"rank {processes - 1} asked for memory (\d+) times", job.text)[1])
+    with fault_job(args, processes, "memory", args.random.randrange(asked)) as job:
+        job.wait_for_ranks()
+        seconds = job.time_to_end(1 + args.slack)  # nobody waits for a deadline
+        check_exit(job)
+        check_named(job, processes - 1)
+        check_named(job, processes - 1, "no memory", among=[processes - 1])
+        return seconds
+
+
+def bits_of(job, processes):
+    if job.finish(STARTUP_SECONDS) != 0:
+        raise Failure(f"the job failed:\n{job.text}")
+    bits = dict(re.findall(r"rank (\d+) has bits (\w+)", job.text))
+    if len(bits) != processes:
+        raise Failure(f"not every rank has printed its bits:\n{job.text}")
+    return bits
+
+
+def stop_and_go_on(args, processes):
+    """A rank is stopped for less than the timeout, twice, and the job gives the same bits as without it."""
+    with fault_job(args, processes, "passes", 0) as job:
+        wanted = bits_of(job, processes)
+    with fault_job(args, processes, "passes", 1 + 2 * args.timeout) as job:
+        job.wait_for_comms()
+        start = time.monotonic()
+        culprit = args.random.randrange(processes)
+        for _ in range(2):
+            time.sleep(args.random.uniform(0, 0.3))
+            os.kill(job.pids()[culprit], signal.SIGSTOP)
+            time.sleep(args.random.uniform(0.3, 0.85) * args.timeout)
+            os.kill(job.pids()[culprit], signal.SIGCONT)
+        if bits_of(job, processes) != wanted:
+            raise Failure(f"other bits:\n{job.text}")
+        return time.monotonic() - start
+
+
+def long_compute(args, processes):
+    """Steps take many times the timeout, which is a quarter of the others' here."""
+    timeout = args.timeout / 4
+    with fault_job(args, processes, "compute", timeout=100) as job:
+        wanted = bits_of(job, processes)
+    with fault_job(args, processes, "compute", timeout=timeout) as job:
+        start = time.monotonic()
+        if bits_of(job, processes) != wanted:
+            raise Failure(f"other bits:\n{job.text}")
+        return time.monotonic() - start
+
+
+# ---- faults of the command -------------------------------------------------------------------------------------------
+
+
+class CommandJob(Job):
+    """`ringattn run` over files, in a folder that must be afterwards as it was before."""
+
+    def __init__(self, args, processes, of_rank=None, survive=True):
+        """of_rank: further options of single ranks."""
+        self.folder = args.folder.name
+        self.before = set(os.listdir(self.folder))
+        files = [word for name in "qkv" for word in (f"--{name}", os.path.join(self.folder, name + ".npy"))]
+        program = [args.command, "run", *files, "--out", os.path.join(self.folder, "o.npy"), "--transport", "mpi",
+                   "--timeout", args.timeout, "--causal"]
+        super().__init__(args, [program + list((of_rank or {}).get(rank, [])) for rank in range(processes)], survive)
+
+    def wait_for_outputs(self):
+        """Until the first file of the job is there: the ranks have met by then."""
+        self.wait_for_ranks()
+        self.wait_until(lambda: set(os.listdir(self.folder)) - self.before, "an output")
+
+    def check(self, culprit, args):
+        seconds = self.time_to_end(args.timeout + args.slack)
+        check_exit(self)
+        check_folder(self.folder, self.before)
+        check_named_by_command(self, culprit)
+        return seconds
+
+
+def make_inputs(args):
+    for name in "qkv":
+        path = os.path.join(args.folder.name, name + ".npy")
+        if not os.path.exists(path):
+            subprocess.run([args.command, "random", "--shape", "1,16000,4,64", "--out", path], check=True)
+
+
+def signal_command(args, processes, number):
+    """In the middle of a pass."""
+    culprit = args.random.randrange(processes)
+    with CommandJob(args, processes) as job:
+        job.wait_for_outputs()
+        time.sleep(args.random.uniform(0, 0.2))
+        os.kill(job.known_pids[culprit], number)
+        return job.check(culprit, args)
+
+
+def kill_command(args, processes):
+    return signal_command(args, processes, signal.SIGKILL)
+
+
+def stop_command(args, processes):
+    return signal_command(args, processes, signal.SIGSTOP)
+
+
+def stop_at_the_end_command(args, processes):
+    """In the last moments: outputs are being written, checked or renamed, or MPI is being left. A job that was already over
+    must be whole."""
+    out = os.path.join(args.folder.name, "o.npy")
+    with CommandJob(args, processes) as job:
+        job.wait_for_outputs()
+        start = time.monotonic()
+        job.finish(STARTUP_SECONDS)
+        usual = time.monotonic() - start
+        os.remove(out)
+    culprit = args.random.randrange(processes)
+    with CommandJob(args, processes) as job:
+        job.wait_for_outputs()
+        time.sleep(usual * args.random.uniform(0.7, 1))
+        if is_alive(job.known_pids[culprit]):
+            os.kill(job.known_pids[culprit], signal.SIGSTOP)
+        seconds = job.time_to_end(args.timeout + args.slack)
+        is_whole = os.path.exists(out)
+        if is_whole:
+            os.remove(out)
+        if job.process.returncode == 0 and not is_whole:
+            raise Failure(f"mpirun exited with 0, and there is no output:\n{job.text}")
+        check_folder(job.folder, job.before)
+        return seconds
+
+
+def wrong_option_command(args, processes):
+    """One rank is started with an option that is refused, or that the others do not have."""
+    culprit = args.random.randrange(processes)
+    wrong = args.random.choice([["--ranks", processes + 1], ["--window", "-3,0"], ["--scale", "0.25"],
+                                ["--q", os.path.join(args.folder.name, "absent.npy")]])
+    with CommandJob(args, processes, {culprit: wrong}, survive=False) as job:
+        start = time.monotonic()
+        job.finish(STARTUP_SECONDS)
+        seconds = time.monotonic() - start
+        if seconds > START_SECONDS + args.timeout + args.slack:
+            raise Failure(f"the job took {seconds:.1f} s:\n{job.text}")
+        check_exit(job)
+        check_folder(job.folder, job.before)
+        if ERROR not in job.text:
+            raise Failure(f"nobody said anything:\n{job.text}")
+        return seconds
+
+
+# ---- running them ----------------------------------------------------------------------------------------------------
+
+FAULTS = [kill_by_default, kill, stop, stop_and_go_on, long_compute, mismatch, memory]
+COMMAND_FAULTS = [kill_command, stop_command, stop_at_the_end_command, wrong_option_command]
 
 
 def lets_survivors_go_on(mpiexec):
@@ -85,79 +376,55 @@ def lets_survivors_go_on(mpiexec):
     return "Open MPI" in version
 
 
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+def choose_faults(args):
+    faults = FAULTS + (COMMAND_FAULTS if args.command else [])
+    if args.faults:
+        names = args.faults.split(",")
+        faults = [fault for fault in faults if fault.__name__ in names]
+    if not lets_survivors_go_on(args.mpiexec):
+        faults = [fault for fault in faults if fault not in (kill, kill_command)]
+    return faults
 
 
-def check_sentences(job, ranks, pattern):
-    for rank in ranks:
-        sentence = re.search(rf"^rank {rank} failed: (.*)$", job.text, re.MULTILINE)
-        if not sentence:
-            raise Failure(f"rank {rank} printed no error:\n{job.text}")
-        if not re.search(pattern.format(rank=rank), sentence[1]):
-            raise Failure(f"rank {rank}'s error is not as it should be: {sentence[1]}")
+def run_trials(args, fault):
+    """How many trials failed."""
+    failures, longest = [], 0
+    for trial in range(args.trials):
+        try:
+            longest = max(longest, fault(args, next(args.processes)))
+        except Failure as failure:
+            failures.append(failure)
+            print(f"FAIL  {fault.__name__}, trial {trial}: {failure}", flush=True)
+    print(f"{'FAIL' if failures else 'ok'}    {fault.__name__}: {args.trials - len(failures)} of {args.trials}, the longest "
+          f"took {longest:.2f} s", flush=True)
+    return len(failures)
 
 
-def break_rank(args, how, survive=True):
-    """Sends the last rank a signal in the middle of its work; returns how long the ranks took to end from there."""
-    job = Job(args, "loop", survive)
-    try:
-        job.wait_for_ranks(args.processes)
-        time.sleep(RUNNING_SECONDS)
-        os.kill(job.pids()[args.processes - 1], how)
-        seconds = job.time_to_end(args.timeout + 1)
-        if survive:
-            check_sentences(job, range(args.processes - 1), PASS_ERROR)
-        return seconds
-    finally:
-        job.clear_away()
-
-
-def kill_rank(args):
-    return break_rank(args, signal.SIGKILL)
-
-
-def kill_rank_by_default(args):
-    """As mpirun is set by default it ends the survivors itself, at once."""
-    return break_rank(args, signal.SIGKILL, survive=False)
-
-
-def stop_rank(args):
-    return break_rank(args, signal.SIGSTOP)
-
-
-def give_rank_another_problem(args):
-    job = Job(args, "mismatch", survive=False)
-    try:
-        job.wait_for_ranks(args.processes)
-        seconds = job.time_to_end(args.timeout + 1)
-        check_sentences(job, range(args.processes), MISMATCH_ERROR)
-        return seconds
-    finally:
-        job.clear_away()
+def endlessly(numbers):
+    while True:
+        yield from numbers
 
 
 def main():
     parser = argparse.ArgumentParser(description="breaks MPI jobs and checks how they end")
     parser.add_argument("mpiexec")
-    parser.add_argument("program")
-    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("fault")
+    parser.add_argument("--command", help="the ringattn command, to be broken as well")
+    parser.add_argument("--trials", type=int, default=1)
+    parser.add_argument("--processes", default="2,3,4,5")
     parser.add_argument("--timeout", type=float, default=2)
+    parser.add_argument("--slack", type=float, default=1)
+    parser.add_argument("--faults", help="only these, by name")
+    parser.add_argument("--seed", type=int, default=random.randrange(1000000))
     args = parser.parse_args()
-    failed = 0
-    faults = [kill_rank_by_default, stop_rank, give_rank_another_problem]
-    if lets_survivors_go_on(args.mpiexec):
-        faults.append(kill_rank)
-    for fault in faults:
-        try:
-            print(f"ok    {fault.__name__}: all gone after {fault(args):.2f} s", flush=True)
-        except Failure as failure:
-            failed += 1
-            print(f"FAIL  {fault.__name__}: {failure}", flush=True)
+    args.random = random.Random(args.seed)
+    args.processes = endlessly([int(number) for number in args.processes.split(",")])
+    print(f"seed {args.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        args.folder = argparse.Namespace(name=name)
+        if args.command:
+            make_inputs(args)
+        failed = sum(run_trials(args, fault) for fault in choose_faults(args))
     return 1 if failed else 0
 
 

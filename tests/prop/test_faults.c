@@ -114,6 +114,12 @@ static ra_status harmful_body(ra_comm *comm, void *user) {
     return status == RA_OK ? RA_OK : ra_fail(status, "%s", error);
 }
 
+/* Whether the rank that the fault happens to must be in every other's error: where it does not speak itself, the others must
+ * find out who it was, through whoever waits for it. */
+static int must_be_named(fault f) {
+    return !f.without_signs && (f.kind == FAULT_KILL || f.kind == FAULT_STALL);
+}
+
 static void expect_harm(fault f, ra_strategy strategy, double timeout, int expect_step) {
     static test_case c;
     static harmful_run run;
@@ -135,6 +141,8 @@ static void expect_harm(fault f, ra_strategy strategy, double timeout, int expec
         if (strncmp(e, rank_text, strlen(rank_text)) != 0) fail_msg("'%s' does not begin with '%s'", e, rank_text);
         if (expect_step && !strstr(e, "step")) fail_msg("'%s' names no step", e);
         if (!strstr(e + strlen(rank_text), "rank ") && r != f.rank) fail_msg("'%s' names no peer", e);
+        snprintf(rank_text, sizeof rank_text, "rank %d has been silent", f.rank);
+        if (must_be_named(f) && r != f.rank && !strstr(e, rank_text)) fail_msg("'%s' does not name rank %d", e, f.rank);
         assert_false(run.wrote[r]);
         assert_int_equal(run.again[r], RA_ERR_BROKEN);
     }
@@ -143,14 +151,26 @@ static void expect_harm(fault f, ra_strategy strategy, double timeout, int expec
 static void test_every_rank_learns_of_a_fault(void **state) {
     (void)state;
     /* Groups 0 and 1 belong to planning, those behind them to the passes. */
-    for (int i = 0; i < 3; i++) {
-        expect_harm((fault){.kind = FAULT_ERROR, .rank = 2, .group = 2}, strategies[i], 5, 1);
-        expect_harm((fault){.kind = FAULT_LENGTH, .rank = 2, .group = 2}, strategies[i], 5, 1);
-        expect_harm((fault){.kind = FAULT_LENGTH, .rank = 1, .group = 4}, strategies[i], 5, 1);
-        expect_harm((fault){.kind = FAULT_DROP, .rank = 3, .group = 2}, strategies[i], 0.5, 1);
-        expect_harm((fault){.kind = FAULT_KILL, .rank = 1, .group = 2}, strategies[i], 0.5, 1);
-        expect_harm((fault){.kind = FAULT_STALL, .rank = 0, .group = 2, .seconds = 1.2}, strategies[i], 0.5, 1);
+    for (int i = 0; i < 6; i++) {
+        ra_strategy strategy = strategies[i % 3];
+        int without = i >= 3;
+        expect_harm((fault){.kind = FAULT_ERROR, .rank = 2, .group = 2, .without_signs = without}, strategy, 5, 1);
+        expect_harm((fault){.kind = FAULT_LENGTH, .rank = 2, .group = 2, .without_signs = without}, strategy, 5, 1);
+        expect_harm((fault){.kind = FAULT_LENGTH, .rank = 1, .group = 4, .without_signs = without}, strategy, 5, 1);
+        expect_harm((fault){.kind = FAULT_DROP, .rank = 3, .group = 2, .without_signs = without}, strategy, 0.5, 1);
+        expect_harm((fault){.kind = FAULT_KILL, .rank = 1, .group = 2, .without_signs = without}, strategy, 0.5, 1);
+        fault stall = {.kind = FAULT_STALL, .rank = 0, .group = 2, .seconds = 1.2, .without_signs = without};
+        expect_harm(stall, strategy, 0.5, 1);
     }
+}
+
+/* In groups of both passes in which all ranks still need each other, and by every rank: the dead one is in all errors. */
+static void test_the_dead_are_named(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        for (int group = 2; group <= (strategies[i] == RA_STRATEGY_ALLGATHER ? 2 : 6); group += 2)
+            for (int rank = 0; rank < RANKS; rank++)
+                expect_harm((fault){.kind = FAULT_KILL, .rank = rank, .group = group}, strategies[i], 0.25, 1);
 }
 
 static void test_a_fault_while_planning(void **state) {
@@ -164,6 +184,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_delays_and_orders_change_no_bit),
         cmocka_unit_test(test_every_rank_learns_of_a_fault),
+        cmocka_unit_test(test_the_dead_are_named),
         cmocka_unit_test(test_a_fault_while_planning),
     };
     return cmocka_run_group_tests_name("faults", tests, NULL, NULL);

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { PAIR = 2, ROOM = 110 * 2 * 8 }; /* ranks; elements of each tensor */
 
@@ -263,11 +264,65 @@ static void test_a_device_that_is_late(void **state) {
     queued_destroy(queued);
 }
 
+/* Through host memory: rank 1's device is late, and then its peer is, which says all the while that it is alive. Neither
+ * takes the whole timeout, both together more. */
+static const double PATIENCE = 0.5;
+
+static void sleep_for(double seconds) {
+    nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
+}
+
+static void be_late(const job *j) {
+    (void)j;
+    sleep_for(0.7 * PATIENCE);
+}
+
+static ra_status both_late_body(ra_comm *comm, void *user) {
+    const test_case *c = user;
+    const ra_backend *backend = c->options.backend;
+    void *memory, *stream;
+    ra_plan *plan;
+    RA_TRY(ra_backend_stream_create(backend, &stream));
+    RA_TRY(ra_backend_allocate(backend, 4 * ROOM * sizeof(double), &memory));
+    RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &plan));
+    double *at = memory;
+    ra_tensors t = RA_TENSORS_INIT;
+    t.q.data = at, t.k.data = at + ROOM, t.v.data = at + 2 * ROOM, t.o.data = at + 3 * ROOM;
+    if (comm->rank == 1) queued_put(stream, &(job){.run = be_late});
+    for (int i = 0; comm->rank == 0 && i < 20; i++) {
+        ra_comm_progress(comm);
+        sleep_for(0.08 * PATIENCE);
+    }
+    ra_status status = ra_plan_forward(plan, &t, stream);
+    if (status == RA_OK) status = ra_plan_wait(plan, stream);
+    ra_plan_destroy(plan);
+    ra_backend_release(backend, memory);
+    ra_backend_stream_destroy(backend, stream);
+    return status;
+}
+
+static void test_a_late_device_and_a_late_peer(void **state) {
+    (void)state;
+    static test_case c;
+    rank_outcome outcomes[PAIR];
+    ra_comm *comms[PAIR];
+    queued_device *queued = queued_create((queued_habits){.seed = 3});
+    case_plain(&c, RA_STRATEGY_RING, queued_backend(queued));
+    c.options.timeout_seconds = PATIENCE;
+    assert_int_equal(fault_create(PAIR, (fault){.kind = FAULT_NONE}, NULL, comms), RA_OK);
+    ranks_run(comms, PAIR, both_late_body, &c, outcomes);
+    ranks_destroy(comms, PAIR);
+    for (int r = 0; r < PAIR; r++)
+        if (outcomes[r].status != RA_OK) fail_msg("rank %d: %s", r, outcomes[r].error);
+    queued_destroy(queued);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_peer_that_dies_on_the_device),
         cmocka_unit_test(test_passes_that_are_cut),
         cmocka_unit_test(test_a_device_that_is_late),
+        cmocka_unit_test(test_a_late_device_and_a_late_peer),
     };
     return cmocka_run_group_tests_name("queued_hangs", tests, NULL, NULL);
 }

@@ -86,10 +86,14 @@ static ra_status poll(void *user, double seconds, int *done_out, int *culprit_ou
     maybe_sleep(self);
     *done_out = 1;
     *culprit_out = -1;
-    if (self->posted == 0) return RA_OK;
+    if (self->dead || self->posted == 0) return RA_OK;
     ra_status status = ra_thread_ops.poll(self->inner, seconds, done_out, culprit_out);
     if (*culprit_out >= 0) *culprit_out = self->original[*culprit_out];
     return status;
+}
+
+static void inquire(void *user, int peer, ra_sign *sign_out) {
+    ra_thread_ops.inquire(((faulty *)user)->inner, peer, sign_out);
 }
 
 static int abandon(void *user, const char *reason) {
@@ -106,8 +110,8 @@ static void destroy(void *user) {
 }
 
 ra_status fault_create(int ranks, fault f, wire_count *counts, ra_comm **comms_out) {
-    static const ra_transport_ops ops = {.struct_size = sizeof ops, .name = "faulty", .post = post, .poll = poll,
-                                         .abandon = abandon, .destroy = destroy};
+    ra_transport_ops ops = {.struct_size = sizeof ops, .name = "faulty", .post = post, .poll = poll, .abandon = abandon,
+                            .destroy = destroy, .inquire = f.without_signs ? NULL : inquire};
     void **inner = calloc((size_t)ranks, sizeof *inner);
     if (!inner) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
     ra_status status = ra_thread_create(ranks, inner);

@@ -22,6 +22,7 @@ typedef struct fault {
     int group; /* the rank's how-manieth post it happens in, from 0 */
     double seconds;
     uint64_t seed;
+    int without_signs; /* the transport has no inquire: waits end by the clock */
 } fault;
 
 /* What a rank's transport was asked to send. */

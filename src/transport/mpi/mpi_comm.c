@@ -88,26 +88,35 @@ static ra_status duplicate(ra_mpi *mpi, MPI_Comm host) {
     return ra_mpi_check(MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
 }
 
-/* Sends every other rank the reason, without memory of this rank's. */
-static void tell_in_passing(ra_mpi *mpi, const char *reason) {
+/* Sends one rank the notice. Whether it has left before the time was over. */
+static int tell_one(const ra_mpi *mpi, int peer, ra_mpi_wait *wait) {
+    MPI_Request request;
+    if (MPI_Isend(&mpi->told, sizeof mpi->told, MPI_BYTE, peer, RA_MPI_NOTICE_TAG, mpi->comm, &request) != MPI_SUCCESS)
+        return 1;
+    do
+        if (ra_mpi_is_sent(&request)) return 1;
+    while (ra_mpi_wait_pause(wait, 0));
+    MPI_Request_free(&request);
+    return 0;
+}
+
+/* Sends every other rank the reason with no memory but the transport's own, and drives MPI for a while, as abandon
+ * does. Whether MPI is done with it. */
+static int tell_without_memory(ra_mpi *mpi, const char *reason) {
+    int sent = 1, there;
+    ra_mpi_wait wait = ra_mpi_wait_start(TELL_SECONDS);
     mpi->told = (ra_mpi_notice){.word = {.kind = RA_MPI_GAVE_UP, .rank = mpi->rank}};
     snprintf(mpi->told.text, sizeof mpi->told.text, "%s", reason);
-    for (int peer = 0; peer < mpi->ranks; peer++) {
-        MPI_Request request;
-        if (peer == mpi->rank) continue;
-        if (MPI_Isend(&mpi->told, sizeof mpi->told, MPI_BYTE, peer, RA_MPI_NOTICE_TAG, mpi->comm, &request) ==
-            MPI_SUCCESS)
-            MPI_Request_free(&request);
-    }
-    ra_mpi_wait wait = ra_mpi_wait_start(TELL_SECONDS);
-    int there;
+    for (int peer = 0; peer < mpi->ranks; peer++)
+        if (peer != mpi->rank && !tell_one(mpi, peer, &wait)) sent = 0;
     do MPI_Iprobe(MPI_ANY_SOURCE, RA_MPI_NOTICE_TAG, mpi->comm, &there, MPI_STATUS_IGNORE);
     while (ra_mpi_wait_pause(&wait, 0));
+    return sent;
 }
 
 /* This rank cannot make its comm, for the reason that ra_last_error() has. It takes part in the duplication all the
- * same, so that it can tell the others, who would wait for it. It has no memory, and MPI may use what it is given until
- * the process ends: so there is a transport for this, which serves once. */
+ * same, so that it can tell the others, who would wait for it. It has no memory; so there is a transport for this,
+ * which is lost to MPI when something does not come to its end. */
 static ra_status decline(MPI_Comm host, const ra_mpi_limits *limits, ra_status status) {
     static ra_mpi spare;
     static atomic_flag taken = ATOMIC_FLAG_INIT;
@@ -115,7 +124,7 @@ static ra_status decline(MPI_Comm host, const ra_mpi_limits *limits, ra_status s
     snprintf(why, sizeof why, "%s", ra_last_error());
     if (!atomic_flag_test_and_set(&taken)) {
         clear(&spare, host, limits);
-        if (duplicate(&spare, host) == RA_OK) tell_in_passing(&spare, why);
+        if (duplicate(&spare, host) == RA_OK && tell_without_memory(&spare, why)) atomic_flag_clear(&taken);
     }
     return ra_fail(status, "%s", why);
 }
@@ -137,16 +146,20 @@ ra_status ra_mpi_open(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **mpi_o
 }
 
 /* Drives MPI for the whole time, even when every notice counts as sent: MPI may have copied it and not sent it yet. */
-static int abandon(void *self, const char *reason) {
-    ra_mpi *mpi = self;
-    if (ra_mpi_check_usable() != RA_OK) return mpi->pending == 0;
-    mpi->lost = 1;
-    ra_mpi_tell(mpi, reason);
+static void see_off(ra_mpi *mpi) {
     ra_mpi_wait wait = ra_mpi_wait_start(TELL_SECONDS);
     do {
         ra_mpi_all_told(mpi);
         ra_mpi_drain(mpi);
     } while (ra_mpi_wait_pause(&wait, 0));
+}
+
+static int abandon(void *self, const char *reason) {
+    ra_mpi *mpi = self;
+    if (ra_mpi_check_usable() != RA_OK) return mpi->pending == 0;
+    mpi->lost = 1;
+    ra_mpi_tell(mpi, reason);
+    see_off(mpi);
     ra_mpi_cancel_receives(mpi);
     return mpi->pending == 0;
 }
@@ -167,9 +180,9 @@ static double await_answers(ra_mpi *mpi, double seconds) {
 static int everyone_left(ra_mpi *mpi) {
     MPI_Request request;
     int over = 0;
-    if (mpi->pending > 0) return 0;
+    if (mpi->pending > 0 || mpi->left > 0) return 0;
     double left = await_answers(mpi, mpi->limits.destroy_seconds);
-    if (left < 0 || MPI_Ibarrier(mpi->comm, &request) != MPI_SUCCESS) return 0;
+    if (left < 0 || mpi->left > 0 || MPI_Ibarrier(mpi->comm, &request) != MPI_SUCCESS) return 0;
     return await(mpi, &request, left, "MPI_Ibarrier", &over) == RA_OK && over;
 }
 
@@ -184,7 +197,11 @@ static void destroy(void *self) {
     if (ra_mpi_check_usable() != RA_OK) return; /* a thread that may not call MPI: all that is left is to leak */
 
     int clean = !mpi->lost && everyone_left(mpi);
-    if (!clean && !mpi->lost) abandon(mpi, "it destroyed its comm while other ranks still used theirs");
+    if (!clean && !mpi->lost) { /* those who still work need not wait for this rank, and fail only when they must */
+        ra_mpi_take_leave(mpi);
+        see_off(mpi);
+        ra_mpi_cancel_receives(mpi);
+    }
     int hushed = ra_mpi_hush(mpi);
     int told = ra_mpi_all_told(mpi);
     if (clean) MPI_Comm_free(&mpi->comm);

@@ -121,15 +121,27 @@ static int unfinished(const ra_mpi *mpi, int peer) {
     return first;
 }
 
-/* Tests every part, hears what peers have to say and answers them. What is complete counts before what is heard: a peer
- * that gives up later does not spoil this group. */
+/* Whether a message can never be complete, because its peer has left. */
+static ra_status check_left(const ra_mpi *mpi, int *culprit_out) {
+    for (int rank = 0; mpi->left > 0 && rank < mpi->ranks; rank++) {
+        int message = mpi->peers[rank].gone ? unfinished(mpi, rank) : -1;
+        if (message < 0 || mpi->messages[message].peer != rank) continue;
+        *culprit_out = message;
+        return ra_fail(RA_ERR_PEER, "rank %d has left: its communicator was destroyed", rank);
+    }
+    return RA_OK;
+}
+
+/* Tests every part, then hears what peers have to say and answers them. What is complete counts before what is heard: a
+ * peer that gives up or leaves later does not spoil this group. */
 static ra_status look(ra_mpi *mpi, double seconds, int *done_out, int *culprit_out) {
     advance(mpi);
     *done_out = mpi->failure == RA_OK && mpi->pending == 0;
     *culprit_out = *done_out ? -1 : mpi->failure == RA_OK ? unfinished(mpi, mpi->heard_from) : mpi->failed_message;
+    if (mpi->failure != RA_OK) return ra_fail(mpi->failure, "%s", mpi->failure_text);
+    RA_MPI_TRY(check_left(mpi, culprit_out));
     ra_mpi_note(mpi, seconds > 0 && *culprit_out >= 0 ? mpi->messages[*culprit_out].peer : -1);
     ra_status heard = ra_mpi_hear(mpi);
-    if (mpi->failure != RA_OK) return ra_fail(mpi->failure, "%s", mpi->failure_text);
     if (*done_out && mpi->part_count) return RA_OK; /* an empty group: somebody wants to hear */
     if (heard != RA_OK) *culprit_out = unfinished(mpi, mpi->heard_from);
     return heard;

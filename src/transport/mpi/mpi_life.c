@@ -34,6 +34,10 @@ void ra_mpi_heed(ra_mpi *mpi, int from) {
         peer->asked = 0;
         peer->waits_for = word->rank;
         peer->waited = word->waited;
+    } else if (word->kind == RA_MPI_LEFT) {
+        peer->gone = 1;
+        peer->asked = 0;
+        mpi->left++;
     } else if (!peer->owed) {
         peer->owed = 1;
         mpi->owed++;

@@ -33,20 +33,29 @@ ra_status ra_mpi_hear(ra_mpi *mpi) {
     return ra_fail(RA_ERR_PEER, "rank %d gave up: %s", mpi->heard_from, mpi->heard.text);
 }
 
-/* A notice that cannot be sent is not worth a word: the peer then learns of it by its own deadline. What was heard is
- * passed on as it was, since the one who said it may not have reached everybody. */
+/* A notice that cannot be sent is not worth a word: the peer then learns of it by its own deadline. */
+static void tell_all(ra_mpi *mpi, size_t bytes) {
+    for (int peer = 0; peer < mpi->ranks; peer++) {
+        if (peer == mpi->rank) continue;
+        int error =
+            MPI_Isend(&mpi->told, (int)bytes, MPI_BYTE, peer, RA_MPI_NOTICE_TAG, mpi->comm, &mpi->telling[peer]);
+        if (error != MPI_SUCCESS) mpi->telling[peer] = MPI_REQUEST_NULL;
+    }
+}
+
+/* What was heard is passed on as it was, since the one who said it may not have reached everybody. */
 void ra_mpi_tell(ra_mpi *mpi, const char *reason) {
     mpi->told = (ra_mpi_notice){.word = {.kind = RA_MPI_GAVE_UP, .rank = mpi->rank}};
     if (mpi->heard_from >= 0)
         mpi->told = mpi->heard;
     else
         snprintf(mpi->told.text, sizeof mpi->told.text, "%s", reason);
-    for (int peer = 0; peer < mpi->ranks; peer++) {
-        if (peer == mpi->rank) continue;
-        int error =
-            MPI_Isend(&mpi->told, sizeof mpi->told, MPI_BYTE, peer, RA_MPI_NOTICE_TAG, mpi->comm, &mpi->telling[peer]);
-        if (error != MPI_SUCCESS) mpi->telling[peer] = MPI_REQUEST_NULL;
-    }
+    tell_all(mpi, sizeof mpi->told);
+}
+
+void ra_mpi_take_leave(ra_mpi *mpi) {
+    mpi->told.word = (ra_mpi_word){.kind = RA_MPI_LEFT, .rank = mpi->rank};
+    tell_all(mpi, sizeof mpi->told.word);
 }
 
 int ra_mpi_is_sent(MPI_Request *request) {

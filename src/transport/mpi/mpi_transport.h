@@ -3,8 +3,9 @@
  * All traffic is on a duplicate of the host program's communicator, so nothing of the host is ever matched:
  *
  *   tag 0 .. 32767   the messages of a group, each cut into parts that MPI's int counts can say
- *   tag 32768        notices: a rank that gives up tells every other why, one that has waited for a while asks after
- *                    the rank it waits for, and is answered; one receive for them is always posted
+ *   tag 32768        notices: a rank that gives up tells every other why, one that destroys its comm before the others
+ *                    that it has left, one that has waited for a while asks the rank it waits for, and is answered;
+ *                    one receive for them is always posted
  *
  * MPI is never waited in: every wait is a loop of MPI_Test with a deadline, so a peer that is gone costs time but never
  * a hang. Once the comm is lost (this rank gave up, or heard that another did) nothing collective is called any more,
@@ -24,9 +25,9 @@
 
 enum { RA_MPI_NOTICE_TAG = 32768 };
 
-typedef enum ra_mpi_kind { RA_MPI_GAVE_UP, RA_MPI_QUESTION, RA_MPI_ANSWER } ra_mpi_kind;
+typedef enum ra_mpi_kind { RA_MPI_GAVE_UP, RA_MPI_LEFT, RA_MPI_QUESTION, RA_MPI_ANSWER } ra_mpi_kind;
 
-/* What a notice begins with; questions and answers have no more. */
+/* What a notice begins with; all but GAVE_UP have no more. */
 typedef struct ra_mpi_word {
     int kind;
     int rank; /* GAVE_UP: who did, which is not the sender where a notice is passed on; ANSWER: whom the sender waits
@@ -46,6 +47,7 @@ typedef struct ra_mpi_peer {
     ra_mpi_word answer;            /* being sent */
     int owed;                      /* this rank owes it an answer */
     int asked;                     /* it owes this rank one */
+    int gone;                      /* it has left */
     double since;                  /* on MPI_Wtime(): when it was last heard, or first asked; -1: neither */
     int waits_for;                 /* by its last answer */
     double waited;
@@ -72,6 +74,7 @@ typedef struct ra_mpi {
     int rank, ranks;
     ra_mpi_limits limits;
     int lost; /* nothing collective from here on */
+    int left; /* how many ranks have left: the same */
 
     const ra_message *messages; /* the group in flight, the caller's */
     ra_mpi_part *parts;         /* receives first, then sends, each in the group's order */
@@ -123,6 +126,9 @@ ra_status ra_mpi_listen(ra_mpi *mpi);
 /* Takes what has come and answers who asks. RA_ERR_PEER with its reason once a rank has given up. */
 ra_status ra_mpi_hear(ra_mpi *mpi);
 
+/* Starts to tell every other rank that this one has left. */
+void ra_mpi_take_leave(ra_mpi *mpi);
+
 /* Starts to send every other rank the reason or, when this rank has heard of another's, that one's. */
 void ra_mpi_tell(ra_mpi *mpi, const char *reason);
 
@@ -135,7 +141,7 @@ int ra_mpi_all_told(ra_mpi *mpi);
 /* mpi_life.c: the table's inquire. */
 void ra_mpi_inquire(void *self, int peer, ra_sign *sign_out);
 
-/* A question or an answer has come from that rank, in mpi->heard. */
+/* Anything but GAVE_UP has come from that rank, in mpi->heard. */
 void ra_mpi_heed(ra_mpi *mpi, int from);
 
 /* Sends what answers can be sent. */
