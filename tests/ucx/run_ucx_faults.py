@@ -140,8 +140,7 @@ def mismatch(args, transports):
     """The last rank has another problem: everyone says which field of whose."""
     job = Job(args, "mismatch", transports)
     try:
-        job.wait_for_ranks()
-        seconds = job.time_to_end(range(args.processes), args.timeout + 1)
+        seconds = job.time_to_end(range(args.processes), STARTUP_SECONDS)
         check_sentences(job, range(args.processes), r"rank \d+.*causal|causal.*rank \d+")
         return seconds
     finally:

@@ -39,10 +39,8 @@ static ra_status allocate(int rank, int ranks, ra_ucx **ucx_out) {
     return RA_OK;
 }
 
-static int abandon(void *self, const char *reason) {
-    ra_ucx *ucx = self;
-    ucx->lost = 1;
-    ra_ucx_tell(ucx, reason);
+/* For the whole time, even when every notice counts as sent: UCX may have copied it and not sent it yet. */
+static void see_off(ra_ucx *ucx) {
     ra_ucx_wait wait = ra_ucx_wait_start(TELL_SECONDS);
     int progressed;
     do {
@@ -51,23 +49,35 @@ static int abandon(void *self, const char *reason) {
         ra_ucx_drain(ucx);
     } while (ra_ucx_wait_pause(&wait, progressed));
     ra_ucx_cancel_receives(ucx);
+}
+
+static int abandon(void *self, const char *reason) {
+    ra_ucx *ucx = self;
+    ucx->lost = 1;
+    ra_ucx_tell(ucx, reason);
+    see_off(ucx);
     return ucx->pending == 0;
 }
 
 /* Whether every rank came here, so that no message of anyone's is under way. */
 static int everyone_left(ra_ucx *ucx) {
     int absent;
-    if (ucx->pending > 0 || ra_ucx_hear(ucx) != RA_OK) return 0;
+    if (ucx->pending > 0 || ra_ucx_hear(ucx) != RA_OK || ucx->left > 0) return 0;
     return ra_ucx_assemble(ucx, RA_UCX_FAREWELL, ucx->destroy_seconds, &absent) == RA_OK && absent < 0;
 }
 
-/* Endpoints that are taken down by force end the requests on them. What UCX may still use after that is leaked. */
+/* Those who still work need not wait for this rank, and fail only when they need it. Endpoints that are taken down by
+ * force end the requests on them; a rank that leaves lets what it has sent get through. What UCX may still use after
+ * that is leaked. */
 static void destroy(void *self) {
     ra_ucx *ucx = self;
     int clean = !ucx->lost && everyone_left(ucx);
-    if (!clean && !ucx->lost) abandon(ucx, "it destroyed its comm while other ranks still used theirs");
+    if (!clean && !ucx->lost) {
+        ra_ucx_take_leave(ucx);
+        see_off(ucx);
+    }
     int hushed = ra_ucx_hush(ucx);
-    int closed = ra_ucx_disconnect(ucx, !clean, CLOSE_SECONDS);
+    int closed = ra_ucx_disconnect(ucx, ucx->lost || ucx->pending > 0, CLOSE_SECONDS);
     ra_ucx_drain(ucx);
     int told = ra_ucx_all_told(ucx), dismissed = ra_ucx_dismiss(ucx);
     if (!hushed || !closed || !told || !dismissed || ucx->pending > 0) return;

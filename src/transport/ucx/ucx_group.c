@@ -98,9 +98,20 @@ static int unfinished(const ra_ucx *ucx, int peer) {
     return first;
 }
 
+/* Whether a message can never be complete, because its peer has left. */
+static ra_status check_left(const ra_ucx *ucx, int *culprit_out) {
+    for (int rank = 0; ucx->left > 0 && rank < ucx->ranks; rank++) {
+        int message = ucx->peers[rank].left ? unfinished(ucx, rank) : -1;
+        if (message < 0 || ucx->messages[message].peer != rank) continue;
+        *culprit_out = message;
+        return ra_fail(RA_ERR_PEER, "rank %d has left: its communicator was destroyed", rank);
+    }
+    return RA_OK;
+}
+
 /* Asks after every part, hears what peers have to say, answers them and finds those that are gone. What is complete
- * counts before what is heard: a peer that gives up later does not spoil this group. A message that failed because its
- * peer is gone says less than the reason that somebody gave. */
+ * counts before what is heard: a peer that gives up or leaves later does not spoil this group. A message that failed
+ * because its peer is gone says less than the reason that somebody gave. */
 static ra_status look(ra_ucx *ucx, double seconds, int *done_out, int *culprit_out) {
     int dead = -1;
     advance(ucx);
@@ -111,6 +122,7 @@ static ra_status look(ra_ucx *ucx, double seconds, int *done_out, int *culprit_o
     if (ucx->failure != RA_OK && (heard == RA_OK || ucx->failure != RA_ERR_PEER))
         return ra_fail(ucx->failure, "%s", ucx->failure_text);
     if (*done_out && ucx->part_count) return RA_OK; /* an empty group: somebody wants to hear */
+    if (heard == RA_OK) RA_TRY(check_left(ucx, culprit_out));
     if (heard == RA_OK) heard = ra_ucx_find_dead(ucx, NULL, &dead);
     if (heard != RA_OK) *culprit_out = unfinished(ucx, ucx->heard_from >= 0 ? ucx->heard_from : dead);
     return heard;

@@ -34,6 +34,9 @@ void ra_ucx_heed(ra_ucx *ucx, int from) {
         peer->asked = 0;
         peer->waits_for = word->rank;
         peer->waited = word->waited;
+    } else if (word->kind == RA_UCX_LEFT && !peer->left) {
+        peer->left = 1;
+        ucx->left++;
     } else if (word->kind == RA_UCX_QUESTION && !peer->owed) {
         peer->owed = 1;
         ucx->owed++;
@@ -45,7 +48,7 @@ void ra_ucx_inquire(void *self, int rank, ra_sign *sign_out) {
     ra_ucx *ucx = self;
     ra_ucx_peer *peer = &ucx->peers[rank];
     double now = ra_clock();
-    if (!peer->asked && !ucx->lost && is_over(ucx, &peer->asking))
+    if (!peer->asked && !peer->left && !ucx->lost && is_over(ucx, &peer->asking))
         peer->asked = ra_ucx_send(ucx, rank, RA_UCX_NOTICE, &question, sizeof question, &peer->asking) == RA_OK;
     if (peer->since < 0) peer->since = now;
     *sign_out = (ra_sign){.silent = now - peer->since, .waits_for = peer->waits_for, .waited = peer->waited};

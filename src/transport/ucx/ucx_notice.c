@@ -36,19 +36,28 @@ ra_status ra_ucx_hear(ra_ucx *ucx) {
     return ra_fail(RA_ERR_PEER, "rank %d gave up: %s", ucx->heard_from, ucx->heard.text);
 }
 
-/* A notice that cannot be sent is not worth a word: the peer then learns of it in another way. What was heard is passed
- * on as it was, since the one who said it may not have reached everybody. */
+/* A notice that cannot be sent is not worth a word: the peer then learns of it in another way. */
+static void tell_all(ra_ucx *ucx, size_t bytes) {
+    for (int peer = 0; peer < ucx->ranks; peer++) {
+        ra_ucx_peer *p = &ucx->peers[peer];
+        if (!p->endpoint || p->failed || p->left || p->telling) continue;
+        ra_ucx_send(ucx, peer, RA_UCX_NOTICE, &ucx->told, bytes, &p->telling);
+    }
+}
+
+/* What was heard is passed on as it was, since the one who said it may not have reached everybody. */
 void ra_ucx_tell(ra_ucx *ucx, const char *reason) {
     ucx->told = (ra_ucx_notice){.word = {.kind = RA_UCX_GAVE_UP, .rank = ucx->rank}};
     if (ucx->heard_from >= 0)
         ucx->told = ucx->heard;
     else
         snprintf(ucx->told.text, sizeof ucx->told.text, "%s", reason);
-    for (int peer = 0; peer < ucx->ranks; peer++) {
-        ra_ucx_peer *p = &ucx->peers[peer];
-        if (!p->endpoint || p->failed || p->telling) continue;
-        ra_ucx_send(ucx, peer, RA_UCX_NOTICE, &ucx->told, sizeof ucx->told, &p->telling);
-    }
+    tell_all(ucx, sizeof ucx->told);
+}
+
+void ra_ucx_take_leave(ra_ucx *ucx) {
+    ucx->told.word = (ra_ucx_word){.kind = RA_UCX_LEFT, .rank = ucx->rank};
+    tell_all(ucx, sizeof ucx->told.word);
 }
 
 int ra_ucx_all_told(ra_ucx *ucx) {

@@ -29,15 +29,22 @@ ra_status ra_ucx_connect(ra_ucx *ucx, int peer, const void *address) {
                    ucx->rank, peer, ucx->api->ucs_status_string(status));
 }
 
-/* A rank that gives up tells everybody and then ends. What it told is there before its end is: so it is heard first. */
+static int is_missed(const ra_ucx_peer *p, int awaited) {
+    return awaited ? p->failed || p->ended || p->left : (p->failed || p->ended) && !p->left;
+}
+
+/* A rank that gives up, or leaves, tells everybody and then ends. What it told is there before its end is: so it is
+ * heard first. */
 ra_status ra_ucx_find_dead(ra_ucx *ucx, void *const *awaited, int *peer_out) {
     ra_ucx_look(ucx);
     for (int peer = 0; peer < ucx->ranks; peer++) {
         const ra_ucx_peer *p = &ucx->peers[peer];
-        if ((!p->failed && !p->ended) || (awaited && !awaited[peer])) continue;
+        if ((awaited && !awaited[peer]) || !is_missed(p, awaited != NULL)) continue;
         ra_ucx_progress(ucx);
         RA_TRY(ra_ucx_hear(ucx));
+        if (!is_missed(p, awaited != NULL)) continue;
         *peer_out = peer;
+        if (p->left) return ra_fail(RA_ERR_PEER, "rank %d has left: its communicator was destroyed", peer);
         if (p->ended) return ra_fail(RA_ERR_PEER, "rank %d is gone: its process has ended", peer);
         return ra_fail(RA_ERR_PEER, "rank %d is gone (UCX: %s)", peer, ucx->api->ucs_status_string(p->failed));
     }

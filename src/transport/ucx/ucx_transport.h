@@ -5,9 +5,9 @@
  *     bits 63..32   the key of the job, drawn by rank 0: a late process of another job is never matched
  *     bits 31..16   the sender's rank
  *     bits 15..0    0 .. 32767: the messages of a group
- *                   RA_UCX_NOTICE: a rank that gives up tells every other why, one that has waited for a while asks
- * after the rank it waits for, and is answered; one receive for them is always posted RA_UCX_HELLO, RA_UCX_FAREWELL:
- * every rank to every other when a comm is made and destroyed
+ *                   RA_UCX_NOTICE: a rank that gives up or leaves tells every other, one that has waited for a while
+ * asks after the rank it waits for, and is answered; one receive for them is always posted RA_UCX_HELLO,
+ * RA_UCX_FAREWELL: every rank to every other when a comm is made and destroyed
  *
  * UCX never lets messages of one endpoint and tag overtake each other, and takes any size. It is never waited in: every
  * wait is a loop of ucp_worker_progress with a deadline, on the caller's thread.
@@ -29,9 +29,9 @@ enum ra_ucx_tags { RA_UCX_NOTICE = 0x8000, RA_UCX_HELLO, RA_UCX_FAREWELL };
 
 enum { RA_UCX_KEY_BYTES = 16 };
 
-typedef enum ra_ucx_kind { RA_UCX_GAVE_UP, RA_UCX_QUESTION, RA_UCX_ANSWER } ra_ucx_kind;
+typedef enum ra_ucx_kind { RA_UCX_GAVE_UP, RA_UCX_QUESTION, RA_UCX_ANSWER, RA_UCX_LEFT } ra_ucx_kind;
 
-/* What a notice begins with; questions and answers have no more. */
+/* What a notice begins with; the others but GAVE_UP have no more. */
 typedef struct ra_ucx_word {
     int32_t kind;
     int32_t rank;  /* GAVE_UP: who did, which is not the sender where a notice is passed on; ANSWER: whom the sender
@@ -57,6 +57,7 @@ typedef struct ra_ucx_peer {
     ucp_ep_h endpoint; /* NULL: none */
     int failed;        /* UCX's status, negative, once it has given the peer up */
     int ended;         /* the kernel says that its process has */
+    int left;          /* by its own word: it destroyed its comm, and needs nobody any more */
     int process;       /* a descriptor that tells; -1: none */
     void *telling;     /* request of the notice to it; NULL: none */
     void *closing;     /* request of taking the endpoint down; NULL: none */
@@ -106,6 +107,7 @@ typedef struct ra_ucx {
     ra_ucx_notice heard;
     int heard_from; /* who gave up first, as far as is known; -1: nobody. Then `heard` says why, and stays */
     ra_ucx_notice told;
+    int left;          /* how many peers have */
     int owed;          /* how many answers this rank owes */
     int waits_for;     /* the peer that this rank polls for with seconds; -1: none */
     double wait_since; /* on ra_clock(): the first such poll of the group */
@@ -140,7 +142,8 @@ int ra_ucx_dismiss(ra_ucx *ucx);
 /* ucx_peer.c: endpoints. */
 ra_status ra_ucx_connect(ra_ucx *ucx, int peer, const void *address);
 
-/* RA_ERR_PEER when a peer is gone, naming it. awaited [ranks]: only those count that are not NULL; NULL: all do. */
+/* RA_ERR_PEER when a peer is gone, naming it. awaited [ranks]: only those count that are not NULL; NULL: all do but
+ * those that have left. */
 ra_status ra_ucx_find_dead(ra_ucx *ucx, void *const *awaited, int *peer_out);
 
 /* Takes all endpoints down: after everything on them has left (force 0), or at once. Waits for at most that long; what
@@ -184,6 +187,9 @@ ra_status ra_ucx_hear(ra_ucx *ucx);
 
 /* Starts to send every other rank the reason or, when this rank has heard of another's, that one's. */
 void ra_ucx_tell(ra_ucx *ucx, const char *reason);
+
+/* Starts to tell every other rank that this one leaves: those who need it need not wait. */
+void ra_ucx_take_leave(ra_ucx *ucx);
 
 /* Whether UCX will not read this rank's notices any more. */
 int ra_ucx_all_told(ra_ucx *ucx);
