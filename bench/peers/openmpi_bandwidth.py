@@ -15,7 +15,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MPIRUN = ["mpirun", "-n", "2", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"]
+MPIRUN = ["mpirun", "-n", "2", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none",
+          "--mca", "mpi_yield_when_idle", "1"]  # as the transport does, for machines where others work too
 WAYS = {
     "shared memory": ({}, []),
     "TCP": ({"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"},

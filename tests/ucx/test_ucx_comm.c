@@ -1,5 +1,6 @@
-/* ra_comm over UCX: the collective, several comms at once on threads of their own, and what becomes of a comm that was
- * lost. */
+/* ra_comm over UCX: the collective, several comms and plans at once on threads of their own, and what becomes of a comm
+ * that was lost. */
+#include "support/sweep.h"
 #include "ucx_test.h"
 
 #include <pthread.h>
@@ -55,32 +56,53 @@ typedef struct user {
     pthread_t thread;
     ra_comm *comm;
     size_t bytes;
+    test_case c;
+    sweep_data *data;
+    uint64_t bits; /* that in-process ranks give */
     int right;
 } user;
 
+/* Plans of random problems beside the collective: every thread its own. */
 static void *use(void *argument) {
     user *u = argument;
     u->right = 1;
-    for (int i = 0; i < 30 && u->right; i++) u->right = gather_once(u->comm, u->bytes + (size_t)i);
+    for (int i = 0; i < 10 && u->right; i++) {
+        sweep_result result = {0};
+        u->right = gather_once(u->comm, u->bytes + (size_t)i) && sweep_run(u->comm, u->data, 1, &result) == RA_OK &&
+                   result.bits == u->bits && !result.traffic_differs;
+    }
     ra_comm_destroy(u->comm);
     return NULL;
 }
 
+static void prepare(user *u, ra_rendezvous *meeting, int index) {
+    sweep_result in_process = {0};
+    u->comm = create(meeting, index % 2 ? "tcp" : NULL);
+    u->bytes = 100u * (unsigned)index + 1;
+    case_make(&u->c, 7000 + (uint64_t)index, RA_F32, 2e5);
+    u->data = sweep_data_make(&u->c);
+    CHECK(u->data != NULL);
+    CHECK(sweep_threads(ra_rendezvous_ranks(meeting), u->data, 1, &in_process) == RA_OK);
+    u->bits = in_process.bits;
+}
+
 /* Each rank starts the threads in an order of its own. */
 static void comms_at_once(ra_rendezvous *meeting) {
-    user users[COMMS];
+    static user users[COMMS];
     int first = ra_rendezvous_rank(meeting) % COMMS;
-    for (int i = 0; i < COMMS; i++)
-        users[i] = (user){.comm = create(meeting, i % 2 ? "tcp" : NULL), .bytes = 100u * (unsigned)i + 1};
+    for (int i = 0; i < COMMS; i++) prepare(&users[i], meeting, i);
     for (int i = 0; i < COMMS; i++) {
         user *u = &users[(i + first) % COMMS];
         CHECK(pthread_create(&u->thread, NULL, use, u) == 0);
     }
     for (int i = 0; i < COMMS; i++) pthread_join(users[i].thread, NULL);
-    for (int i = 0; i < COMMS; i++) CHECK(users[i].right);
+    for (int i = 0; i < COMMS; i++) {
+        CHECK(users[i].right);
+        sweep_data_free(users[i].data);
+    }
 }
 
-/* A plan made by one thread and run by others, one after the other: as training programs do. */
+/* One comm, used by several threads one after the other: as training programs do. */
 static void *gather_elsewhere(void *argument) {
     user *u = argument;
     u->right = gather_once(u->comm, u->bytes);
