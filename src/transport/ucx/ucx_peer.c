@@ -51,10 +51,10 @@ ra_status ra_ucx_find_dead(ra_ucx *ucx, void *const *awaited, int *peer_out) {
     return RA_OK;
 }
 
-/* One whose peer failed can only be taken down at once. */
+/* One whose peer failed or left can only be taken down at once. */
 static void *start_closing(ra_ucx *ucx, ra_ucx_peer *p, int force) {
     ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                  .flags = force || p->failed || p->ended ? UCP_EP_CLOSE_FLAG_FORCE : 0};
+                                  .flags = force || p->failed || p->ended || p->left ? UCP_EP_CLOSE_FLAG_FORCE : 0};
     ucs_status_ptr_t request = ucx->api->ucp_ep_close_nbx(p->endpoint, &params);
     p->endpoint = NULL;
     return UCS_PTR_IS_PTR(request) ? request : NULL;
