@@ -36,7 +36,8 @@ static ra_status run_self(ra_rank_body body, void *user) {
 static ra_status choose_transport(const cli_options *options, cli_transport *transport_out) {
     int started = launcher_processes();
     *transport_out = (cli_transport)cli_list_at(options->transport, 0, CLI_TRANSPORT_THREAD);
-    if (options->transport.count || started == 1) return RA_OK;
+    if (!options->transport.count && launcher_torchrun_processes() > 1) *transport_out = CLI_TRANSPORT_UCX;
+    if (options->transport.count || *transport_out == CLI_TRANSPORT_UCX || started == 1) return RA_OK;
     *transport_out = CLI_TRANSPORT_MPI;
     if (launch_mpi_built()) return RA_OK;
     return ra_fail(RA_ERR_UNSUPPORTED,

@@ -93,6 +93,24 @@ class Ucx(Workspace):
         self.assertEqual([code for code, _ in finish(ranks)], [0, 0, 0])
         self.check_outputs(wanted, 3)
 
+    def test_processes_of_torchrun_are_ranks(self):
+        """Its own store has MASTER_PORT, so the next port is taken."""
+        wanted = self.thread_outputs(2)
+        with socket.socket() as store, socket.socket() as following:
+            store.bind(("127.0.0.1", 0))
+            port = store.getsockname()[1]
+            try:
+                following.bind(("127.0.0.1", port + 1))
+            except OSError:
+                self.skipTest(f"somebody has port {port + 1}")
+            following.close()
+            variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                         "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True",
+                         "RINGATTN_JOB_KEY": "of a test"}
+            ranks = [start(self.run_args(), RANK=str(rank), **variables) for rank in range(2)]
+            self.assertEqual([code for code, _ in finish(ranks)], [0, 0])
+        self.check_outputs(wanted, 2)
+
     @unittest.skipUnless(MPIRUN, "built without MPI")
     def test_mpi_brings_addresses_round(self):
         wanted = self.thread_outputs(3)
