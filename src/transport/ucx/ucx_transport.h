@@ -132,8 +132,8 @@ int ra_ucx_progress(ra_ucx *ucx);
  * all have. mine: an error that keeps this rank from taking part; RA_OK: none. */
 ra_status ra_ucx_meet(ra_ucx *ucx, ra_status mine, ra_allgather allgather, void *user, int *machine_ranks_out);
 
-/* Waits for at most that long until every peer has come to this point, `tag`. *absent_out: one that has not; -1: all
- * have. */
+/* ucx_assembly.c: waits for at most that long until every peer has come to this point, `tag`. *absent_out: one that has
+ * not; -1: all have. */
 ra_status ra_ucx_assemble(ra_ucx *ucx, int tag, double seconds, int *absent_out);
 
 /* Frees what assemblies left; nonzero when UCX will use none of it any more. */
