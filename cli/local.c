@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <ringattn/ucx.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,7 +148,10 @@ static void wait_for_all(job *j) {
     }
 }
 
+/* What none of the processes could do is said once. */
 static ra_status run(job *j) {
+    const char *version;
+    CLI_TRY(ra_ucx_version(&version));
     CLI_TRY(make_folder(j));
     ra_status status = start(j);
     if (status != RA_OK) {
