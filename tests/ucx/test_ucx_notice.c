@@ -178,6 +178,39 @@ static void a_wrong_size(int rank, size_t sent, size_t expected, int late, const
     free(data);
 }
 
+/* Rank 1 sends what a process of another job would: nobody takes it for a message, or for a notice. */
+static void another_key(int rank) {
+    ra_ucx *ucx = open_transport();
+    int mine = 6, got = 0, done = 0, culprit;
+    ra_message in = receive(1, &got, sizeof got), out = send_to(0, &mine, sizeof mine);
+    if (rank == 0) {
+        CHECK(ra_ucx_ops.post(ucx, &in, 1, NULL) == RA_OK);
+        barrier(meeting);
+        CHECK(ra_ucx_ops.poll(ucx, 0.2, &done, &culprit) == RA_OK && !done && got == 0);
+        barrier(meeting);
+        CHECK(ra_ucx_ops.poll(ucx, 30, &done, &culprit) == RA_OK && done && got == 7);
+    } else {
+        ucx->key[0] ^= 1;
+        if (rank == 1) {
+            CHECK(ra_ucx_ops.post(ucx, &out, 1, NULL) == RA_OK);
+            CHECK(ra_ucx_ops.poll(ucx, 30, &done, &culprit) == RA_OK && done);
+            ra_ucx_tell(ucx, "of another job");
+            CHECK(ra_ucx_ops.poll(ucx, 0.05, &done, &culprit) == RA_OK);
+        }
+        barrier(meeting);
+        ucx->key[0] ^= 1;
+        barrier(meeting);
+        mine = 7;
+        if (rank == 1) {
+            CHECK(ra_ucx_ops.post(ucx, &out, 1, NULL) == RA_OK);
+            CHECK(ra_ucx_ops.poll(ucx, 30, &done, &culprit) == RA_OK && done);
+        }
+    }
+    barrier(meeting);
+    ra_ucx_ops.destroy(ucx);
+    barrier(meeting);
+}
+
 /* The last rank is killed while it owes everyone a message; every other names it long before its deadline. */
 static void a_peer_that_dies(int rank, int ranks) {
     ra_ucx *ucx = open_transport();
@@ -219,6 +252,7 @@ static void run_all(int rank, int ranks) {
     a_peer_that_leaves(rank);
     a_peer_that_is_not_missed(rank, ranks);
     an_abandoned_send(rank);
+    another_key(rank);
 }
 
 int main(int argc, char **argv) {
