@@ -82,6 +82,7 @@ static void become_rank(const job *j, int rank, pid_t parent) {
     for (size_t i = 0; i < extra; ++i) argv[1 + count + i] = (char *)added[i];
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
+    setenv("RINGATTN_JOB_KEY", j->folder, 0); /* nobody else has that name */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(1);
     execv("/proc/self/exe", argv);

@@ -21,7 +21,7 @@ static const double LEAVE_SECONDS = 2;
 
 /* Without a key nothing tells the processes of two jobs apart. When both are started at about the same time, one of
  * each rank may come first and be taken for a job; the others are there a moment later. */
-static const double SETTLE_SECONDS = 0.25;
+static const double SETTLE_SECONDS = 0.5;
 
 typedef struct folder_meeting {
     ra_folder folder;
