@@ -18,6 +18,9 @@ typedef struct join_card {
     unsigned char nonce[RA_NONCE_BYTES];
 } join_card;
 
+/* How long rank 0 stays at most to tell the others that there is no job. */
+static const double REFUSE_SECONDS = 0.8;
+
 typedef enum verdict { SEATED, REFUSED, WAITING } verdict;
 
 /* Followed by `count` numbers: of the ranks in order, or, as long as they have no seats, of all who came. */
@@ -146,6 +149,25 @@ static ra_status collect(const ra_roll *roll, pile *p) {
     }
 }
 
+/* Tells everyone who came, and those who come a moment later, before another rank 0 can clear the answer away: else
+ * those who have read it would leave, and the rest of both jobs might make one. */
+static void refuse_all(const ra_roll *roll, pile *p, const char *why) {
+    double start = ra_clock(), quiet = start;
+    char prefix[RA_FOLDER_NAME];
+    name_of(roll, "join.", prefix);
+    for (;;) {
+        double now = ra_clock();
+        p->count = 0;
+        if (ra_folder_visit(roll->folder, prefix, take_card, p) != RA_OK) return;
+        if (p->count > 0) {
+            quiet = now;
+            if (publish(roll, p, REFUSED, why) != RA_OK) return;
+        }
+        if ((p->count == 0 && now - quiet >= roll->settle_seconds) || now - start > REFUSE_SECONDS) return;
+        ra_meeting_nap(now - start);
+    }
+}
+
 ra_status ra_roll_call(ra_roll *roll) {
     pile p = {.roll = roll, .capacity = 2 * roll->ranks + 16};
     RA_TRY(ra_random_bytes(roll->key, sizeof roll->key));
@@ -160,7 +182,7 @@ ra_status ra_roll_call(ra_roll *roll) {
     } else {
         char why[512];
         snprintf(why, sizeof why, "%s", ra_last_error());
-        publish(roll, &p, REFUSED, why);
+        if (p.cards && p.seen) refuse_all(roll, &p, why);
         ra_fail(status, "%s", why);
     }
     free(p.cards);
