@@ -6,6 +6,8 @@
 #   make check      the plain build's tests alone
 #   make sanitize-memory   the tests of the CPU's code under MemorySanitizer
 #   make test-gpu   the tests that need a GPU, on a machine that has one; elsewhere they skip themselves
+#   make test-python  the Python package's tests, in an environment of their own under build/ (downloads torch: about 3 GB)
+#   make wheel      the Python package as a wheel, in build/dist
 #   make install    PREFIX=/usr/local, DESTDIR honoured
 #   make format     the C sources, by .clang-format
 #   make clean      removes build/
@@ -34,7 +36,7 @@ MSAN_SWEEP ?= 10
 MSAN_SKIPS := 'precision|accuracy|test_memory|extremes|traffic|test_cli|install'
 
 .NOTPARALLEL:
-.PHONY: all help demo test check test-gpu sanitize-address sanitize-thread sanitize-memory install clean format
+.PHONY: all help demo test check test-gpu test-python wheel sanitize-address sanitize-thread sanitize-memory install clean format
 .PHONY: setup setup-test
 
 all: setup
@@ -66,6 +68,16 @@ test-gpu: setup
 	@NCCL_HOME=$${NCCL_HOME:-$$(python3 -c '$(NCCL_PYTHON)' 2>/dev/null)} $(CONFIGURE) -B $(BUILD)/gpu -DRA_CUDA=ON
 	@cmake --build $(BUILD)/gpu -j$(JOBS)
 	@$(CTEST) --test-dir $(BUILD)/gpu -L gpu
+
+# The package in python/ with the libraries of a build of its own.
+test-python: setup
+	@$(CONFIGURE) -B $(BUILD)/python -DRA_TESTS=OFF -DRA_EXAMPLES=OFF -DRA_CUDA=OFF
+	@cmake --build $(BUILD)/python -j$(JOBS)
+	@sh tools/test_python.sh $(BUILD)/python $(BUILD)/python-venv
+
+# WHEEL_FLAGS: settings of the build, e.g. -C cmake.define.RA_CUDA=OFF
+wheel: setup
+	@sh tools/wheel.sh $(BUILD)/dist $(WHEEL_FLAGS)
 
 # Fuzzers need clang, so this is the build that clang compiles.
 sanitize-address: setup-test

@@ -1,0 +1,16 @@
+# What goes into a wheel: the libraries, in the package's folder lib/, and the command, in its bin/. Links become copies in
+# wheels, so the libraries have no versions in their names.
+set(wheel_libraries ringattn_shared)
+foreach(name mpi cuda)
+  if(TARGET ringattn_${name}_shared)
+    list(APPEND wheel_libraries ringattn_${name}_shared)
+  endif()
+endforeach()
+foreach(library ${wheel_libraries})
+  set_property(TARGET ${library} PROPERTY VERSION)
+  set_property(TARGET ${library} PROPERTY SOVERSION)
+  set_property(TARGET ${library} PROPERTY INSTALL_RPATH "$ORIGIN")
+  install(TARGETS ${library} LIBRARY DESTINATION lib)
+endforeach()
+set_property(TARGET ringattn PROPERTY INSTALL_RPATH "$ORIGIN/../lib")
+install(TARGETS ringattn RUNTIME DESTINATION bin)

@@ -1,0 +1,59 @@
+"""Trains a tiny Llama, made from a config, with every sequence cut over the ranks, under FSDP2.
+
+    torchrun --nproc-per-node 2 train_llama.py            # or 4, or one: the losses are the same
+"""
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+import ringattn.hf
+import ringattn.torch as rt
+
+STEPS, TOKENS, VOCABULARY = 8, 203, 97
+
+
+def make_model():
+    config = LlamaConfig(vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512)
+    torch.manual_seed(0)  # every rank starts from the same
+    return AutoModelForCausalLM.from_config(config, attn_implementation="ringattn")
+
+
+def make_batch(step):
+    """Every rank has the whole batch: two documents packed into one row, each counting up from somewhere."""
+    torch.manual_seed(step)
+    first = int(torch.randint(20, TOKENS - 20, ()))
+    documents = [(torch.arange(n) + int(torch.randint(0, VOCABULARY, ()))) %
+                 VOCABULARY for n in (first, TOKENS - first)]
+    ids = torch.cat(documents)[None]
+    return {"input_ids": ids, "labels": ids.clone(), "cu_seqlens": torch.tensor([0, first, TOKENS]),
+            "position_ids": torch.cat([torch.arange(len(d)) for d in documents])[None]}
+
+
+def main():
+    dist.init_process_group("gloo")
+    ctx = rt.init()                        # 1. the ranks, from the default group
+    ringattn.hf.register()                 # 2. attn_implementation="ringattn"
+    model = make_model()
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)          # 3. parameters over the same ranks that the sequence is cut over
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for step in range(STEPS):
+        batch = rt.shard_batch(make_batch(step), ctx=ctx)      # 4. this rank's rows
+        logits = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"]).logits
+        loss = rt.cross_entropy(logits, batch["shift_labels"], batch["num_items_in_batch"], ctx)   # 5.
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mean = rt.mean_loss(loss, ctx)
+        if dist.get_rank() == 0:
+            print(f"step {step}: loss {mean:.5f}", flush=True)
+    ctx.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

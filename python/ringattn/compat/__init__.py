@@ -1,0 +1,1 @@
+"""The interfaces of other packages over ringattn: ring_flash_attn, dilated (dilated-attention-pytorch)."""

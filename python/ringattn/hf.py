@@ -1,0 +1,111 @@
+"""transformers: attn_implementation="ringattn".
+
+    import ringattn.hf, ringattn.torch as rt
+    ctx = rt.init()
+    ringattn.hf.register()
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="ringattn")
+    batch = rt.shard_batch({"input_ids": ids, "labels": labels}, ctx=ctx)
+    logits = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"]).logits
+
+The model sees this rank's rows; shard_batch tells the context how long the sequence is and where its documents are.
+What the library does not compute is refused with a sentence that names it, never left out.
+"""
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from .errors import ArgumentError, UnsupportedError
+from .torch.context import Context, current
+from .torch.functional import attention
+
+_chosen: list = []  # the context that register() was given, if any
+
+
+def register(ctx: Optional[Context] = None, name: str = "ringattn") -> None:
+    """Makes the attention and its mask function known to transformers under this name. ctx: default the current one,
+    asked for at each call."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    _chosen[:] = [ctx] if ctx is not None else []
+    AttentionInterface.register(name, attention_forward)
+    AttentionMaskInterface.register(name, mask)
+
+
+def _context() -> Context:
+    return current(_chosen[0] if _chosen else None)
+
+
+def _names_in(function: Any, depth: int = 4) -> set:
+    """The names of the functions that a mask function was put together from."""
+    names = {getattr(function, "__qualname__", "")}
+    for cell in getattr(function, "__closure__", None) or ():
+        inside = cell.cell_contents
+        for part in inside if isinstance(inside, (tuple, list)) else (inside,):
+            if callable(part) and depth:
+                names |= _names_in(part, depth - 1)
+    return names
+
+
+def mask(*_sizes: Any, mask_function: Any = None, attention_mask: Optional[Tensor] = None, **_how: Any) -> None:
+    """No mask is needed: causality, windows and documents are said otherwise. Padding that matters is refused.
+
+    transformers takes the jumps of a cut sequence's positions for documents; that part of mask_function is left out on
+    purpose, since documents come from shard_batch.
+    """
+    if attention_mask is not None:
+        kept = attention_mask.to(torch.bool)
+        if kept.dim() != 2:
+            raise UnsupportedError("ringattn takes no attention masks of pairs; use causal, windows or documents")
+        if bool((kept[:, 1:] & ~kept[:, :-1]).any()):
+            raise UnsupportedError("attention_mask has padding before tokens; pad to the right, or pack documents with "
+                                   "ringattn.torch.shard_batch")
+    if any("chunked_overlay" in name for name in _names_in(mask_function)):
+        raise UnsupportedError("ringattn has no chunked attention (config.attention_chunk_size)")
+    return None
+
+
+def _refuse(dropout: float, softcap: Any, s_aux: Any, attention_mask: Any, extra: dict) -> None:
+    if dropout:
+        raise UnsupportedError("ringattn has no dropout: set config.attention_dropout to 0, or call model.eval()")
+    if softcap is not None:
+        raise UnsupportedError("ringattn has no softcap (config.attn_logit_softcapping)")
+    if s_aux is not None or extra.get("sinks") is not None:
+        raise UnsupportedError("ringattn has no attention sinks (s_aux)")
+    if extra.get("position_bias") is not None:
+        raise UnsupportedError("ringattn has no additive bias (position_bias)")
+    if attention_mask is not None:
+        raise UnsupportedError("ringattn takes no attention masks of pairs; use causal, windows or documents")
+
+
+def _sequence(ctx: Context, query: Tensor, key: Tensor) -> Tuple[int, int, Optional[Tensor]]:
+    """The whole lengths of queries and keys, and the documents."""
+    rows = query.shape[2]
+    if ctx.seq_len is not None and ctx.rows(ctx.seq_len) == rows == key.shape[2]:
+        return ctx.seq_len, ctx.seq_len, ctx.cu_seqlens
+    if ctx.ranks == 1:
+        return rows, key.shape[2], None
+    if ctx.seq_len is None:
+        raise ArgumentError(
+            "the length of the whole sequence is not known: cut each batch with ringattn.torch.shard_batch")
+    raise ArgumentError(f"this rank has {ctx.rows(ctx.seq_len)} rows of the batch that shard_batch was last called "
+                        f"for, but the model has {rows} queries and {key.shape[2]} keys; caches are for one rank only")
+
+
+def attention_forward(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor] = None,
+                      dropout: float = 0.0, scaling: Optional[float] = None, sliding_window: Optional[int] = None,
+                      softcap: Optional[float] = None, is_causal: Optional[bool] = None, s_aux: Optional[Tensor] = None,
+                      ctx: Optional[Context] = None, **extra: Any) -> Tuple[Tensor, None]:
+    """query [B, H, rows, D], key, value [B, Hkv, rows, D] -> ([B, rows, H, D], None)."""
+    _refuse(dropout, softcap, s_aux, attention_mask, extra)
+    ctx = ctx or _context()
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    seq_q, seq_k, documents = _sequence(ctx, query, key)
+    # transformers counts the query itself; a window that is not causal reaches as far the other way.
+    reach = -1 if sliding_window is None else sliding_window - 1
+    o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), seq_len=seq_q, seq_len_k=seq_k,
+                  causal=causal, window=(reach, -1 if causal else reach), scale=scaling, cu_seqlens=documents, ctx=ctx)
+    return o, None

@@ -1,0 +1,121 @@
+"""Where rows live: which positions of a sequence a rank has, and arrays cut and put together by that."""
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+from . import _arrays, _capi, _library
+from .errors import ArgumentError, check
+from .problem import Problem, choice, name_of
+
+
+def layout_rows(layout: str, n: int, ranks: int, rank: int) -> int:
+    """How many of n positions a rank has."""
+    rows = _library.core().ra_layout_rows(choice("layout", layout, _capi.LAYOUTS), n, ranks, rank)
+    if rows < 0:
+        raise ArgumentError(f"layout {layout}, n {n}, ranks {ranks}, rank {rank}: auto must be resolved first "
+                            "(layout_resolve), n be at least 1 and rank one of the ranks")
+    return rows
+
+
+@functools.lru_cache(maxsize=256)
+def _positions(layout: str, n: int, ranks: int, rank: int) -> Tuple[int, ...]:
+    out = (ctypes.c_int64 * max(layout_rows(layout, n, ranks, rank), 1))()
+    check(_library.core().ra_layout_positions(_capi.LAYOUTS[layout], n, ranks, rank, out))
+    return tuple(out[:layout_rows(layout, n, ranks, rank)])
+
+
+def layout_positions(layout: str, n: int, ranks: int, rank: int) -> Any:
+    """[rows] int64, increasing: the positions that a rank has, which a rotary embedding needs."""
+    import numpy
+
+    return numpy.array(_positions(layout, n, ranks, rank), dtype=numpy.int64)
+
+
+def layout_resolve(problem: Problem, ranks: int, layout: str = "auto", strategy: str = "auto") -> str:
+    """The layout that "auto" means for this problem; any other is what it is."""
+    from .plan import make_options
+
+    if layout != "auto":
+        choice("layout", layout, _capi.LAYOUTS)
+        return layout
+    out = ctypes.c_int()
+    options = make_options(layout=layout, strategy=strategy)
+    check(_library.core().ra_layout_resolve(problem.to_c(), options, ranks, ctypes.byref(out)))
+    return name_of(out.value, _capi.LAYOUTS)
+
+
+def index(layout: str, n: int, ranks: int, rank: int) -> Union[slice, Tuple[int, ...]]:
+    """The positions as a slice where they are evenly spaced, so that an array is cut without a copy."""
+    rows = layout_rows(layout, n, ranks, rank)
+    if ranks == 1:
+        return slice(0, n)
+    if rows == 0:
+        return slice(0, 0)
+    if layout == "striped":
+        return slice(rank, n, ranks)
+    positions = _positions(layout, n, ranks, rank)
+    if positions[-1] - positions[0] == rows - 1:
+        return slice(positions[0], positions[-1] + 1)
+    return positions
+
+
+def select(x: Any, axis: int, rows: Union[slice, Tuple[int, ...]]) -> Any:
+    """x's rows along axis: a view for a slice, else a copy."""
+    if isinstance(rows, slice):
+        return x[(slice(None),) * axis + (rows,)]
+    if _arrays.is_torch(x):
+        import torch
+
+        return x.index_select(axis, torch.tensor(rows, device=x.device))
+    return x.take(list(rows), axis)
+
+
+def assign(whole: Any, axis: int, rows: Union[slice, Tuple[int, ...]], part: Any) -> None:
+    """The way back: writes part to x's rows along axis."""
+    where = rows if isinstance(rows, slice) else list(rows)
+    whole[(slice(None),) * axis + (where,)] = part
+
+
+def _axis_of(x: Any, axis: int) -> int:
+    if not -x.ndim <= axis < x.ndim:
+        raise ArgumentError(f"axis {axis} is none of an array of shape {list(x.shape)}")
+    return axis % x.ndim
+
+
+def shard(x: Any, axis: int = 1, *, layout: str, ranks: int, rank: int) -> Any:
+    """A rank's rows of x along axis: a view where they are evenly spaced (contiguous, striped), else a copy."""
+    x = _arrays.as_array(x)
+    x = _arrays.indexable(x, "x") if not (_arrays.is_torch(x) or _arrays.is_numpy(x)) else x
+    axis = _axis_of(x, axis)
+    return select(x, axis, index(layout, x.shape[axis], ranks, rank))
+
+
+def unshard(shards: Sequence[Any], axis: int = 1, *, layout: str, out: Optional[Any] = None) -> Any:
+    """The whole array from every rank's rows, in rank order."""
+    parts: List[Any] = [_arrays.as_array(part) for part in shards]
+    if not parts:
+        raise ArgumentError("unshard needs the rows of every rank")
+    axis = _axis_of(parts[0], axis)
+    n = sum(part.shape[axis] for part in parts)
+    shape = list(parts[0].shape)
+    shape[axis] = n
+    if out is None:
+        out = _new_like(parts[0], shape)
+    for rank, part in enumerate(parts):
+        rows = layout_rows(layout, n, len(parts), rank)
+        if part.shape[axis] != rows:
+            raise ArgumentError(f"rank {rank} of {len(parts)} has {rows} of {n} rows in layout {layout}, "
+                                f"but {part.shape[axis]} are given")
+        if rows:
+            assign(out, axis, index(layout, n, len(parts), rank), part)
+    return out
+
+
+def _new_like(x: Any, shape: Sequence[int]) -> Any:
+    if _arrays.is_torch(x):
+        return x.new_empty(tuple(shape))
+    import numpy
+
+    return numpy.empty(tuple(shape), dtype=x.dtype)

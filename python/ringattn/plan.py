@@ -1,0 +1,316 @@
+"""Plans: a problem on a comm, ready to run; and what a plan would be, without running anything."""
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+import sys
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import _arrays, _capi, _library
+from .comm import Comm
+from .errors import ArgumentError, BrokenError, UnsupportedError, check
+from .problem import Problem, choice, name_of
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one run of a pass sends, and what the last one did send."""
+
+    bytes_planned: int
+    messages_planned: int
+    bytes_sent: int
+    messages_sent: int
+
+
+@dataclass(frozen=True)
+class PlanInfo:
+    """What a plan is, on one rank: the fields of ra_plan_info, choices by name."""
+
+    rank: int
+    ranks: int
+    rows_q: int
+    rows_k: int
+    pairs: int
+    workspace_bytes: int
+    kv_slot_bytes: int
+    state_bytes: int
+    grad_slot_bytes: int
+    scratch_bytes: int
+    kv_slots: int
+    grad_slots: int
+    steps_forward: int
+    steps_backward: int
+    layout: str
+    strategy: str
+    kernel: str
+    device: str
+    forward: Traffic
+    backward: Traffic
+    plan_bytes: int
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """One step of a schedule: the fields of ra_step_info."""
+
+    owner: int
+    visitor: int
+    pairs: int
+    send_peer: int
+    recv_peer: int
+    sends: int
+    recvs: int
+    bytes_sent: int
+    bytes_received: int
+
+
+def _fields(structure: ctypes.Structure, skip: Tuple[str, ...] = ("struct_size",)) -> Dict[str, Any]:
+    return {name: getattr(structure, name) for name, _ in structure._fields_ if name not in skip}
+
+
+def _info_of(info: _capi.PlanInfo) -> PlanInfo:
+    fields = _fields(info)
+    fields["layout"] = name_of(info.layout, _capi.LAYOUTS)
+    fields["strategy"] = name_of(info.strategy, _capi.STRATEGIES)
+    fields["kernel"], fields["device"] = info.kernel.decode(), info.device.decode()
+    fields["forward"], fields["backward"] = Traffic(**_fields(info.forward)), Traffic(**_fields(info.backward))
+    return PlanInfo(**fields)
+
+
+def _new_info() -> _capi.PlanInfo:
+    info = _capi.PlanInfo()
+    _library.core().ra_plan_info_init(ctypes.byref(info))
+    return info
+
+
+def backend_of(device: Optional[Any]) -> Optional[int]:
+    """The ra_backend of "cpu", "cuda", "cuda:1" or ("cuda", 1); None for the CPU."""
+    if device is None:
+        return None
+    kind, ordinal = _device_of(device)
+    if kind == "cpu":
+        return None
+    if kind != "cuda":
+        raise ArgumentError(f"device is {device!r}; it must be cpu, cuda or cuda:N")
+    library = _library.cuda()
+    if library is None:
+        raise UnsupportedError("arrays are on a GPU, but libringattn_cuda is not there: "
+                               "install the package where a CUDA toolkit is, or bring them to the CPU")
+    out = ctypes.c_void_p()
+    check(library.ra_cuda_backend(ordinal, ctypes.byref(out)))
+    return out.value
+
+
+def _device_of(device: Optional[Any]) -> Tuple[str, int]:
+    """("cpu", 0), ("cuda", ordinal), as Views have it."""
+    if isinstance(device, tuple):
+        return device
+    kind, _, ordinal = str(device or "cpu").partition(":")
+    return kind, int(ordinal or 0)
+
+
+def make_options(layout: str = "auto", strategy: str = "auto", backward: bool = False, kernel: Optional[str] = None,
+                 threads: int = 0, timeout: float = 0, device: Optional[Any] = None) -> _capi.Options:
+    """ra_options; zero and None take the library's defaults."""
+    options = _capi.Options()
+    _library.core().ra_options_init(ctypes.byref(options))
+    options.layout = choice("layout", layout, _capi.LAYOUTS)
+    options.strategy = choice("strategy", strategy, _capi.STRATEGIES)
+    options.backward = bool(backward)
+    options.kernel = kernel.encode() if kernel else None
+    options.threads = int(threads)
+    options.timeout_seconds = float(timeout or 0)
+    options.backend = backend_of(device)
+    return options
+
+
+def predict(problem: Problem, ranks: int, rank: int = 0, **options: Any) -> PlanInfo:
+    """What the plan of one rank of any number would be; options as Plan's. Nothing runs and no comm is needed."""
+    info = _new_info()
+    check(_library.core().ra_predict(problem.to_c(), make_options(**options), ranks, rank, ctypes.byref(info)))
+    return _info_of(info)
+
+
+def predict_steps(problem: Problem, ranks: int, rank: int = 0, direction: str = "forward",
+                  **options: Any) -> List[StepInfo]:
+    """The steps of a rank's schedule in the direction "forward" or "backward" (which needs backward=True)."""
+    arguments = (problem.to_c(), make_options(**options), ranks, rank, choice("direction", direction, _capi.PASSES))
+    count = ctypes.c_int()
+    check(_library.core().ra_predict_steps(*arguments, None, 0, ctypes.byref(count)))
+    steps = (_capi.StepInfo * max(count.value, 1))()
+    check(_library.core().ra_predict_steps(*arguments, steps, count.value, ctypes.byref(count)))
+    return [StepInfo(**_fields(step)) for step in steps[:count.value]]
+
+
+class Plan:
+    """One problem on one comm: schedule, kernel, buffers. Collective, as are its runs; runs plan and allocate nothing.
+
+    layout, strategy: names; backward: whether backward() will be called; threads: that this rank computes with;
+    timeout: seconds that a peer is waited for (0: 60); workspace: an array of at least info.workspace_bytes, 64-byte
+    aligned; device: "cpu", "cuda", "cuda:1", where all arrays then are.
+    """
+
+    def __init__(self, comm: Comm, problem: Problem, *, layout: str = "auto", strategy: str = "auto",
+                 backward: bool = False, kernel: Optional[str] = None, threads: int = 0, timeout: float = 0,
+                 workspace: Optional[Tuple[int, int]] = None, device: Optional[Any] = None) -> None:
+        library = _library.core()
+        options = make_options(layout, strategy, backward, kernel, threads, timeout, device)
+        if workspace is not None:
+            options.workspace, options.workspace_bytes = workspace
+        out = ctypes.c_void_p()
+        self._handle = 0
+        check(library.ra_plan_create(comm.handle, problem.to_c(), options, ctypes.byref(out)))
+        self._handle = out.value
+        self.comm = comm
+        comm.adopt(self._handle)
+        self.problem = problem
+        self.out_dtype = problem.out_dtype or problem.dtype
+        self.lse_dtype = "f64" if problem.dtype == "f64" else "f32"
+        self.device = _device_of(device)
+        self._torch: Optional[Tuple[Dict[str, Any], Any]] = None  # its types by our names, and the device, once needed
+        first = self.info
+        self.rows_q, self.rows_k, self.layout = first.rows_q, first.rows_k, first.layout
+        self.shapes = self._shapes()
+        # One of each for all runs: a plan runs once at a time.
+        self._tensors, self._gradients = _capi.Tensors(), _capi.Gradients()
+        library.ra_tensors_init(ctypes.byref(self._tensors))
+        library.ra_gradients_init(ctypes.byref(self._gradients))
+        self._forward_slots = _slots(self._tensors)
+        self._backward_slots = _slots(self._gradients)
+
+    @property
+    def handle(self) -> int:
+        """The ra_plan *."""
+        if not self.comm.owns(self._handle):
+            raise BrokenError("this plan, or its comm, was closed")
+        return self._handle
+
+    @property
+    def info(self) -> PlanInfo:
+        """What was planned, and what the last runs sent."""
+        info = _new_info()
+        check(_library.core().ra_plan_describe(self.handle, ctypes.byref(info)))
+        return _info_of(info)
+
+    def _shapes(self) -> Dict[str, Tuple[int, ...]]:
+        """Of this rank's arrays; those of gradients are the same."""
+        p, q, k = self.problem, self.rows_q, self.rows_k
+        shapes = {
+            "q": (p.batch, q, p.heads_q, p.dim),
+            "k": (p.batch, k, p.heads_kv, p.dim),
+            "v": (p.batch, k, p.heads_kv, p.dim_v),
+            "o": (p.batch, q, p.heads_q, p.dim_v),
+            "lse": (p.batch, p.heads_q, q),
+        }
+        return {**shapes, "dout": shapes["o"], "dq": shapes["q"], "dk": shapes["k"], "dv": shapes["v"]}
+
+    def forward(self, q: Any, k: Any, v: Any, o: Optional[Any] = None, lse: Optional[Any] = None,
+                stream: Optional[int] = None) -> Tuple[Any, Any]:
+        """q [batch, rows_q, heads_q, dim], k, v: this rank's rows. Gives o [batch, rows_q, heads_q, dim_v], lse
+        [batch, heads_q, rows_q]; those given are written to."""
+        o = _arrays.empty(q, self.shapes["o"], self.out_dtype) if o is None else o
+        lse = _arrays.empty(q, self.shapes["lse"], self.lse_dtype) if lse is None else lse
+        kept: List[_arrays.View] = []  # a copy that was made for its strides must live until the call
+        slots, dtype = self._forward_slots, self.problem.dtype
+        self._put(kept, slots["q"], q, "q", dtype)
+        self._put(kept, slots["k"], k, "k", dtype)
+        self._put(kept, slots["v"], v, "v", dtype)
+        self._put(kept, slots["o"], o, "o", self.out_dtype, output=True)
+        self._tensors.lse = self._lse(lse)
+        check(_library.core().ra_plan_forward(self.handle, self._tensors, stream))
+        return o, lse
+
+    def backward(self, q: Any, k: Any, v: Any, o: Any, lse: Any, dout: Any, dq: Optional[Any] = None,
+                 dk: Optional[Any] = None, dv: Optional[Any] = None,
+                 stream: Optional[int] = None) -> Tuple[Any, Any, Any]:
+        """o and lse as forward gave them, dout [batch, rows_q, heads_q, dim_v]; gives dq, dk, dv of this rank's
+        rows."""
+        dq = _arrays.empty(q, self.shapes["q"], self.out_dtype) if dq is None else dq
+        dk = _arrays.empty(q, self.shapes["k"], self.out_dtype) if dk is None else dk
+        dv = _arrays.empty(q, self.shapes["v"], self.out_dtype) if dv is None else dv
+        kept: List[_arrays.View] = []
+        slots, dtype = self._backward_slots, self.problem.dtype
+        self._put(kept, slots["q"], q, "q", dtype)
+        self._put(kept, slots["k"], k, "k", dtype)
+        self._put(kept, slots["v"], v, "v", dtype)
+        self._put(kept, slots["o"], o, "o", self.out_dtype)
+        self._gradients.lse = self._lse(lse)
+        self._put(kept, slots["dout"], dout, "dout", dtype)
+        self._put(kept, slots["dq"], dq, "dq", self.out_dtype, output=True)
+        self._put(kept, slots["dk"], dk, "dk", self.out_dtype, output=True)
+        self._put(kept, slots["dv"], dv, "dv", self.out_dtype, output=True)
+        check(_library.core().ra_plan_backward(self.handle, self._gradients, stream))
+        return dq, dk, dv
+
+    def wait(self, stream: Optional[int] = None) -> None:
+        """Waits until all that is on the stream is done; at once on the CPU."""
+        check(_library.core().ra_plan_wait(self.handle, stream))
+
+    def close(self) -> None:
+        """Also done by `with`, by collection, and by the comm's close."""
+        self.comm.release(self._handle)
+
+    def __enter__(self) -> "Plan":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", 0) and hasattr(self, "comm"):
+            self.close()
+
+    def _put(self, kept: List[_arrays.View], slot: _capi.Tensor, x: Any, name: str, dtype: str,
+             output: bool = False) -> None:
+        """Points the slot of a structure to x, which must be of this type, on the plan's device, of the shape of that
+        name."""
+        pointer = self._plain(x, name, dtype)
+        if pointer is not None:
+            slot.data = pointer
+            if slot.strided:
+                slot.strided, slot.stride = 0, _NO_STRIDES
+            return
+        seen = _arrays.view(x, name)
+        if seen.dtype != dtype or seen.device != self.device:
+            raise ArgumentError(f"{name} is {seen.dtype} on {seen.device[0]}:{seen.device[1]}; this plan takes "
+                                f"{dtype} on {self.device[0]}:{self.device[1]}")
+        if output and _arrays.is_numpy(x) and (seen.owner is not x or not x.flags.writeable):
+            raise ArgumentError(f"{name} is written, so it must be writeable, and its strides whole elements")
+        kept.append(seen)
+        made = _arrays.tensor(seen, name, self.shapes[name], output)
+        slot.data, slot.strided, slot.stride = made.data, made.strided, made.stride
+
+    def _plain(self, x: Any, name: str, dtype: str) -> Optional[int]:
+        """The address of what layers pass, a dense torch tensor as it should be, in a microsecond; None: look
+        closer."""
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(x, torch.Tensor):
+            return None
+        if self._torch is None:
+            kinds = {name: getattr(torch, kind) for name, kind in _TORCH_NAMES.items()}
+            self._torch = (kinds, torch.device("cpu") if self.device[0] == "cpu" else torch.device(*self.device))
+        kinds, device = self._torch
+        if x.shape != self.shapes[name] or x.dtype is not kinds[dtype] or x.device != device:
+            return None
+        return x.data_ptr() if x.layout is torch.strided and x.is_contiguous() else None
+
+    def _lse(self, x: Any) -> int:
+        pointer = self._plain(x, "lse", self.lse_dtype)
+        if pointer is not None:
+            return pointer
+        seen = _arrays.view(x, "lse")
+        if (seen.dtype != self.lse_dtype or seen.device != self.device or seen.shape != self.shapes["lse"]
+                or not seen.contiguous()):
+            raise ArgumentError(f"lse must be {self.lse_dtype} in C order, of shape {list(self.shapes['lse'])}, on "
+                                f"the plan's device; it is {seen.dtype} of shape {list(seen.shape)} and strides "
+                                f"{list(seen.strides)}")
+        return seen.pointer
+
+
+_TORCH_NAMES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+_NO_STRIDES = (ctypes.c_int64 * 4)()
+
+
+def _slots(run: ctypes.Structure) -> Dict[str, _capi.Tensor]:
+    """The tensors of a structure, which are of its memory."""
+    return {name: getattr(run, name) for name, kind in run._fields_ if kind is _capi.Tensor}

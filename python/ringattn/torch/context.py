@@ -1,0 +1,275 @@
+"""Context: the ranks that a sequence is cut over, as one of them sees it, with the plans they have made.
+
+A context is made from a process group, whose ranks are then connected over UCX, or for ranks that are threads of one
+process. Operators name it by a number, which graphs can hold.
+"""
+from __future__ import annotations
+
+from collections import OrderedDict
+import os
+import threading
+from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from ..comm import Comm, run_ranks as run_thread_ranks
+from ..errors import ArgumentError, PeerError, PeerTimeoutError, TransportError
+from ..layout import index, layout_rows
+from ..plan import Plan, predict
+from ..problem import Problem, choice
+from .. import _capi, _library
+
+PLANS_KEPT = 64
+
+_contexts: "weakref.WeakValueDictionary[int, Context]" = weakref.WeakValueDictionary()
+_numbers = iter(range(1, 1 << 62))
+_current = threading.local()
+_default: List["Context"] = []
+_held: List[Any] = []  # workspaces that a lost comm may still write to
+
+
+class Context:
+    """One rank's end of a cut sequence: rank, ranks, layout; and what the batch at hand is: seq_len, cu_seqlens."""
+
+    def __init__(self, comm: Comm, group: Optional[Any] = None, layout: str = "auto", strategy: str = "auto",
+                 timeout: float = 60, threads: int = 1) -> None:
+        choice("layout", layout, _capi.LAYOUTS)
+        choice("strategy", strategy, _capi.STRATEGIES)
+        self.comm, self.group = comm, group
+        self.rank, self.ranks = comm.rank, comm.ranks
+        # Shards are cut before a problem is known, so auto is what balances causal attention and costs others nothing.
+        self.layout = "zigzag" if layout == "auto" else layout
+        self.strategy, self.timeout, self.threads = strategy, timeout, threads
+        self.seq_len: Optional[int] = None
+        self.cu_seqlens: Optional[torch.Tensor] = None
+        self.number = next(_numbers)
+        self._plans: "OrderedDict[Hashable, Plan]" = OrderedDict()
+        self._workspaces: Dict[Any, torch.Tensor] = {}
+        self._device_comms: Dict[int, Comm] = {}
+        self._siblings: Dict[str, "Context"] = {self.layout: self}
+        _contexts[self.number] = self
+
+    def with_layout(self, layout: str) -> "Context":
+        """The same ranks with rows laid out otherwise: one and the same object each time."""
+        if layout not in self._siblings:
+            made = Context(self.comm, self.group, layout, self.strategy, self.timeout, self.threads)
+            made._siblings, made._workspaces, made._device_comms = self._siblings, self._workspaces, self._device_comms
+            self._siblings[layout] = made
+        return self._siblings[layout]
+
+    # ---- rows
+
+    def rows(self, n: int) -> int:
+        """How many of n positions this rank has."""
+        return layout_rows(self.layout, n, self.ranks, self.rank)
+
+    def positions(self, n: int, device: Optional[Any] = None) -> torch.Tensor:
+        """[rows] int64: which of n positions this rank has, increasing."""
+        return positions_of(self, n, self.rank, device)
+
+    # ---- exchanges outside of a plan
+
+    def gather(self, mine: torch.Tensor) -> List[torch.Tensor]:
+        """Collective: everyone's tensor of one shape, in rank order."""
+        mine = mine.contiguous()
+        if self.ranks == 1:
+            return [mine]
+        if self.group is not None:
+            parts = [torch.empty_like(mine) for _ in range(self.ranks)]
+            dist.all_gather(parts, mine, group=self.group)
+            return parts
+        if mine.numel() == 0:
+            return [mine] * self.ranks
+        blocks = self.comm.allgather(_bytes_of(mine.cpu()), self.timeout)
+        return [torch.frombuffer(bytearray(block), dtype=torch.uint8).view(mine.dtype).view(mine.shape).to(mine.device)
+                for block in blocks]
+
+    def sequence_length(self, rows: int) -> int:
+        """Collective: the length of a sequence of which this rank has so many rows."""
+        if self.ranks == 1:
+            return rows
+        device = _gather_device(self)
+        counts = [int(part) for part in self.gather(torch.tensor([rows], dtype=torch.int64, device=device))]
+        n = sum(counts)
+        for rank, count in enumerate(counts):
+            if n and layout_rows(self.layout, n, self.ranks, rank) != count:
+                raise ArgumentError(f"the ranks have {counts} rows, which is no {self.layout} layout of {n}")
+        return n
+
+    # ---- plans
+
+    def plan(self, key: Hashable, make: Callable[[], Problem], training: bool, device: torch.device) -> Plan:
+        """The plan kept under key, or a new one of make(). Every rank asks in the same order, so all evict the same."""
+        found = self._plans.get(key)
+        if found is not None:
+            self._plans.move_to_end(key)
+            return found
+        problem = make()
+        options = dict(layout=self.layout, strategy=self.strategy, backward=training, threads=self.threads,
+                       device=_device_name(device))
+        planned = predict(problem, self.ranks, self.rank, **options)
+        memory = self._workspace(device, planned.workspace_bytes)
+        plan = Plan(self._comm_for(device), problem, timeout=self.timeout, workspace=(memory.data_ptr(),
+                    memory.numel()),
+                    **options)
+        plan.memory = memory
+        self._plans[key] = plan
+        while len(self._plans) > PLANS_KEPT:
+            self._plans.popitem(last=False)[1].close()
+        return plan
+
+    def _workspace(self, device: torch.device, size: int) -> torch.Tensor:
+        """Memory of torch's that all plans on a device share: a comm runs one at a time."""
+        memory = self._workspaces.get(device)
+        if memory is None or memory.numel() < size:
+            memory = torch.empty(max(size, 64), dtype=torch.uint8, device=device)
+            self._workspaces[device] = memory
+        return memory
+
+    def _comm_for(self, device: torch.device) -> Comm:
+        """The comm itself, or on a GPU, for ranks that are processes, one over NCCL where the library has it."""
+        cuda = _library.cuda() if device.type == "cuda" else None
+        if cuda is None or self.ranks == 1 or self.comm.transport == "thread" or not cuda.ra_cuda_has_nccl():
+            return self.comm
+        ordinal = device.index or 0
+        if ordinal not in self._device_comms:
+            self._device_comms[ordinal] = Comm.nccl(self.comm, ordinal, self.timeout)
+        return self._device_comms[ordinal]
+
+    def lost(self) -> None:
+        """A comm was lost: messages may still arrive in what its plans work with, so that stays until the process
+        ends."""
+        _held.extend(self._workspaces.values())
+
+    def close(self) -> None:
+        """Ends plans and comms, also of siblings. Ranks that are processes close together."""
+        for sibling in list(self._siblings.values()):
+            sibling._plans.clear()
+        for comm in self._device_comms.values():
+            comm.close()
+        self.comm.close()
+        self._workspaces.clear()
+        if self in _default:
+            _default.remove(self)
+        for group in [group for group, ctx in _of_group.items() if ctx is self]:
+            del _of_group[group]
+
+    def __repr__(self) -> str:
+        return f"<ringattn.torch.Context rank {self.rank} of {self.ranks}, {self.comm.transport}, {self.layout}>"
+
+
+LOST = (PeerError, PeerTimeoutError, TransportError)
+
+
+def _bytes_of(x: torch.Tensor) -> bytes:
+    return x.view(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _gather_device(ctx: Context) -> torch.device:
+    """Where the group's collectives take tensors."""
+    if ctx.group is not None and dist.get_backend(ctx.group) == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def _device_name(device: torch.device) -> str:
+    return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
+
+
+def positions_of(ctx: Context, n: int, rank: int, device: Optional[Any] = None) -> torch.Tensor:
+    """[rows] int64: the positions of any rank."""
+    rows = index(ctx.layout, n, ctx.ranks, rank)
+    if isinstance(rows, slice):
+        return torch.arange(n, device=device)[rows]
+    return torch.tensor(rows, dtype=torch.int64, device=device)
+
+
+def by_number(number: int) -> Context:
+    ctx = _contexts.get(number)
+    if ctx is None:
+        raise ArgumentError("the context of this operator is gone; keep what ringattn.torch.init gave")
+    return ctx
+
+
+def current(ctx: Optional[Context] = None) -> Context:
+    """ctx, or that of this thread, or the one made last by init."""
+    if ctx is not None:
+        return ctx
+    mine = getattr(_current, "ctx", None)
+    if mine is not None:
+        return mine
+    if not _default:
+        raise ArgumentError("no context: call ringattn.torch.init() first, or pass ctx=")
+    return _default[-1]
+
+
+def _group_of(group: Optional[Any]) -> Optional[Any]:
+    """A process group from what init takes; None where there is no torch.distributed to speak of."""
+    if group is None:
+        return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+    if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
+        if group.ndim != 1:
+            raise ArgumentError(f"the mesh has dimensions {group.mesh_dim_names}; pass the one that the sequence is "
+                                f"cut "
+                                "over, as mesh['cp']")
+        return group.get_group()
+    return group
+
+
+def init(group: Optional[Any] = None, layout: str = "auto", strategy: str = "auto", timeout: float = 60) -> Context:
+    """A context from a process group or a one-dimensional DeviceMesh; default: the default group, or one rank without
+    it.
+
+    Collective. It becomes the default of every function here that takes ctx. Ranks are connected over UCX; the group
+    itself carries only what goes round outside of attention: addresses, unshard, lengths. layout "auto" is zigzag.
+    """
+    group = _group_of(group)
+    ranks = 1 if group is None else dist.get_world_size(group)
+    comm = Comm.single() if ranks == 1 else _ucx_comm(group, ranks, timeout)
+    ctx = Context(comm, group if ranks > 1 else None, layout, strategy, timeout, torch.get_num_threads())
+    _default.append(ctx)
+    return ctx
+
+
+_of_group: Dict[Any, Context] = {}
+
+
+def for_group(group: Any, layout: str) -> Context:
+    """The context of a process group, a DeviceMesh or the default group (None), made when it is first asked for and
+    kept; of a context, itself; without torch.distributed the current one. In the layout asked for."""
+    if isinstance(group, Context):
+        return group.with_layout(layout)
+    found = _group_of(group)
+    if found is None:
+        return current().with_layout(layout)
+    if found not in _of_group:
+        _of_group[found] = init(found)
+    return _of_group[found].with_layout(layout)
+
+
+def _ucx_comm(group: Any, ranks: int, timeout: float) -> Comm:
+    def allgather(mine: bytes) -> Sequence[bytes]:
+        blocks: List[Any] = [None] * ranks
+        dist.all_gather_object(blocks, mine, group=group)
+        return blocks
+
+    return Comm.ucx(dist.get_rank(group), ranks, allgather, timeout)
+
+
+def run_ranks(ranks: int, body: Callable[[Context], Any], layout: str = "auto", strategy: str = "auto",
+              timeout: float = 60) -> List[Any]:
+    """Calls body(ctx) for each of `ranks` ranks on a thread of its own; their results in rank order. For trying out
+    and for testing what will run under torchrun: ctx is the thread's default."""
+    threads = max(1, (os.cpu_count() or 1) // ranks)
+
+    def rank_main(comm: Comm) -> Any:
+        _current.ctx = Context(comm, None, layout, strategy, timeout, threads)
+        try:
+            return body(_current.ctx)
+        finally:
+            _current.ctx.close()
+            _current.ctx = None
+
+    return run_thread_ranks(ranks, rank_main)

@@ -1,0 +1,102 @@
+"""attention, shard and unshard for tensors of this rank's rows; cross entropy over a cut sequence."""
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError
+from ..problem import Dilated, DilatedLike
+from . import ops
+from .context import Context, current
+
+
+def _tensor_of(cu: Any) -> Optional[Tensor]:
+    """cu_seqlens as a tensor of the host's, so that new documents recompile nothing."""
+    if cu is None or isinstance(cu, Tensor):
+        return cu
+    return torch.tensor([int(n) for n in cu], dtype=torch.int64)
+
+
+def _autocast(*tensors: Tensor) -> Tuple[Tensor, ...]:
+    """As matrix products are: in the type of torch.autocast where that is on."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind) or tensors[0].dtype == torch.float64:
+        return tensors
+    return tuple(x.to(torch.get_autocast_dtype(kind)) for x in tensors)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, seq_len: Optional[int] = None, seq_len_k: Optional[int] = None,
+              causal: bool = False, window: Tuple[int, int] = (-1, -1), scale: Optional[float] = None,
+              cu_seqlens: Any = None, cu_seqlens_k: Any = None, dilated: DilatedLike = None,
+              return_lse: bool = False, ctx: Optional[Context] = None) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """Exact attention of a sequence that is cut over the ranks of ctx. Collective, forward and backward.
+
+        q [B, rows, H, D], k [B, rows_k, Hkv, D], v [B, rows_k, Hkv, Dv]: this rank's  ->  o [B, rows, H, Dv]
+
+    seq_len is the length of the whole sequence (of the queries), which a rank alone cannot know; seq_len_k that of
+    the keys where it differs. It may be left out with one rank, or when shard_batch was called for this batch. Any
+    strides. The other arguments are those of ringattn.attention. return_lse: also lse [B, H, rows], through which no
+    gradient flows.
+    """
+    ctx = current(ctx)
+    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
+        raise ArgumentError(
+            f"q, k, v have {q.dim()}, {k.dim()}, {v.dim()} dimensions; they are [batch, rows, heads, dim]")
+    q, k, v = _autocast(q, k, v)
+    if seq_len is None:
+        seq_len = q.shape[1] if ctx.ranks == 1 else ctx.seq_len
+        if seq_len is None:
+            raise ArgumentError("seq_len: a rank knows only its rows; give the length of the whole sequence")
+    if seq_len_k is None:
+        seq_len_k = k.shape[1] if ctx.ranks == 1 else seq_len
+    pattern = Dilated.of(dilated)
+    segments = [segment for segment, _ in pattern.branches] if pattern else []
+    rates = [rate for _, rate in pattern.branches] if pattern else []
+    how = f"{pattern.heads},{pattern.offset},{pattern.combine}" if pattern else ""
+    training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    o, lse = ops.attention_op(q, k, v, _tensor_of(cu_seqlens), _tensor_of(cu_seqlens_k), ctx.number, training, seq_len,
+                              seq_len_k, causal, window[0], window[1], scale, segments, rates, how)
+    return (o, lse) if return_lse else o
+
+
+def shard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None) -> Tensor:
+    """This rank's rows along dim of a tensor that every rank has whole. Its gradient is whole again, on every rank."""
+    return ops.shard_op(x, dim % x.dim(), current(ctx).number)
+
+
+def unshard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None, seq_len: Optional[int] = None) -> Tensor:
+    """The whole sequence along dim, on every rank, from each rank's rows. Collective.
+
+    The gradient is this rank's rows of the incoming one: every rank computes the same from the whole. seq_len saves
+    asking the others for their rows; a compiled graph needs it.
+    """
+    ctx = current(ctx)
+    dim = dim % x.dim()
+    n = ctx.sequence_length(x.shape[dim]) if seq_len is None else seq_len
+    return ops.unshard_op(x, dim, ctx.number, n)
+
+
+def cross_entropy(logits: Tensor, shift_labels: Tensor, num_items_in_batch: Union[int, Tensor],
+                  ctx: Optional[Context] = None, ignore_index: int = -100) -> Tensor:
+    """This rank's part of the mean cross entropy, such that the mean over the ranks is the whole batch's.
+
+    logits [B, rows, vocabulary], shift_labels [B, rows] and num_items_in_batch as shard_batch gives them. DDP, FSDP
+    and ZeRO average gradients over the ranks; so the local sum over all tokens of the batch is taken times the ranks.
+    The mean over data-parallel groups is then the mean of their losses.
+    """
+    ctx = current(ctx)
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    total = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), shift_labels.reshape(-1),
+                                              ignore_index=ignore_index, reduction="sum")
+    if isinstance(num_items_in_batch, Tensor):
+        num_items_in_batch = num_items_in_batch.to(total.device)
+    return total * ctx.ranks / num_items_in_batch
+
+
+def mean_loss(loss: Tensor, ctx: Optional[Context] = None) -> Tensor:
+    """The mean of every rank's loss, without a gradient: with cross_entropy, the loss of the whole batch.
+    Collective."""
+    return torch.stack(current(ctx).gather(loss.detach().reshape(1))).mean()

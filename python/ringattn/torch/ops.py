@@ -1,0 +1,188 @@
+"""The operators: ringattn::attention and its backward, ringattn::shard and ringattn::unshard.
+
+Contexts go by number and patterns by plain values, so that graphs can hold them. Outputs have the shapes that the
+fake kernels say, whatever the ranks. They are defined by their schemas, which costs a call less than
+torch.library.custom_op.
+"""
+from __future__ import annotations
+
+from typing import Any, Hashable, List, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from .. import _arrays
+from ..problem import Dilated, Problem
+from . import context as contexts
+
+# What is computed, as operators take it: seq_q to how; `how` is the names of the three choices of a dilated pattern.
+_PATTERN = ("SymInt seq_q, SymInt seq_k, bool causal, int left, int right, float? scale, int[] segments, "
+            "int[] rates, str how")
+_SCHEMAS = {
+    "attention": f"(Tensor q, Tensor k, Tensor v, Tensor? cu_q, Tensor? cu_k, int ctx, bool training, {_PATTERN})"
+                 " -> (Tensor, Tensor)",
+    "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? cu_q, "
+                          f"Tensor? cu_k, int ctx, {_PATTERN}) -> (Tensor, Tensor, Tensor)",
+    "shard": "(Tensor x, int dim, int ctx) -> Tensor",
+    "unshard": "(Tensor x, int dim, int ctx, SymInt n) -> Tensor",
+}
+for _name, _schema in _SCHEMAS.items():
+    torch.library.define(f"ringattn::{_name}", _schema)
+attention_op = torch.ops.ringattn.attention.default
+attention_backward_op = torch.ops.ringattn.attention_backward.default
+shard_op = torch.ops.ringattn.shard.default
+unshard_op = torch.ops.ringattn.unshard.default
+
+
+def _key_of(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor], *rest: Any) -> Hashable:
+    documents = None if cu_q is None else tuple(cu_q.tolist())
+    documents_k = None if cu_k is None else tuple(cu_k.tolist())
+    *plain, segments, rates, how = rest
+    return (q.shape, k.shape, v.shape, q.dtype, q.device, documents, documents_k, *plain, *segments, *rates, how)
+
+
+def _problem_of(q: Tensor, k: Tensor, v: Tensor, key: Any, seq_q: int, seq_k: int, causal: bool, left: int, right: int,
+                scale: Optional[float], segments: List[int], rates: List[int], how: str) -> Problem:
+    dilated = None
+    if segments:
+        heads, offset, combine = how.split(",")
+        dilated = Dilated(tuple(zip(segments, rates)), heads, offset, combine)
+    return Problem(batch=q.shape[0], seq_q=seq_q, seq_k=seq_k, heads_q=q.shape[2], heads_kv=k.shape[2], dim=q.shape[3],
+                   dim_v=v.shape[3], dtype=_arrays.view(q, "q").dtype, scale=scale, causal=causal,
+                   window=(left, right), cu_seqlens=key[5], cu_seqlens_k=key[6], dilated=dilated)
+
+
+def _plan(ctx: contexts.Context, q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor],
+          training: bool, *pattern: Any) -> Any:
+    key = _key_of(q, k, v, cu_q, cu_k, training, *pattern)
+    return ctx.plan(key, lambda: _problem_of(q, k, v, key, *pattern), training, q.device)
+
+
+def _stream(x: Tensor) -> Optional[int]:
+    return torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
+
+
+@torch.library.impl("ringattn::attention", ("cpu", "cuda"))
+def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor], ctx: int,
+               training: bool, seq_q: int, seq_k: int, causal: bool, left: int, right: int, scale: Optional[float],
+               segments: List[int], rates: List[int], how: str) -> Tuple[Tensor, Tensor]:
+    """q [B, rows_q, H, D], k [B, rows_k, Hkv, D], v [B, rows_k, Hkv, Dv] -> o [B, rows_q, H, Dv], lse [B, H,
+    rows_q]."""
+    here = contexts.by_number(ctx)
+    try:
+        plan = _plan(here, q, k, v, cu_q, cu_k, training, seq_q, seq_k,
+                     causal, left, right, scale, segments, rates, how)
+        o, lse = _forward_like(q, v)
+        plan.forward(q, k, v, o, lse, stream=_stream(q))
+        return o, lse
+    except contexts.LOST:
+        here.lost()
+        raise
+
+
+def _forward_like(q: Tensor, v: Tensor) -> Tuple[Tensor, Tensor]:
+    lse_dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    o = torch.empty((q.shape[0], q.shape[1], q.shape[2], v.shape[3]), dtype=q.dtype, device=q.device)
+    return o, torch.empty((q.shape[0], q.shape[2], q.shape[1]), dtype=lse_dtype, device=q.device)
+
+
+@torch.library.register_fake("ringattn::attention")
+def _(q, k, v, *_rest):
+    return _forward_like(q, v)
+
+
+@torch.library.impl("ringattn::attention_backward", ("cpu", "cuda"))
+def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, cu_q: Optional[Tensor],
+                        cu_k: Optional[Tensor], ctx: int, seq_q: int, seq_k: int, causal: bool, left: int, right: int,
+                        scale: Optional[float], segments: List[int], rates: List[int],
+                        how: str) -> Tuple[Tensor, Tensor, Tensor]:
+    """dout [B, rows_q, H, Dv] and what the forward pass had and gave -> dq, dk, dv of the shapes of q, k, v."""
+    here = contexts.by_number(ctx)
+    try:
+        plan = _plan(here, q, k, v, cu_q, cu_k, True, seq_q, seq_k, causal, left, right, scale, segments, rates, how)
+        dq, dk, dv = _backward_like(q, k, v)
+        plan.backward(q, k, v, o, lse, dout, dq, dk, dv, stream=_stream(q))
+        return dq, dk, dv
+    except contexts.LOST:
+        here.lost()
+        raise
+
+
+def _backward_like(*inputs: Tensor) -> Tuple[Tensor, ...]:
+    return tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in inputs)
+
+
+@torch.library.register_fake("ringattn::attention_backward")
+def _(dout, q, k, v, *_rest):
+    return _backward_like(q, k, v)
+
+
+def _save(ctx: Any, inputs: Tuple, output: Tuple) -> None:
+    q, k, v, cu_q, cu_k, number, training, *pattern = inputs
+    o, lse = output
+    ctx.mark_non_differentiable(lse)
+    ctx.save_for_backward(q, k, v, o, lse, cu_q, cu_k)
+    ctx.rest = (number, *pattern)
+
+
+def _backward(ctx: Any, dout: Tensor, _dlse: Any) -> Tuple:
+    q, k, v, o, lse, cu_q, cu_k = ctx.saved_tensors
+    dq, dk, dv = attention_backward_op(dout, q, k, v, o, lse, cu_q, cu_k, *ctx.rest)
+    return (dq, dk, dv) + (None,) * 13
+
+
+torch.library.register_autograd("ringattn::attention", _backward, setup_context=_save)
+
+
+def _rows_like(x: Tensor, dim: int, rows: int) -> Tensor:
+    shape = list(x.shape)
+    shape[dim] = rows
+    return torch.empty(shape, dtype=x.dtype, device=x.device)
+
+
+@torch.library.impl("ringattn::shard", ("cpu", "cuda"))
+def _shard(x: Tensor, dim: int, ctx: int) -> Tensor:
+    """The whole sequence along dim, which every rank has -> this rank's rows."""
+    here = contexts.by_number(ctx)
+    return x.index_select(dim, here.positions(x.shape[dim], x.device)).contiguous()
+
+
+@torch.library.register_fake("ringattn::shard")
+def _(x, dim, ctx):
+    return _rows_like(x, dim, contexts.by_number(ctx).rows(int(x.shape[dim])))
+
+
+@torch.library.impl("ringattn::unshard", ("cpu", "cuda"))
+def _unshard(x: Tensor, dim: int, ctx: int, n: int) -> Tensor:
+    """This rank's rows along dim -> the whole sequence of n, on every rank. Collective."""
+    here = contexts.by_number(ctx)
+    most = max(contexts.layout_rows(here.layout, n, here.ranks, rank) for rank in range(here.ranks))
+    padded = x.new_zeros([most, *x.shape[:dim], *x.shape[dim + 1:]])
+    padded[:x.shape[dim]] = x.movedim(dim, 0)
+    whole = x.new_empty([n, *padded.shape[1:]])
+    for rank, part in enumerate(here.gather(padded)):
+        positions = contexts.positions_of(here, n, rank, x.device)
+        whole[positions] = part[:len(positions)]
+    return whole.movedim(0, dim).contiguous()
+
+
+@torch.library.register_fake("ringattn::unshard")
+def _(x, dim, ctx, n):
+    return _rows_like(x, dim, n)
+
+
+def _save_shard(ctx: Any, inputs: Tuple, output: Tensor) -> None:
+    x, ctx.dim, ctx.number = inputs
+    ctx.n = x.shape[ctx.dim]
+
+
+def _save_unshard(ctx: Any, inputs: Tuple, output: Tensor) -> None:
+    _, ctx.dim, ctx.number, _ = inputs
+
+
+torch.library.register_autograd(
+    "ringattn::shard", lambda ctx, grad: (unshard_op(grad, ctx.dim, ctx.number, ctx.n), None, None),
+    setup_context=_save_shard)
+torch.library.register_autograd(
+    "ringattn::unshard", lambda ctx, grad: (shard_op(grad, ctx.dim, ctx.number), None, None, None),
+    setup_context=_save_unshard)

@@ -1,0 +1,155 @@
+"""Run by torchrun, one process per rank: random problems against SDPA, and a tiny Llama under DDP and FSDP2 against one
+process. Ranks 0 prints what it has shown, one line each; any rank that finds a difference fails."""
+import sys
+
+import numpy as np
+import pathlib
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import reference  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+import ringattn  # noqa: E402
+import ringattn.hf  # noqa: E402
+import ringattn.torch as rt  # noqa: E402
+from test_torch import TOLERANCE, whole  # noqa: E402
+from test_training import N, batch_of, by_hand, close, gradients, tiny  # noqa: E402
+
+
+def say(text):
+    if dist.get_rank() == 0:
+        print("shown:", text, flush=True)
+
+
+def random_problems(ctx, count):
+    for seed in range(count):
+        rng = np.random.default_rng(9000 + seed)
+        sizes, pattern = reference.random_problem(rng, most=60)
+        dtype = torch.float64 if rng.random() < 0.5 else torch.float32
+        q, k, v, dout = (torch.from_numpy(x).to(dtype) for x in reference.arrays(rng, sizes, "float64"))
+        expected = whole(q, k, v, dout, sizes, pattern)
+        inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+        parts = [rt.shard(x, 1, ctx) for x in inputs]
+        o = rt.attention(*parts, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern)
+        o = rt.unshard(o, 1, ctx)
+        o.backward(dout)
+        for name, got, want in zip(("o", "dq", "dk", "dv"), [o.detach()] + [x.grad for x in inputs], expected):
+            assert reference.furthest(got, want) < TOLERANCE[dtype], (name, seed, sizes, pattern)
+    say(f"{count} random problems")
+
+
+def compiled(ctx):
+    torch.manual_seed(3)
+    inputs = [torch.randn(1, 23, 2, 8, dtype=torch.float64) for _ in range(3)]
+
+    def f(q, k, v):
+        parts = [rt.shard(x, 1, ctx) for x in (q, k, v)]
+        return rt.unshard(rt.attention(*parts, seq_len=23, causal=True, ctx=ctx), 1, ctx, seq_len=23).sin()
+
+    results = []
+    for function in (f, torch.compile(f, fullgraph=True, backend="aot_eager", dynamic=False)):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        o = function(*leaves)
+        o.sum().backward()
+        results.append([o.detach()] + [x.grad for x in leaves])
+    for eager, graph in zip(*results):
+        assert (eager == graph).all()
+    say("compiled equals eager")
+
+
+def step(model, ctx, batch):
+    part = rt.shard_batch(batch, ctx=ctx)
+    logits = model(input_ids=part["input_ids"], position_ids=part["position_ids"]).logits
+    loss = rt.cross_entropy(logits, part["shift_labels"], part["num_items_in_batch"], ctx)
+    loss.backward()
+    return float(rt.mean_loss(loss, ctx))
+
+
+def under_ddp(model):
+    from torch.nn.parallel import DistributedDataParallel
+
+    return DistributedDataParallel(model), lambda: gradients(model)
+
+
+def under_fsdp2(model, checkpointing=False):
+    from torch.distributed.fsdp import fully_shard
+
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": rt.save_attention})
+        model.train()
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("cp",))
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model, lambda: {name: p.grad.full_tensor() for name, p in model.named_parameters()}
+
+
+def counted(runs):
+    """Plan.forward that also says when it runs."""
+    real = ringattn.Plan.forward
+
+    def forward(self, *arguments, **how):
+        runs.append(1)
+        return real(self, *arguments, **how)
+
+    return forward
+
+
+def training(ctx):
+    runs = []
+    ringattn.Plan.forward = counted(runs)
+    ways = {"DDP": under_ddp, "FSDP2": under_fsdp2, "FSDP2 with checkpointing": lambda m: under_fsdp2(m, True)}
+    for packed in (False, True):
+        batch = batch_of(packed)
+        one = tiny("sdpa")
+        want = by_hand(one, batch, [0, 9, 10, 30, N] if packed else [0, N])
+        want.backward()
+        for name, way in ways.items():
+            model, grads = way(tiny("ringattn"))
+            runs.clear()
+            loss = step(model, ctx, batch)
+            assert len(runs) == 2, (name, runs)  # one for each layer, checkpointed or not
+            assert abs(loss - want.item()) < 1e-6 * abs(want.item()), (name, loss, want.item())
+            close(grads(), gradients(one))
+            say(f"{name}, {'packed' if packed else 'one document'}, as one process")
+
+
+def other_interfaces(ctx):
+    """torch's context_parallel with a mesh, and ring_flash_attn with the default group."""
+    from ringattn.compat.context_parallel import context_parallel, context_parallel_unshard
+    from ringattn.compat.ring_flash_attn import zigzag_ring_flash_attn_qkvpacked_func
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    torch.manual_seed(4)
+    n = 6 * dist.get_world_size()
+    inputs = [torch.randn(1, n, 2, 8, dtype=torch.float64) for _ in range(3)]
+    want = sdpa(*(x.transpose(1, 2) for x in inputs), is_causal=True).transpose(1, 2)
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("cp",))
+    buffers = [x.clone() for x in inputs]
+    with context_parallel(mesh, buffers=buffers, buffer_seq_dims=[1] * 3):
+        call = torch.nn.functional.scaled_dot_product_attention
+        o = call(*(x.transpose(1, 2) for x in buffers), is_causal=True).transpose(1, 2)
+    assert reference.furthest(context_parallel_unshard(mesh, [o], [1])[0], want) < 1e-12
+    assert all((buffer == x).all() for buffer, x in zip(buffers, inputs))
+    qkv = rt.shard(torch.stack(inputs, 2), 1, ctx)
+    assert reference.furthest(rt.unshard(zigzag_ring_flash_attn_qkvpacked_func(qkv, causal=True), 1, ctx), want) < 1e-12
+    say("context_parallel and ring_flash_attn")
+
+
+def main():
+    dist.init_process_group("gloo")
+    ctx = rt.init(timeout=60)
+    assert ctx.comm.transport == "ucx" or dist.get_world_size() == 1
+    ringattn.hf.register()
+    random_problems(ctx, 12)
+    compiled(ctx)
+    training(ctx)
+    other_interfaces(ctx)
+    dist.barrier()
+    ctx.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

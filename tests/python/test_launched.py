@@ -1,0 +1,57 @@
+"""Ranks that are processes, launched by torchrun over gloo, connected over UCX. Few launches, many cases in each."""
+import ctypes
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+from ringattn import _library  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def missing():
+    """Why there are no ranks over UCX here, or None."""
+    library = _library.core()
+    if not _library.has_ucx_symbols(library):
+        return "this libringattn was built without UCX"
+    version = ctypes.c_char_p()
+    if library.ra_ucx_version(ctypes.byref(version)) != 0:
+        return library.ra_last_error().decode()
+    return None
+
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+def launch(ranks, script, *arguments, timeout=240):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
+               str(HERE / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_training(ranks):
+    ran = launch(ranks, "launch_training.py")
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
+    assert ran.stdout.count("shown:") == 9
+
+
+def test_zero():
+    """DeepSpeed compiles an extension when it is first used, so this is only run where it is asked for."""
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    ran = launch(2, "launch_zero.py", timeout=560)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
+    assert ran.stdout.count("shown:") == 4
+
+
+@pytest.mark.parametrize("how", ["dies", "stalls"])
+def test_a_lost_rank_is_named(how):
+    ran = launch(3, "launch_fault.py", how, timeout=90)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
+    assert ran.stdout.count("raised") == 2

@@ -1,0 +1,235 @@
+"""ringattn.torch against scaled_dot_product_attention, with ranks that are threads: random problems, graphs,
+gradients."""
+import os
+
+import numpy as np
+import pytest
+import reference
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import ringattn  # noqa: E402
+import ringattn.torch as rt  # noqa: E402
+from ringattn.torch import ops  # noqa: E402
+from torch.nn.functional import scaled_dot_product_attention as sdpa  # noqa: E402
+
+SWEEP = int(os.environ.get("RINGATTN_SWEEP", "24"))
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 5e-6}
+
+
+@pytest.fixture
+def ctx():
+    made = rt.init()
+    yield made
+    made.close()
+
+
+def whole(q, k, v, dout, sizes, pattern):
+    """o and the gradients by SDPA, with a mask; rows that see nothing are zero and have no gradient."""
+    pattern = dict(pattern)
+    scale = pattern.pop("scale", None)
+    seen = torch.from_numpy(reference.visible(sizes["seq_q"], sizes["seq_k"], sizes["heads_q"], **pattern).sum(0))
+    inputs = [x.detach().clone().requires_grad_() for x in (q, k, v)]
+    group = sizes["heads_q"] // sizes["heads_kv"]
+    heads = [x.transpose(1, 2) for x in inputs]
+    heads[1:] = [x.repeat_interleave(group, 1) for x in heads[1:]]
+    some = seen.any(-1)
+    bias = seen.log().to(q.dtype)  # a key in two branches counts twice
+    bias[~some] = 0
+    o = sdpa(*heads, attn_mask=bias[None], scale=scale).transpose(1, 2) * some.t()[None, :, :, None]
+    o.backward(dout)
+    return [o.detach()] + [x.grad for x in inputs]
+
+
+@pytest.mark.parametrize("seed", range(SWEEP))
+def test_random_problems(seed):
+    rng = np.random.default_rng(1000 + seed)
+    sizes, pattern = reference.random_problem(rng, most=50)
+    dtype = torch.float64 if rng.random() < 0.5 else torch.float32
+    q, k, v, dout = (torch.from_numpy(x).to(dtype) for x in reference.arrays(rng, sizes, "float64"))
+    expected = whole(q, k, v, dout, sizes, pattern)
+
+    def body(ctx):
+        inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+        parts = [rt.shard(x, 1, ctx) for x in inputs]
+        o = rt.attention(*parts, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern)
+        o = rt.unshard(o, 1, ctx)
+        o.backward(dout)
+        return [o.detach()] + [x.grad for x in inputs]
+
+    layout = str(rng.choice(["auto", "contiguous", "striped"]))
+    for results in rt.run_ranks(int(rng.integers(1, 5)), body, layout=layout):
+        for name, got, want in zip(("o", "dq", "dk", "dv"), results, expected):
+            assert reference.furthest(got, want) < TOLERANCE[dtype], (name, sizes, pattern)
+
+
+def tensors(dtype=torch.float64, n=19, **how):
+    torch.manual_seed(5)
+    return [torch.randn(1, n, 2, 8, dtype=dtype, **how) for _ in range(3)]
+
+
+def arguments(ctx, q, k, v, cu=None, dilated=()):
+    segments, rates = [list(x) for x in zip(*dilated)] if dilated else ([], [])
+    n = q.shape[1]
+    return (q, k, v, cu, None, ctx.number, True, n, n, True, -1, -1, None, segments, rates,
+            "all,head,lse" if dilated else "")
+
+
+@pytest.mark.parametrize("case", [dict(), dict(cu=torch.tensor([0, 5, 19])), dict(dilated=((8, 2), (16, 4)))])
+def test_opcheck(ctx, case):
+    torch.library.opcheck(ops.attention_op, arguments(ctx, *tensors(requires_grad=True), **case))
+
+
+def test_opcheck_shards(ctx):
+    torch.library.opcheck(ops.shard_op, (torch.randn(2, 7, 3, requires_grad=True), 1, ctx.number),
+                          test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+    torch.library.opcheck(ops.unshard_op, (torch.randn(2, 7, 3, requires_grad=True), 1, ctx.number, 7),
+                          test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+
+
+def test_gradcheck(ctx):
+    inputs = tensors(n=7, requires_grad=True)
+    for how in (dict(causal=True), dict(window=(2, 1)), dict(dilated=[(4, 2), (7, 1)]), dict(cu_seqlens=[0, 3, 7])):
+        assert torch.autograd.gradcheck(lambda *x: rt.attention(*x, ctx=ctx, **how), inputs)
+
+
+def test_compiled_without_breaks_equals_eager(ctx):
+    def f(q, k, v, cu):
+        return (rt.attention(q, k, v, causal=True, cu_seqlens=cu, ctx=ctx) * 2).sin()
+
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+    for cu in (torch.tensor([0, 5, 19]), torch.tensor([0, 9, 19])):
+        a, b = (tensors(requires_grad=True) for _ in range(2))
+        one, two = f(*a, cu), compiled(*b, cu)
+        one.sum().backward()
+        two.sum().backward()
+        assert (one == two).all()
+        for x, y in zip(a, b):
+            assert (x.grad == y.grad).all()
+
+
+def test_compiled_for_any_length(ctx):
+    """One graph serves all lengths."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    f = torch.compile(lambda q, k, v: rt.unshard(rt.attention(q, k, v, seq_len=q.shape[1], causal=True, ctx=ctx) * 2, 1,
+                                                 ctx, seq_len=q.shape[1]),
+                      fullgraph=True, dynamic=True, backend=backend)
+    for n in (19, 23, 40):
+        q, k, v = tensors(n=n)
+        assert (f(q, k, v) == rt.attention(q, k, v, causal=True, ctx=ctx) * 2).all()
+    assert len(graphs) == 1
+
+
+def test_gradient_of_a_sum(ctx):
+    """Its strides are all zero."""
+    q, k, v = tensors(requires_grad=True)
+    rt.attention(q, k, v, causal=True, ctx=ctx).sum().backward()
+    expected = reference.attention(*(x.detach().numpy() for x in (q, k, v)), np.ones(q.shape), causal=True)[2:]
+    for x, want in zip((q, k, v), expected):
+        assert reference.furthest(x.grad, want) < 1e-12
+
+
+def test_other_strides(ctx):
+    """[B, H, S, D] seen as [B, S, H, D], and a slice of a packed qkv."""
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors())
+    packed = torch.stack([q, k, v], dim=2)
+    want = rt.attention(q.contiguous(), k.contiguous(), v.contiguous(), ctx=ctx)
+    assert (rt.attention(q, k, v, ctx=ctx) == want).all()
+    assert (rt.attention(*packed.unbind(2), ctx=ctx) == want).all()
+
+
+def test_autocast(ctx):
+    q, k, v = tensors(torch.float32, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        o = rt.attention(q, k, v, ctx=ctx)
+    assert o.dtype == torch.bfloat16
+    o.sum().backward()
+    assert q.grad.dtype == torch.float32
+    with torch.no_grad():
+        assert reference.furthest(o.float(), rt.attention(q, k, v, ctx=ctx)) < 3e-2
+
+
+def test_lse_has_no_gradient(ctx):
+    q, k, v = tensors(requires_grad=True)
+    o, lse = rt.attention(q, k, v, causal=True, return_lse=True, ctx=ctx)
+    assert o.requires_grad and not lse.requires_grad
+    assert reference.furthest(lse, reference.attention(*(x.detach().numpy()
+                              for x in (q, k, v)), causal=True)[1]) < 1e-12
+
+
+def test_plans_are_kept_and_evicted(ctx, monkeypatch):
+    made = []
+    real = rt.context.Plan
+    monkeypatch.setattr(rt.context, "Plan", lambda *a, **k: made.append(1) or real(*a, **k))
+    monkeypatch.setattr(rt.context, "PLANS_KEPT", 2)
+    for n in (5, 5, 6, 5, 7, 6):
+        rt.attention(*tensors(n=n), ctx=ctx)
+    assert len(made) == 4  # 5, 6, 7, and 6 again, which 7 had pushed out
+
+
+def test_checkpointing_runs_attention_once(ctx, monkeypatch):
+    from torch.utils.checkpoint import checkpoint
+
+    runs = []
+    real = ringattn.Plan.forward
+    monkeypatch.setattr(ringattn.Plan, "forward", lambda *a, **k: runs.append(1) or real(*a, **k))
+    f = lambda *x: rt.attention(*(y.sin() for y in x), causal=True, ctx=ctx).cos().sum()
+    a, b = (tensors(requires_grad=True) for _ in range(2))
+    checkpoint(f, *a, use_reentrant=False, context_fn=rt.save_attention).backward()
+    assert len(runs) == 1
+    f(*b).backward()
+    for x, y in zip(a, b):
+        assert (x.grad == y.grad).all()
+    checkpoint(f, *a, use_reentrant=False).backward()
+    assert len(runs) == 4  # without it: once for b, and twice here
+
+
+def test_front_door_takes_tensors():
+    q, k, v = tensors()
+    got = ringattn.attention(q, k, v, causal=True, ranks=3)
+    want = sdpa(*(x.transpose(1, 2) for x in (q, k, v)), is_causal=True).transpose(1, 2)
+    assert isinstance(got, torch.Tensor) and reference.furthest(got, want) < 1e-12
+    half = [x.to(torch.bfloat16) for x in (q, k, v)]
+    got = ringattn.attention(*half, causal=True, ranks=3)
+    assert got.dtype == torch.bfloat16 and reference.furthest(got.float(), want) < 4e-2
+    with pytest.raises(ringattn.ArgumentError, match="ringattn.torch.attention"):
+        ringattn.attention(q.requires_grad_(), k, v)
+
+
+def test_refusals(ctx):
+    q, k, v = tensors()
+    with pytest.raises(ringattn.ArgumentError, match="rows, heads, dim"):
+        rt.attention(q[0], k[0], v[0], ctx=ctx)
+    with pytest.raises(ringattn.ArgumentError, match="cut|sequence"):
+        rt.run_ranks(2, lambda ctx: rt.attention(q, k, v, ctx=ctx))
+    with pytest.raises(ringattn.ArgumentError, match="q has shape"):
+        rt.run_ranks(2, lambda ctx: rt.attention(q, k, v, seq_len=19, ctx=ctx))
+    with pytest.raises(ringattn.ArgumentError, match="which is no zigzag"):
+        rt.run_ranks(2, lambda ctx: rt.unshard(q[:, :1 + 4 * ctx.rank], 1, ctx))
+    ctx.close()
+    with pytest.raises(ringattn.ArgumentError, match="call ringattn.torch.init"):
+        rt.attention(q, k, v)
+
+
+def test_modules(ctx):
+    torch.manual_seed(0)
+    module = rt.MultiheadDilatedAttention(24, 4, [1, 2], [8, 16], dtype=torch.float64, ctx=ctx)
+    x = torch.randn(1, 21, 24, dtype=torch.float64)
+    want, nothing = module(x, x, x, is_causal=True)
+    assert nothing is None and want.shape == x.shape
+
+    def body(ctx):
+        module.attention.ctx = None  # the thread's own
+        part = rt.shard(x, 1, ctx)
+        return rt.unshard(module(part, part, part, is_causal=True, seq_len=21)[0], 1, ctx)
+
+    for got in rt.run_ranks(3, body):
+        assert reference.furthest(got.detach(), want.detach()) < 1e-12
+    plain = rt.RingAttention(causal=True, window=(4, -1), ctx=ctx)(*tensors())
+    assert (plain == rt.attention(*tensors(), causal=True, window=(4, -1), ctx=ctx)).all()
+    with pytest.raises(ringattn.ArgumentError, match="dropout"):
+        rt.DilatedAttention([8], [1], attention_dropout=0.1)

@@ -1,0 +1,215 @@
+"""A tiny Llama with its sequence cut over ranks that are threads: loss and gradients are those of one process with
+SDPA."""
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+import ringattn  # noqa: E402
+import ringattn.hf  # noqa: E402
+import ringattn.torch as rt  # noqa: E402
+from ringattn.compat import ring_flash_attn as rf  # noqa: E402
+
+N = 43
+
+
+def tiny(implementation, **change):
+    config = transformers.LlamaConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                                      num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
+                                      **change)
+    torch.manual_seed(0)
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=implementation).double()
+
+
+def batch_of(packed, batch=1):
+    torch.manual_seed(1)
+    ids = torch.randint(0, 61, (batch, N))
+    whole = {"input_ids": ids, "labels": ids.clone()}
+    if packed:
+        starts = [0, 9, 10, 30, N]
+        whole["position_ids"] = torch.cat([torch.arange(b - a) for a, b in zip(starts, starts[1:])])[None]
+        whole["labels"][:, [a for a in starts[:-1]]] = -100
+    return whole
+
+
+def by_hand(model, whole, documents):
+    """One process: each document for itself, then the mean over all labels."""
+    total, count = 0.0, 0
+    for row in range(whole["input_ids"].shape[0]):
+        for start, end in zip(documents, documents[1:]):
+            logits = model(input_ids=whole["input_ids"][row:row + 1, start:end]).logits[0, :-1]
+            labels = whole["labels"][row, start + 1:end]
+            total = total + torch.nn.functional.cross_entropy(logits, labels, reduction="sum", ignore_index=-100)
+            count += int((labels != -100).sum())
+    return total / count
+
+
+def gradients(model):
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+def close(got, want):
+    for name in want:
+        off = (got[name] - want[name]).abs().max() / want[name].abs().max().clamp_min(1e-12)
+        assert off < 1e-6, (name, float(off))
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    ringattn.hf.register()
+
+
+@pytest.mark.parametrize("packed, batch", [(False, 1), (False, 2), (True, 1)])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_loss_and_gradients(ranks, packed, batch):
+    whole = batch_of(packed, batch)
+    expected = tiny("sdpa")
+    loss = by_hand(expected, whole, [0, 9, 10, 30, N] if packed else [0, N])
+    loss.backward()
+    model = tiny("ringattn")
+
+    def body(ctx):
+        mine = copy.deepcopy(model)
+        part = rt.shard_batch(whole, ctx=ctx)
+        logits = mine(input_ids=part["input_ids"], position_ids=part["position_ids"]).logits
+        local = rt.cross_entropy(logits, part["shift_labels"], part["num_items_in_batch"], ctx)
+        local.backward()
+        return float(rt.mean_loss(local, ctx)), gradients(mine)
+
+    results = rt.run_ranks(ranks, body)
+    for mean, _ in results:
+        assert abs(mean - loss.item()) < 1e-9 * abs(loss.item()) + 1e-12
+    # What DDP, FSDP and ZeRO do: the mean over the ranks.
+    close({name: sum(grads[name] for _, grads in results) / ranks for name in results[0][1]}, gradients(expected))
+
+
+def test_padding_to_the_right():
+    whole = batch_of(False, 2)
+    mask = torch.ones(2, N, dtype=torch.long)
+    mask[1, 30:] = 0
+    part = rt.run_ranks(2, lambda ctx: rt.shard_batch({**whole, "attention_mask": mask}, ctx=ctx))
+    labels = torch.cat([p["shift_labels"][1] for p in part])
+    assert int((labels != -100).sum()) == 29 and int(part[0]["num_items_in_batch"]) == 29 + N - 1
+    with pytest.raises(ringattn.ArgumentError, match="padding before tokens"):
+        rt.run_ranks(1, lambda ctx: rt.shard_batch({**whole, "attention_mask": mask.flip(1)}, ctx=ctx))
+
+
+def test_loader_cuts_every_batch():
+    """Each rank's rows of each batch together are the batch; what is no sequence passes as it is."""
+    batches = [{"input_ids": torch.arange(2 * n).view(2, n), "labels": torch.arange(2 * n).view(2, n), "name": n}
+               for n in (5, 9)]
+
+    def body(ctx):
+        loader = rt.ShardedLoader(batches, ctx)
+        assert len(loader) == 2
+        return [(part["input_ids"], part["shift_labels"], part["position_ids"], part["name"]) for part in loader]
+
+    results = rt.run_ranks(3, body)
+    for i, batch in enumerate(batches):
+        n = batch["name"]
+        ids = torch.cat([result[i][0] for result in results], 1)
+        labels = torch.cat([result[i][1] for result in results], 1)
+        positions = torch.cat([result[i][2] for result in results], 1)
+        assert ids.sort(1).values.equal(batch["input_ids"]) and results[0][i][3] == n
+        assert positions.equal(ids % n)
+        assert labels.equal(torch.where(positions == n - 1, torch.tensor(-100), ids + 1))
+
+
+def test_sliding_window():
+    """transformers counts the query itself in its window."""
+    config = transformers.MistralConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                                        num_attention_heads=4, num_key_value_heads=2, sliding_window=7)
+    outs = []
+    for implementation in ("sdpa", "ringattn"):
+        torch.manual_seed(0)
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=implementation).double()
+        ids = batch_of(False)["input_ids"]
+        if implementation == "sdpa":
+            outs.append(model(input_ids=ids).logits.detach())
+        else:
+            def body(ctx):
+                part = rt.shard_batch({"input_ids": ids}, ctx=ctx)
+                with torch.no_grad():
+                    logits = model(input_ids=part["input_ids"], position_ids=part["position_ids"]).logits
+                return rt.unshard(logits, 1, ctx)
+
+            outs += rt.run_ranks(3, body)
+    for got in outs[1:]:
+        assert (got - outs[0]).abs().max() < 1e-10
+
+
+def test_generation_with_one_rank():
+    """A cache makes queries and keys of different lengths."""
+    ids = batch_of(False)["input_ids"][:, :6]
+    how = dict(max_new_tokens=6, do_sample=False, pad_token_id=0)
+    want = tiny("sdpa").generate(ids, **how)
+    ctx = rt.init()
+    try:
+        assert (tiny("ringattn").generate(ids, **how) == want).all()
+    finally:
+        ctx.close()
+
+
+@pytest.mark.parametrize("change, words", [
+    (dict(dropout=0.1), "dropout"), (dict(softcap=30.0), "softcap"), (dict(s_aux=torch.zeros(4)), "sinks"),
+    (dict(attention_mask=torch.zeros(1, 1, 5, 5)), "masks of pairs"), (dict(position_bias=torch.zeros(1)), "bias"),
+])
+def test_what_is_not_computed_is_refused(change, words):
+    x = torch.randn(1, 4, 5, 8)
+    with pytest.raises(ringattn.UnsupportedError, match=words):
+        ringattn.hf.attention_forward(torch.nn.Module(), x, x, x, **change)
+
+
+def test_masks_that_matter_are_refused():
+    left = torch.ones(2, 6, dtype=torch.long)
+    left[0, :2] = 0
+    ctx = rt.init()
+    try:
+        with pytest.raises(ringattn.UnsupportedError, match="padding before tokens"):
+            tiny("ringattn")(input_ids=torch.zeros(2, 6, dtype=torch.long), attention_mask=left)
+    finally:
+        ctx.close()
+    from transformers.masking_utils import chunked_causal_mask_function
+
+    chunked = chunked_causal_mask_function(4, torch.zeros(2, dtype=torch.long))
+    with pytest.raises(ringattn.UnsupportedError, match="chunked"):
+        ringattn.hf.mask(mask_function=chunked)
+
+
+def test_batch_without_shard_batch_is_refused():
+    with pytest.raises(ringattn.ArgumentError, match="shard_batch"):
+        rt.run_ranks(2, lambda ctx: tiny("ringattn")(input_ids=torch.zeros(1, 6, dtype=torch.long)))
+
+
+def test_substitute_hf_flash_attn():
+    """Documents wherever they fall over ranks with a run each; the switch brings back what was before."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    cu, n = [0, 9, 10, 30, 44], 44
+    torch.manual_seed(1)
+    ids = torch.randint(0, 61, (1, n))
+    model = tiny("sdpa")
+    with torch.no_grad():
+        want = torch.cat([model(input_ids=ids[:, a:b]).logits for a, b in zip(cu, cu[1:])], 1)
+    positions = torch.cat([torch.arange(b - a) for a, b in zip(cu, cu[1:])])[None]
+    before = ALL_ATTENTION_FUNCTIONS["flash_attention_2"]
+    model.config._attn_implementation = "flash_attention_2"
+
+    def body(ctx):
+        rf.update_ring_flash_attn_params(torch.tensor(cu), None)
+        rows = n // ctx.ranks
+        mine = slice(rows * ctx.rank, rows * ctx.rank + rows)
+        with torch.no_grad():
+            return model(input_ids=ids[:, mine], position_ids=positions[:, mine]).logits
+
+    try:
+        rf.substitute_hf_flash_attn(None, heads_k_stride=1)
+        for ranks in (1, 2, 4):
+            assert (torch.cat(rt.run_ranks(ranks, body), 1) - want).abs().max() < 1e-10
+        rf.use_ring_attn(False)
+        with pytest.raises(ImportError):
+            rt.run_ranks(1, body)
+    finally:
+        rf.use_ring_attn(True)
+        ALL_ATTENTION_FUNCTIONS["flash_attention_2"] = before
