@@ -22,7 +22,7 @@ FUZZ_CC ?= clang
 BUILD := build
 CTEST := ctest --output-on-failure --no-tests=error -j$(JOBS)
 CONFIGURE := cmake -S . -G Ninja --log-level=WARNING
-STRICT := -DRA_TESTS=ON -DRA_MPI=ON -DRA_WERROR=ON
+STRICT := -DRA_TESTS=ON -DRA_MPI=ON -DRA_UCX=ON -DRA_WERROR=ON
 
 # The sanitizer builds run the same tests on fewer random problems, but for those that measure (precision, memory, time)
 # and, under ThreadSanitizer, those with a single thread. On kernels that randomise addresses widely the shadow
@@ -30,7 +30,7 @@ STRICT := -DRA_TESTS=ON -DRA_MPI=ON -DRA_WERROR=ON
 SANITIZED_SWEEP ?= 40
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 SANITIZED := RINGATTN_SWEEP=$(SANITIZED_SWEEP) $(FIXED_ADDRESSES)
-ASAN_SKIPS := 'precision|accuracy|mpi_faults|test_cli_mpi'
+ASAN_SKIPS := 'precision|accuracy|mpi_faults|ucx_faults|test_cli_mpi'
 TSAN_SKIPS := 'precision|accuracy|test_cli_mpi'
 MSAN_SWEEP ?= 10
 MSAN_SKIPS := 'precision|accuracy|test_memory|extremes|traffic|test_cli|install'
@@ -86,10 +86,10 @@ sanitize-address: setup-test
 	@cmake --build $(BUILD)/asan -j$(JOBS)
 	@$(SANITIZED) $(CTEST) --test-dir $(BUILD)/asan -E $(ASAN_SKIPS)
 
-# MPI libraries are not instrumented, and ThreadSanitizer would report what they do among themselves.
+# MPI's and UCX's libraries are not instrumented, and ThreadSanitizer would report what they do among themselves.
 sanitize-thread: setup-test
 	@echo "== ThreadSanitizer"
-	@$(CONFIGURE) -B $(BUILD)/tsan $(STRICT) -DRA_MPI=OFF -DRA_SANITIZE=thread
+	@$(CONFIGURE) -B $(BUILD)/tsan $(STRICT) -DRA_MPI=OFF -DRA_UCX=OFF -DRA_SANITIZE=thread
 	@cmake --build $(BUILD)/tsan -j$(JOBS)
 	@$(SANITIZED) $(CTEST) --test-dir $(BUILD)/tsan -E $(TSAN_SKIPS)
 

@@ -3,6 +3,7 @@
 #include "devices.h"
 #include "json.h"
 
+#include <ringattn/ucx.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,28 @@ static const char *const variables[] = {"OMP_NUM_THREADS",
                                         "PMI_SIZE",
                                         "SLURM_STEP_NUM_TASKS",
                                         "OMPI_MCA_orte_abort_on_non_zero_status",
+                                        "RANK",
+                                        "WORLD_SIZE",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "TORCHELASTIC_USE_AGENT_STORE",
+                                        "RINGATTN_PORT",
+                                        "RINGATTN_JOB_KEY",
+                                        "UCX_TLS",
+                                        "UCX_NET_DEVICES",
                                         NULL};
+
+/* What is secret is not shown. */
+static const char *shown(const char *name) {
+    const char *value = getenv(name);
+    return value && strcmp(name, "RINGATTN_JOB_KEY") == 0 ? "(set)" : value;
+}
+
+static int have_ucx(void) {
+    const char *version;
+    return ra_ucx_version(&version) == RA_OK;
+}
 
 static void print_json(void) {
     json_writer json = json_begin(stdout);
@@ -41,11 +63,12 @@ static void print_json(void) {
     json_close(&json, ']');
     json_open(&json, "transports", '[');
     for (int i = 0; transports[i]; ++i) json_text(&json, NULL, transports[i]);
+    if (have_ucx()) json_text(&json, NULL, "ucx");
     if (devices_have_nccl()) json_text(&json, NULL, "nccl");
     json_close(&json, ']');
     devices_write_json(&json);
     json_open(&json, "environment", '{');
-    for (int i = 0; variables[i]; ++i) json_text(&json, variables[i], getenv(variables[i]));
+    for (int i = 0; variables[i]; ++i) json_text(&json, variables[i], shown(variables[i]));
     json_close(&json, '}');
     json_close(&json, '}');
 }
@@ -58,11 +81,11 @@ static void print_text(void) {
         printf(" %s%s", ra_kernel_name(i), ra_kernel_usable(i) ? "" : " (not on this machine)");
     printf("\ntransports   ");
     for (int i = 0; transports[i]; ++i) printf(" %s", transports[i]);
-    printf("%s\n", devices_have_nccl() ? " nccl" : "");
+    printf("%s%s\n", have_ucx() ? " ucx" : "", devices_have_nccl() ? " nccl" : "");
     devices_print();
     for (int i = 0; variables[i]; ++i)
         printf("%-13s %s=%s\n", i ? "" : "environment", variables[i],
-               getenv(variables[i]) ? getenv(variables[i]) : "(unset)");
+               shown(variables[i]) ? shown(variables[i]) : "(unset)");
 }
 
 ra_status cli_info(const cli_options *options) {

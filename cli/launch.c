@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "devices.h"
 #include "launch_mpi.h"
+#include "launch_ucx.h"
 #include "launcher.h"
 
 #include <stdio.h>
@@ -35,7 +36,8 @@ static ra_status run_self(ra_rank_body body, void *user) {
 static ra_status choose_transport(const cli_options *options, cli_transport *transport_out) {
     int started = launcher_processes();
     *transport_out = (cli_transport)cli_list_at(options->transport, 0, CLI_TRANSPORT_THREAD);
-    if (options->transport.count || started == 1) return RA_OK;
+    if (!options->transport.count && launcher_torchrun_processes() > 1) *transport_out = CLI_TRANSPORT_UCX;
+    if (options->transport.count || *transport_out == CLI_TRANSPORT_UCX || started == 1) return RA_OK;
     *transport_out = CLI_TRANSPORT_MPI;
     if (launch_mpi_built()) return RA_OK;
     return ra_fail(RA_ERR_UNSUPPORTED,
@@ -52,7 +54,9 @@ ra_status launch_open(const cli_options *options, cli_launch *launch_out) {
     if (nccl && !devices_have_nccl())
         return ra_fail(RA_ERR_UNSUPPORTED,
                        "--transport nccl: this ringattn was built without NCCL; use --transport mpi");
-    return nccl || launch_out->transport == CLI_TRANSPORT_MPI ? launch_mpi_open(launch_out) : RA_OK;
+    if (launch_out->transport == CLI_TRANSPORT_UCX && !launch_ucx_wants_mpi(options)) return launch_ucx_open(launch_out);
+    int mpi = nccl || launch_out->transport == CLI_TRANSPORT_MPI || launch_out->transport == CLI_TRANSPORT_UCX;
+    return mpi ? launch_mpi_open(launch_out) : RA_OK;
 }
 
 /* Whether the processes can no longer come together: what the comm says, not what this process met. Those that can
@@ -75,7 +79,9 @@ int launch_close(cli_launch *launch, ra_status status) {
     int gone = part(launch, &status, sentence), code = launch_exit_code(status);
     /* What the ranks agreed on is said once; what tore them apart looks different to each. */
     if (code && (launch->process == 0 || gone)) launch_complain(sentence);
-    if (launch->processes)
+    if (launch->by_ucx)
+        ra_comm_destroy(launch->comm);
+    else if (launch->processes)
         launch_mpi_close(launch, gone, code);
     else if (code)
         launch_withdraw(code);
@@ -87,6 +93,7 @@ void launch_withdraw(int code) {
 }
 
 ra_status launch_run(const cli_launch *launch, int ranks, ra_rank_body body, void *user) {
+    if (launch->by_ucx) return body(launch->comm, user);
     if (launch->processes) return launch_mpi_run(launch, body, user);
     return launch->transport == CLI_TRANSPORT_SELF ? run_self(body, user) : ra_run_threads(ranks, body, user);
 }

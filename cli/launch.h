@@ -1,5 +1,5 @@
-/* The ranks that a command runs on: threads of this process, this process alone, or the processes that mpirun started,
- * over MPI or, for GPUs, over NCCL.
+/* The ranks that a command runs on: threads of this process, this process alone, the processes that mpirun started, over
+ * MPI or, beside it, UCX or NCCL; or processes that meet without MPI, over UCX.
  * The body is the same for all of them. */
 #ifndef CLI_LAUNCH_H
 #define CLI_LAUNCH_H
@@ -11,10 +11,11 @@
 typedef struct cli_launch {
     const cli_options *options;
     cli_transport transport;
-    int processes; /* under MPI how many there are, each one rank; otherwise 0: every rank is in this process */
+    int processes; /* how many there are, each one rank; 0: every rank is in this process */
     int process;   /* which one this is */
     double timeout_seconds;
-    ra_comm *comm; /* of the processes, over MPI; NULL: none */
+    int by_ucx;    /* they met without MPI */
+    ra_comm *comm; /* of the processes, over MPI or UCX; NULL: none */
 } cli_launch;
 
 /* Starts MPI where it is asked for, or where a launcher has started several processes and nobody asks for anything

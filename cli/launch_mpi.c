@@ -5,6 +5,7 @@
 
 #ifdef RA_HAVE_MPI
 #include "devices.h"
+#include "launch_ucx.h"
 #include "launcher.h"
 #include "watchdog.h"
 
@@ -45,10 +46,13 @@ ra_status launch_mpi_open(cli_launch *launch) {
     return launch_agree(launch->comm, check_processes(launch), seconds);
 }
 
-/* The same ranks over NCCL, beside MPI. */
-static ra_status run_nccl(const cli_launch *launch, ra_comm *host, ra_rank_body body, void *user) {
+/* The same ranks over NCCL or UCX, beside MPI. */
+static ra_status run_beside(const cli_launch *launch, ra_comm *host, ra_rank_body body, void *user) {
     ra_comm *comm = NULL;
-    CLI_TRY(devices_nccl(launch->options, host, launch->timeout_seconds, &comm));
+    if (launch->transport == CLI_TRANSPORT_NCCL)
+        CLI_TRY(devices_nccl(launch->options, host, launch->timeout_seconds, &comm));
+    else
+        CLI_TRY(launch_ucx_beside(host, launch->timeout_seconds, &comm));
     ra_status status = body(comm, user);
     char sentence[AGREEMENT_BYTES];
     snprintf(sentence, sizeof sentence, "%s", ra_last_error());
@@ -57,8 +61,8 @@ static ra_status run_nccl(const cli_launch *launch, ra_comm *host, ra_rank_body 
 }
 
 ra_status launch_mpi_run(const cli_launch *launch, ra_rank_body body, void *user) {
-    return launch->transport == CLI_TRANSPORT_NCCL ? run_nccl(launch, launch->comm, body, user)
-                                                   : body(launch->comm, user);
+    return launch->transport == CLI_TRANSPORT_MPI ? body(launch->comm, user)
+                                                  : run_beside(launch, launch->comm, body, user);
 }
 
 /* The processes have lost each other, or the launcher looks at nothing else. */

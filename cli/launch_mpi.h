@@ -10,7 +10,7 @@ int launch_mpi_built(void);
 /* Starts MPI; sets launch->processes, process and comm. */
 ra_status launch_mpi_open(cli_launch *launch);
 
-/* Calls body on the processes' comm or, for --transport nccl, on one beside it. */
+/* Calls body on the processes' comm or, for --transport nccl and ucx, on one beside it. */
 ra_status launch_mpi_run(const cli_launch *launch, ra_rank_body body, void *user);
 
 /* Ends MPI. gone: the processes have lost each other, so the job is aborted. code: what this process will exit with. */

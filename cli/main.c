@@ -1,5 +1,6 @@
 /* The ringattn command: turns arguments into a command and its status into an exit code. */
 #include "cli.h"
+#include "local.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -59,6 +60,7 @@ static int run_alone(const cli_options *options) {
 }
 
 static int dispatch(const cli_options *options) {
+    if (options->command == CLI_LAUNCH && !options->help) return local_run(options);
     int launched = options->command & (CLI_RUN | CLI_BENCH | CLI_VERIFY);
     return launched && !options->help ? run_launched(options) : run_alone(options);
 }

@@ -96,12 +96,12 @@ static ra_status parse_strategy(const char *flag_name, const char *item, int64_t
 }
 
 static ra_status parse_transport(const char *flag_name, const char *item, int64_t *value_out) {
-    static const char *const names[] = {"thread", "self", "mpi", "nccl"};
-    for (int i = 0; i < 4; ++i) {
+    static const char *const names[] = {"thread", "self", "mpi", "nccl", "ucx"};
+    for (int i = 0; i < 5; ++i) {
         *value_out = i;
         if (strcmp(item, names[i]) == 0) return RA_OK;
     }
-    CLI_REFUSE("%s: there is no transport '%s'; choose one of thread, self, mpi, nccl", flag_name, item);
+    CLI_REFUSE("%s: there is no transport '%s'; choose one of thread, self, mpi, nccl, ucx", flag_name, item);
 }
 
 static ra_status parse_device(const char *flag_name, const char *item, int64_t *value_out) {
@@ -162,6 +162,8 @@ static const flag flags[] = {
     {"--dim", PROBLEM, KIND_INTS, AT(dim), 0, 1, 256, SWEEP, NULL},
     {"--dim-v", PROBLEM, KIND_INTS, AT(dim_v), 0, 1, 256, SWEEP, NULL},
     {"--ranks", ATTENTION, KIND_INTS, AT(ranks), 0, 1, 4096, SWEEP, NULL},
+    {"--rank", RANKS, KIND_INTS, AT(rank), 0, 0, 4095, 1, NULL},
+    {"--rendezvous", RANKS, KIND_PATH, AT(rendezvous), 0, 0, 0, 0, NULL},
     {"--threads", ATTENTION, KIND_INTS, AT(threads), 0, 1, 4096, 1, NULL},
     {"--transport", ATTENTION, KIND_NAMES, AT(transport), 0, 0, 0, 1, parse_transport},
     {"--strategy", ATTENTION, KIND_NAMES, AT(strategy), 0, 0, 0, SWEEP, parse_strategy},
@@ -190,7 +192,8 @@ static const struct {
     const char *name;
     cli_command command;
 } commands[] = {{"run", CLI_RUN},       {"plan", CLI_PLAN}, {"bench", CLI_BENCH},
-                {"verify", CLI_VERIFY}, {"info", CLI_INFO}, {"random", CLI_RANDOM}};
+                {"verify", CLI_VERIFY}, {"info", CLI_INFO}, {"random", CLI_RANDOM},
+                {"launch", CLI_LAUNCH}};
 
 enum { FLAGS = sizeof flags / sizeof flags[0], COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -380,6 +383,21 @@ static ra_status check_device(const cli_options *options) {
     return RA_OK;
 }
 
+/* Processes that meet in a folder are told there who they are; others by their environment, or by mpirun. */
+static ra_status check_meeting(const cli_options *options) {
+    const char *orphan = options->rank.count ? "--rank" : options->rendezvous ? "--rendezvous" : NULL;
+    if (!orphan) return RA_OK;
+    if (cli_list_at(options->transport, 0, 0) != CLI_TRANSPORT_UCX)
+        CLI_REFUSE("%s: is for processes that meet over ucx; add --transport ucx", orphan);
+    if (!options->rank.count) CLI_REFUSE("--rank: is missing; --rendezvous needs --rank and --ranks beside it");
+    if (!options->rendezvous) CLI_REFUSE("--rendezvous: is missing; --rank needs it, and --ranks");
+    if (options->ranks.count != 1) CLI_REFUSE("--ranks: say how many processes meet in --rendezvous");
+    if (options->rank.values[0] >= options->ranks.values[0])
+        CLI_REFUSE("--rank: %lld is out of range; %lld ranks are numbered from 0", (long long)options->rank.values[0],
+                   (long long)options->ranks.values[0]);
+    return RA_OK;
+}
+
 static ra_status check_run(const cli_options *options) {
     if (!options->q) CLI_REFUSE("--q: is missing; run needs --q, --k, --v and --out");
     if (!options->k) CLI_REFUSE("--k: is missing; run needs --q, --k, --v and --out");
@@ -396,6 +414,7 @@ static ra_status check_together(const cli_options *options) {
     CLI_TRY(check_documents(options));
     CLI_TRY(check_dilation(options));
     CLI_TRY(check_device(options));
+    CLI_TRY(check_meeting(options));
     for (int64_t i = 0; i < options->ranks.count; ++i)
         if (cli_list_at(options->transport, 0, 0) == CLI_TRANSPORT_SELF && options->ranks.values[i] != 1)
             CLI_REFUSE("--ranks: --transport self has one rank, not %lld; use --transport thread",
@@ -417,17 +436,51 @@ static ra_status parse_command(const char *arg, cli_options *options) {
         if (strcmp(arg, commands[i].name) == 0) options->command = commands[i].command;
     if (options->help || options->version || options->command != CLI_NONE) return RA_OK;
     CLI_REFUSE(
-        "there is no command '%.100s'; choose one of run, plan, bench, verify, info, random, or see ringattn --help",
+        "there is no command '%.100s'; choose one of run, plan, bench, verify, info, random, launch, or see ringattn "
+        "--help",
         arg);
+}
+
+/* What is started must be right in itself, and leave it to launch to say which rank each process is. */
+static ra_status check_passed(int argc, const char *const *argv) {
+    cli_options passed;
+    ra_status status = cli_options_parse(argc, argv, &passed);
+    if (status == RA_OK && (!(passed.command & RANKS) || passed.help))
+        status = ra_fail(RA_ERR_ARGUMENT, "launch: starts run, bench or verify, not '%.100s'", argc ? argv[0] : "");
+    if (status == RA_OK && (passed.transport.count || passed.ranks.count || passed.rank.count))
+        status = ra_fail(RA_ERR_ARGUMENT, "launch: leave --transport, --ranks and --rank out; it says them itself");
+    cli_options_free(&passed);
+    return status;
+}
+
+/* launch -n N -- COMMAND [options] */
+static ra_status parse_launch(int argc, const char *const *argv, cli_options *options) {
+    int64_t processes = 0;
+    int at = 1;
+    for (; at < argc && strcmp(argv[at], "--") != 0; ++at) {
+        options->help |= strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0;
+        if (options->help) return RA_OK;
+        if (strcmp(argv[at], "-n") != 0)
+            CLI_REFUSE("'%.100s': launch takes -n N, and after -- the command to run", argv[at]);
+        if (++at == argc) CLI_REFUSE("-n: needs a value after it");
+        CLI_TRY(parse_int("-n", argv[at], 1, 4096, &processes));
+    }
+    if (!processes) CLI_REFUSE("-n: is missing; say how many processes to start");
+    if (at + 1 >= argc) CLI_REFUSE("launch: the command to run is missing; put it after --");
+    options->processes = (int)processes;
+    options->passed = argv + at + 1;
+    options->passed_count = argc - at - 1;
+    return check_passed(options->passed_count, options->passed);
 }
 
 ra_status cli_options_parse(int argc, const char *const *argv, cli_options *options_out) {
     *options_out = (cli_options){0};
     if (argc < 1)
         CLI_REFUSE(
-            "a command is missing; choose one of run, plan, bench, verify, info, random, or see ringattn --help");
+            "a command is missing; choose one of run, plan, bench, verify, info, random, launch, or see ringattn --help");
     CLI_TRY(parse_command(argv[0], options_out));
     if (options_out->command == CLI_NONE) return RA_OK;
+    if (options_out->command == CLI_LAUNCH) return parse_launch(argc, argv, options_out);
     for (int at = 1; at < argc && !options_out->help;) CLI_TRY(take_flag(argc, argv, &at, options_out));
     return options_out->help ? RA_OK : check_together(options_out);
 }

@@ -13,14 +13,16 @@ typedef enum cli_command {
     CLI_BENCH = 4,
     CLI_VERIFY = 8,
     CLI_INFO = 16,
-    CLI_RANDOM = 32
+    CLI_RANDOM = 32,
+    CLI_LAUNCH = 64
 } cli_command;
 
 typedef enum cli_transport {
     CLI_TRANSPORT_THREAD,
     CLI_TRANSPORT_SELF,
     CLI_TRANSPORT_MPI,
-    CLI_TRANSPORT_NCCL
+    CLI_TRANSPORT_NCCL,
+    CLI_TRANSPORT_UCX
 } cli_transport;
 
 /* What --device stands for; CLI_DEVICE_CUDA + 1 + N is cuda:N. */
@@ -39,7 +41,11 @@ typedef struct cli_options {
     const char *q, *k, *v, *dout;                  /* inputs of run */
     const char *out, *lse, *dq, *dk, *dv, *report; /* outputs of run; out of random */
     cli_list batch, seq, seq_k, heads, kv_heads, dim, dim_v;
-    cli_list ranks, threads, repeat, check, seed;
+    cli_list ranks, rank, threads, repeat, check, seed;
+    const char *rendezvous;           /* a folder that the processes of --transport ucx meet in */
+    int processes;                    /* launch: how many to start */
+    const char *const *passed;        /* launch: the command that they run, in argv */
+    int passed_count;
     cli_list dtype, strategy, layout;         /* ra_dtype, ra_strategy, ra_layout */
     const char *kernel;                       /* names with commas between them; which there are depends on the device */
     cli_list transport, device;               /* cli_transport; see CLI_DEVICE_CUDA */

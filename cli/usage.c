@@ -13,6 +13,7 @@ static const char all_usage[] = "ringattn: exact attention over sequences cut ac
                                 "  verify   compare with a naive fp64 implementation on random tensors\n"
                                 "  info     version, cpu features, kernels, transports, devices\n"
                                 "  random   write a .npy file of random numbers\n"
+                                "  launch   run, bench or verify on several processes of this machine\n"
                                 "\n"
                                 "  ringattn COMMAND --help    the options of a command\n"
                                 "  ringattn --version\n"
@@ -33,7 +34,9 @@ static const char all_usage[] = "ringattn: exact attention over sequences cut ac
 #define WAY_USAGE                                                                                                      \
     "how it is computed:\n"                                                                                            \
     "  --ranks N                 how many ranks the sequence is cut across (default 1; under mpi: the processes)\n"    \
-    "  --transport NAME          thread (default), self, mpi (default for several processes) or nccl\n"                \
+    "  --transport NAME          thread (default), self, mpi (default for several processes), ucx or nccl\n"           \
+    "  --rank R                  with ucx: which of the --ranks N processes this is, which meet in\n"                  \
+    "  --rendezvous FOLDER       a folder that all of them see; without these two: as torchrun's variables say\n"      \
     "  --strategy NAME           ring, pairwise, allgather, passq or auto (default)\n"                                 \
     "  --layout NAME             contiguous, zigzag, striped or auto (default)\n"                                      \
     "  --kernel NAME             one that `ringattn info` lists, or auto (default)\n"                                  \
@@ -94,6 +97,12 @@ static const char random_usage[] =
     "\n"
     "Writes normally distributed numbers; the same seed gives the same numbers.\n";
 
+static const char launch_usage[] =
+    "usage: ringattn launch -n N -- COMMAND [options]\n"
+    "\n"
+    "Starts N processes of this machine, each one rank of run, bench or verify over ucx, and waits for them. When one\n"
+    "fails the others are ended, and its exit status is that of launch.\n";
+
 const char *cli_usage(cli_command command) {
     switch (command) {
     case CLI_RUN:
@@ -108,6 +117,8 @@ const char *cli_usage(cli_command command) {
         return info_usage;
     case CLI_RANDOM:
         return random_usage;
+    case CLI_LAUNCH:
+        return launch_usage;
     case CLI_NONE:
         break;
     }

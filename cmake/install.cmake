@@ -9,7 +9,8 @@ add_library(ringattn::ringattn ALIAS ringattn_shared)
 add_library(ringattn::ringattn_static ALIAS ringattn_static)
 set_target_properties(ringattn_shared PROPERTIES EXPORT_NAME ringattn)
 
-install(FILES include/ringattn/ringattn.h include/ringattn/transport.h
+install(FILES include/ringattn/ringattn.h include/ringattn/transport.h include/ringattn/rendezvous.h
+              include/ringattn/ucx.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ringattn)
 install(TARGETS ringattn_shared ringattn_static EXPORT ringattn-targets)
 install(EXPORT ringattn-targets NAMESPACE ringattn:: DESTINATION ${package_dir})
@@ -47,6 +48,9 @@ install(FILES ${PROJECT_BINARY_DIR}/ringattn-config.cmake ${PROJECT_BINARY_DIR}/
 file(RELATIVE_PATH PC_PREFIX ${CMAKE_INSTALL_PREFIX}/${pkgconfig_dir} ${CMAKE_INSTALL_PREFIX})
 set(PC_PRIVATE "")
 foreach(name ${RA_OPENMP_LIBRARIES})
+  string(APPEND PC_PRIVATE "-l${name} ")
+endforeach()
+foreach(name ${CMAKE_DL_LIBS})
   string(APPEND PC_PRIVATE "-l${name} ")
 endforeach()
 string(APPEND PC_PRIVATE "-lm -pthread")

@@ -1,5 +1,5 @@
 # Flags that everything shares, as the interface target ra_flags; and what was found of the optional dependencies:
-# RA_HAVE_OPENMP, RA_HAVE_MPI, RA_HAVE_CUDA, RA_HAVE_NCCL, RA_HAVE_TESTS.
+# RA_HAVE_OPENMP, RA_HAVE_MPI, RA_HAVE_UCX, RA_HAVE_CUDA, RA_HAVE_NCCL, RA_HAVE_TESTS.
 find_package(Threads REQUIRED)
 
 # Programs find their library in the build tree, and once installed beside themselves, wherever the prefix is.
@@ -48,6 +48,19 @@ if(RA_HAVE_MPI)
   endif()
 endif()
 
+# UCX's headers; its library is opened at run time and never linked.
+set(RA_HAVE_UCX FALSE)
+if(NOT RA_UCX STREQUAL "OFF")
+  find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
+  mark_as_advanced(UCX_INCLUDE_DIR)
+  if(UCX_INCLUDE_DIR)
+    set(RA_HAVE_UCX TRUE)
+  endif()
+endif()
+if(RA_UCX STREQUAL "ON" AND NOT RA_HAVE_UCX)
+  message(FATAL_ERROR "RA_UCX=ON, but ucp/api/ucp.h was not found (Debian: apt-get install libucx-dev)")
+endif()
+
 include(cmake/cuda.cmake)
 
 set(RA_HAVE_TESTS FALSE)
@@ -62,7 +75,7 @@ if(RA_TESTS STREQUAL "ON" AND NOT RA_HAVE_TESTS)
   message(FATAL_ERROR "RA_TESTS=ON, but no cmocka was found (Debian: apt-get install libcmocka-dev pkg-config)")
 endif()
 
-foreach(what OPENMP MPI CUDA NCCL TESTS)
+foreach(what OPENMP MPI UCX CUDA NCCL TESTS)
   if(RA_HAVE_${what})
     message(STATUS "ringattn: ${what} yes")
   else()

@@ -40,6 +40,7 @@ PURE_HEADERS = {"assert.h", "float.h", "inttypes.h", "limits.h", "math.h", "stda
 # Headers of optional dependencies, and the only folders of the library that may include them.
 FOREIGN = (
     (re.compile(r"mpi\.h|ringattn/mpi\.h"), ("src/transport/mpi", "include/ringattn/mpi.h")),
+    (re.compile(r"uc[pst]/.*"), ("src/transport/ucx",)),
     (re.compile(r"nccl\.h"), ("src/transport/nccl", "include/ringattn/cuda.h")),
     (re.compile(r"cuda.*\.h|cooperative_groups.*|ringattn/cuda\.h"),
      (*CUDA, "include/ringattn/cuda.h")),

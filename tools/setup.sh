@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs from Debian's packages what is missing to build (setup.sh build) or to test (setup.sh test) ringattn. Says
 # nothing and takes no time when nothing is missing. Without the right to install it prints the line to type and fails;
-# what a build can do without (MPI) it only names, in one line.
+# what a build can do without (MPI, UCX) it only names, in one line.
 set -eu
 purpose=${1:-build}
 
@@ -12,6 +12,9 @@ can_compile() { echo '#include <stdio.h>' | ${CC:-cc} -x c -fsyntax-only - 2>/de
 
 # Debian's mpicc comes without the headers.
 can_compile_mpi() { echo '#include <mpi.h>' | mpicc -x c -fsyntax-only - 2>/dev/null; }
+
+# UCX's headers; the library comes with them. It is opened at run time, so compiling is enough to find both.
+can_compile_ucx() { echo '#include <ucp/api/ucp.h>' | ${CC:-cc} -x c -fsyntax-only - 2>/dev/null; }
 
 can_fuzz() {
     probe=$(mktemp -d)
@@ -40,14 +43,16 @@ required_packages() {
     have python3 || echo python3
     have pkg-config || echo pkg-config
     pkg-config --exists cmocka 2>/dev/null || echo libcmocka-dev
-    mpi_packages
+    optional_packages
     have clang || echo clang
     can_fuzz || fuzz_package
 }
 
-mpi_packages() {
+# What ranks that are processes need.
+optional_packages() {
     have mpirun || echo openmpi-bin
     can_compile_mpi || echo libopenmpi-dev
+    can_compile_ucx || echo libucx-dev
 }
 
 # One line of packages without repetitions, each followed by a space.
@@ -71,11 +76,11 @@ find_root() {
 }
 
 required=$(required_packages | listed)
-optional=$(mpi_packages | listed)
+optional=$(optional_packages | listed)
 [ -n "$required$optional" ] || exit 0
 
 go_without() {
-    echo "setup.sh: building without MPI (no --transport mpi); for it install ${optional}(Debian's names) and make again"
+    echo "setup.sh: building without all transports between processes; for them install ${optional}and make again"
     exit 0
 }
 

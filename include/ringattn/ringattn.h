@@ -205,7 +205,7 @@ typedef struct ra_options {
                              * see ra_comm_progress. Also how long a message may take between two ranks that both wait
                              * for it, and a step's wait for the device, where messages go through host memory */
     void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
-                             * comm over MPI is lost, messages may still arrive in it until the process ends */
+                             * comm over MPI or UCX is lost, messages may still arrive in it until the process ends */
     size_t workspace_bytes;
     const ra_backend *backend; /* what it runs on; must outlive the plan. All tensors and the workspace are memory of it */
 } ra_options;

@@ -48,7 +48,7 @@ with_pkgconfig() {
     test "$(env -u LD_LIBRARY_PATH "$work/static")" = "$(pkg-config --modversion ringattn)"
 
     # The headers are C++ as well.
-    for header in ringattn transport cuda; do
+    for header in ringattn transport rendezvous ucx cuda; do
         test -f "$prefix/include/ringattn/$header.h" || continue
         # shellcheck disable=SC2046
         echo "#include <ringattn/$header.h>" |

@@ -137,7 +137,7 @@ static void list_units(const ra_shape *shape, const ra_tile_list *tiles, const g
 static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
                          const ra_kv_part *parts, int64_t part_count, ra_pass pass, ra_prepared *to) {
     gpu_lists lists;
-    int width = width_index(shape), type = (int)shape->dtype;
+    int width = width_index(shape), type = (int)shape->dtype - (int)RA_F32;
     if (width < 0 || type < 0 || type > 3)
         return ra_fail(RA_ERR_UNSUPPORTED, "the CUDA kernels have no rows of that type and width");
     to->forward = variants->forward[type][width];

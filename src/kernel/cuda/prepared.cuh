@@ -30,7 +30,7 @@ struct gpu_lists {
     std::vector<unsigned char> part_maps; /* what maps.parts will point to */
 };
 
-/* A kernel's variants by type (ra_dtype) and width of rows: up to 64, 128, 256. */
+/* A kernel's variants by type (ra_dtype, from RA_F32 on) and width of rows: up to 64, 128, 256. */
 struct gpu_variants {
     const gpu_forward_variant *forward[4][3];
     const gpu_backward_variant *backward[4][3];

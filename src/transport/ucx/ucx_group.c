@@ -1,0 +1,158 @@
+/* The group in flight: every message is one request, asked after between two rounds of progress. */
+#include "transport/ucx/ucx_transport.h"
+
+#include "base/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static ra_status reserve(ra_ucx *ucx, int count) {
+    if (count <= ucx->part_capacity) return RA_OK;
+    ra_ucx_part *parts = realloc(ucx->parts, 2 * (size_t)count * sizeof *parts);
+    if (!parts) return ra_fail(RA_ERR_MEMORY, "no memory for a group of %d messages", count);
+    ucx->parts = parts;
+    ucx->part_capacity = 2 * count;
+    return RA_OK;
+}
+
+static ra_status start_message(ra_ucx *ucx, int index) {
+    const ra_message *m = &ucx->messages[index];
+    ra_ucx_part *part = &ucx->parts[ucx->part_count];
+    *part = (ra_ucx_part){.message = index};
+    if (m->is_send)
+        RA_TRY(ra_ucx_send(ucx, m->peer, m->tag, m->data, m->bytes, &part->request));
+    else
+        RA_TRY(ra_ucx_receive(ucx, m->peer, m->tag, m->data, m->bytes, &part->request));
+    ucx->part_count++;
+    if (part->request) ucx->pending++;
+    return RA_OK;
+}
+
+/* An endpoint that fails is found by poll, where a notice may say more: a message to it is left for poll to name. */
+static ra_status start_or_leave(ra_ucx *ucx, int index) {
+    ra_status status = start_message(ucx, index);
+    if (status != RA_ERR_PEER || ucx->failure != RA_OK) return status == RA_ERR_PEER ? RA_OK : status;
+    ucx->failure = status;
+    ucx->failed_message = index;
+    snprintf(ucx->failure_text, sizeof ucx->failure_text, "%s", ra_last_error());
+    return RA_OK;
+}
+
+ra_status ra_ucx_post(void *self, const ra_message *messages, int count, void *stream) {
+    ra_ucx *ucx = self;
+    (void)stream;
+    RA_TRY(reserve(ucx, count));
+    ucx->messages = messages;
+    ucx->part_count = 0;
+    ucx->pending = 0;
+    ucx->failure = RA_OK;
+    ra_ucx_note(ucx, -1);
+    /* Receives first: what then arrives goes straight to its place. */
+    for (int is_send = 0; is_send <= 1; is_send++)
+        for (int i = 0; i < count; i++)
+            if (!messages[i].is_send == !is_send) RA_TRY(start_or_leave(ucx, i));
+    return RA_OK;
+}
+
+static ra_status wrong_size(const ra_message *message, size_t came) {
+    return ra_fail(
+        RA_ERR_TRANSPORT,
+        "rank %d sent %zu bytes where %zu were expected (tag %d): the ranks follow different schedules; give "
+        "all of them the same problem and the same version of ringattn",
+        message->peer, came, message->bytes, message->tag);
+}
+
+static ra_status judge(const ra_ucx *ucx, const ra_message *m, ucs_status_t status, size_t came) {
+    if (!m->is_send && (status == UCS_ERR_MESSAGE_TRUNCATED || (status == UCS_OK && came != m->bytes)))
+        return wrong_size(m, came);
+    if (status == UCS_OK) return RA_OK;
+    return ra_fail(RA_ERR_PEER, "rank %d is gone (UCX: %s)", m->peer, ucx->api->ucs_status_string(status));
+}
+
+/* Asks after every part once; keeps the first failure. */
+static void advance(ra_ucx *ucx) {
+    for (int i = 0; i < ucx->part_count && ucx->pending > 0 && ucx->failure == RA_OK; i++) {
+        ra_ucx_part *part = &ucx->parts[i];
+        const ra_message *m = &ucx->messages[part->message];
+        size_t came = 0;
+        if (!part->request) continue;
+        ucs_status_t status = ra_ucx_test(ucx, &part->request, m->is_send ? NULL : &came, NULL);
+        if (status == UCS_INPROGRESS) continue;
+        ucx->pending--;
+        ucx->failure = judge(ucx, m, status, came);
+        if (ucx->failure == RA_OK) continue;
+        ucx->failed_message = part->message;
+        snprintf(ucx->failure_text, sizeof ucx->failure_text, "%s", ra_last_error());
+    }
+}
+
+/* The first message that is not complete; one with `peer` (-1: nobody) before any other. */
+static int unfinished(const ra_ucx *ucx, int peer) {
+    int first = -1;
+    for (int i = 0; i < ucx->part_count; i++) {
+        if (!ucx->parts[i].request) continue;
+        int message = ucx->parts[i].message;
+        if (ucx->messages[message].peer == peer) return message;
+        if (first < 0) first = message;
+    }
+    return first;
+}
+
+/* Whether a message can never be complete, because its peer has left. */
+static ra_status check_left(const ra_ucx *ucx, int *culprit_out) {
+    for (int rank = 0; ucx->left > 0 && rank < ucx->ranks; rank++) {
+        int message = ucx->peers[rank].left ? unfinished(ucx, rank) : -1;
+        if (message < 0 || ucx->messages[message].peer != rank) continue;
+        *culprit_out = message;
+        return ra_fail(RA_ERR_PEER, "rank %d has left: its communicator was destroyed", rank);
+    }
+    return RA_OK;
+}
+
+/* Asks after every part, hears what peers have to say, answers them and finds those that are gone. What is complete
+ * counts before what is heard: a peer that gives up or leaves later does not spoil this group. A message that failed
+ * because its peer is gone says less than the reason that somebody gave. */
+static ra_status look(ra_ucx *ucx, double seconds, int *done_out, int *culprit_out) {
+    int dead = -1;
+    advance(ucx);
+    *done_out = ucx->failure == RA_OK && ucx->pending == 0;
+    *culprit_out = *done_out ? -1 : ucx->failure == RA_OK ? unfinished(ucx, ucx->heard_from) : ucx->failed_message;
+    ra_ucx_note(ucx, seconds > 0 && *culprit_out >= 0 ? ucx->messages[*culprit_out].peer : -1);
+    ra_status heard = ra_ucx_hear(ucx);
+    if (ucx->failure != RA_OK && (heard == RA_OK || ucx->failure != RA_ERR_PEER))
+        return ra_fail(ucx->failure, "%s", ucx->failure_text);
+    if (*done_out && ucx->part_count) return RA_OK; /* an empty group: somebody wants to hear */
+    if (heard == RA_OK) RA_TRY(check_left(ucx, culprit_out));
+    if (heard == RA_OK) heard = ra_ucx_find_dead(ucx, NULL, &dead);
+    if (heard != RA_OK) *culprit_out = unfinished(ucx, ucx->heard_from >= 0 ? ucx->heard_from : dead);
+    return heard;
+}
+
+ra_status ra_ucx_poll(void *self, double seconds, int *done_out, int *culprit_out) {
+    ra_ucx *ucx = self;
+    ra_ucx_wait wait = ra_ucx_wait_start(seconds);
+    int progressed;
+    do {
+        progressed = ra_ucx_progress(ucx);
+        ra_status status = look(ucx, seconds, done_out, culprit_out);
+        if (status != RA_OK || *done_out) return status;
+    } while (ra_ucx_wait_pause(&wait, progressed));
+    return RA_OK;
+}
+
+void ra_ucx_drain(ra_ucx *ucx) {
+    for (int i = 0; i < ucx->part_count; i++) {
+        ra_ucx_part *part = &ucx->parts[i];
+        if (part->request && ra_ucx_test(ucx, &part->request, NULL, NULL) != UCS_INPROGRESS) ucx->pending--;
+    }
+}
+
+void ra_ucx_cancel_receives(ra_ucx *ucx) {
+    for (int i = 0; i < ucx->part_count; i++) {
+        ra_ucx_part *part = &ucx->parts[i];
+        if (part->request && !ucx->messages[part->message].is_send)
+            ucx->api->ucp_request_cancel(ucx->worker, part->request);
+    }
+    ra_ucx_progress(ucx);
+    ra_ucx_drain(ucx);
+}

@@ -1,0 +1,223 @@
+/* The UCX transport: what its files share.
+ *
+ * A comm has a UCX worker of its own, and one endpoint to every peer. All traffic is tagged messages:
+ *
+ *     bits 63..32   the key of the job, drawn by rank 0: a late process of another job is never matched
+ *     bits 31..16   the sender's rank
+ *     bits 15..0    0 .. 32767: the messages of a group
+ *                   RA_UCX_NOTICE: a rank that gives up or leaves tells every other, one that has waited for a while
+ * asks after the rank it waits for, and is answered; one receive for them is always posted RA_UCX_HELLO,
+ * RA_UCX_FAREWELL: every rank to every other when a comm is made and destroyed
+ *
+ * UCX never lets messages of one endpoint and tag overtake each other, and takes any size. It is never waited in: every
+ * wait is a loop of ucp_worker_progress with a deadline, on the caller's thread.
+ *
+ * Three ways lead to the end of a comm: a peer's notice, which has its reason; UCX's word that a peer cannot be reached
+ * (a connection that was reset, a keepalive without an answer); and the kernel's, that a process of this machine has
+ * ended. Device memory goes through the host (staged.h). Where UCX moves it itself, attach, post_device and join belong
+ * into a file beside ucx_group.c: a message differs there only in its memory type and in the event it waits for.
+ */
+#ifndef RA_TRANSPORT_UCX_UCX_TRANSPORT_H
+#define RA_TRANSPORT_UCX_UCX_TRANSPORT_H
+
+#include "transport/ucx/ucx_api.h"
+
+#include <ringattn/ucx.h>
+#include <stdint.h>
+
+enum ra_ucx_tags { RA_UCX_NOTICE = 0x8000, RA_UCX_HELLO, RA_UCX_FAREWELL };
+
+enum { RA_UCX_KEY_BYTES = 16 };
+
+typedef enum ra_ucx_kind { RA_UCX_GAVE_UP, RA_UCX_QUESTION, RA_UCX_ANSWER, RA_UCX_LEFT } ra_ucx_kind;
+
+/* What a notice begins with; the others but GAVE_UP have no more. */
+typedef struct ra_ucx_word {
+    int32_t kind;
+    int32_t rank;  /* GAVE_UP: who did, which is not the sender where a notice is passed on; ANSWER: whom the sender
+                    * waits  for, or -1 */
+    double waited; /* ANSWER: seconds that it has been waiting */
+} ra_ucx_word;
+
+/* Small enough to be sent eagerly by every transport of UCX: a notice must leave without its receiver's help. */
+typedef struct ra_ucx_notice {
+    ra_ucx_word word;
+    char text[496]; /* GAVE_UP: why */
+} ra_ucx_notice;
+
+/* Who a process is, for those on the same machine. */
+typedef struct ra_ucx_identity {
+    unsigned char machine[16]; /* the same on all processes that share a kernel, and on no others */
+    uint64_t processes;        /* the name space of process numbers */
+    uint64_t memory, files;    /* and those of shared memory: only within both can it be found */
+    uint64_t pid, start;       /* a process number is given again; with the time of its start it is not */
+} ra_ucx_identity;
+
+typedef struct ra_ucx_peer {
+    ucp_ep_h endpoint; /* NULL: none */
+    int failed;        /* UCX's status, negative, once it has given the peer up */
+    int ended;         /* the kernel says that its process has */
+    int left;          /* by its own word: it destroyed its comm, and needs nobody any more */
+    int process;       /* a descriptor that tells; -1: none */
+    void *telling;     /* request of the notice to it; NULL: none */
+    void *closing;     /* request of taking the endpoint down; NULL: none */
+
+    void *asking, *answering; /* requests of this rank's words to it; NULL: none under way */
+    ra_ucx_word answer;       /* being sent */
+    int owed;                 /* this rank owes it an answer */
+    int asked;                /* it owes this rank one */
+    double since;             /* on ra_clock(): when it was last heard, or first asked; -1: neither */
+    int waits_for;            /* by its last answer */
+    double waited;
+} ra_ucx_peer;
+
+/* A message of the group in flight. */
+typedef struct ra_ucx_part {
+    void *request; /* NULL once complete */
+    int message;   /* index into the group */
+} ra_ucx_part;
+
+/* A coming together of all ranks: see ra_ucx_assemble. */
+typedef struct ra_ucx_assembly ra_ucx_assembly;
+
+typedef struct ra_ucx {
+    const ra_ucx_api *api;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    int rank, ranks;
+    double create_seconds, destroy_seconds;
+    const char *transports, *devices;    /* the caller's, until the worker is open */
+    unsigned char key[RA_UCX_KEY_BYTES]; /* of the job */
+    ra_ucx_peer *peers;                  /* [ranks]; this rank's own is empty */
+    ra_ucx_assembly *assemblies;         /* whose memory UCX may still use */
+    double look_next;                    /* when the kernel is asked about peers again */
+    int lost; /* this rank gave up, or heard that another did: nobody is waited for any more */
+
+    const ra_message *messages; /* the group in flight, the caller's */
+    ra_ucx_part *parts;         /* receives first, then sends, each in the group's order */
+    int part_count, part_capacity;
+    int pending; /* parts that are not complete */
+
+    /* The first failure of the group: every later poll says it again, since a caller may poll in passing. */
+    ra_status failure;
+    int failed_message;
+    char failure_text[512];
+
+    void *hearing; /* request of the receive for notices; NULL: none */
+    ra_ucx_notice heard;
+    int heard_from; /* who gave up first, as far as is known; -1: nobody. Then `heard` says why, and stays */
+    ra_ucx_notice told;
+    int left;          /* how many peers have */
+    int owed;          /* how many answers this rank owes */
+    int waits_for;     /* the peer that this rank polls for with seconds; -1: none */
+    double wait_since; /* on ra_clock(): the first such poll of the group */
+} ra_ucx;
+
+/* ucx_comm.c: a transport for ra_ucx_ops. Collective. */
+extern const ra_transport_ops ra_ucx_ops;
+ra_status ra_ucx_open(int rank, int ranks, ra_allgather allgather, void *user, const ra_ucx_options *options,
+                      ra_ucx **ucx_out, int *machine_ranks_out);
+
+/* ucx_worker.c: the context and the worker. share_memory: whether all ranks do. */
+ra_status ra_ucx_worker_open(ra_ucx *ucx, int share_memory);
+void ra_ucx_worker_close(ra_ucx *ucx);
+
+/* RA_OK for UCS_OK, else RA_ERR_TRANSPORT with UCX's own text. call: "ucp_init". */
+ra_status ra_ucx_check(const ra_ucx *ucx, ucs_status_t status, const char *call);
+
+/* Lets UCX work for a bounded moment. Returns nonzero when it found something to do. */
+int ra_ucx_progress(ra_ucx *ucx);
+
+/* ucx_meet.c: agrees on the key, opens the worker, brings the addresses round, connects with every peer and waits until
+ * all have. mine: an error that keeps this rank from taking part; RA_OK: none. */
+ra_status ra_ucx_meet(ra_ucx *ucx, ra_status mine, ra_allgather allgather, void *user, int *machine_ranks_out);
+
+/* ucx_assembly.c: waits for at most that long until every peer has come to this point, `tag`. *absent_out: one that has
+ * not; -1: all have. */
+ra_status ra_ucx_assemble(ra_ucx *ucx, int tag, double seconds, int *absent_out);
+
+/* Frees what assemblies left; nonzero when UCX will use none of it any more. */
+int ra_ucx_dismiss(ra_ucx *ucx);
+
+/* ucx_peer.c: endpoints. */
+ra_status ra_ucx_connect(ra_ucx *ucx, int peer, const void *address);
+
+/* RA_ERR_PEER when a peer is gone, naming it. awaited [ranks]: only those count that are not NULL; NULL: all do but
+ * those that have left. */
+ra_status ra_ucx_find_dead(ra_ucx *ucx, void *const *awaited, int *peer_out);
+
+/* Takes all endpoints down: after everything on them has left (force 0), or at once. Waits for at most that long; what
+ * is still under way then is given up. Returns nonzero when UCX uses none of them any more. */
+int ra_ucx_disconnect(ra_ucx *ucx, int force, double seconds);
+
+/* ucx_process.c: this process, and whether one of the same machine has ended. */
+void ra_ucx_identify(ra_ucx_identity *identity_out);
+int ra_ucx_share_memory(const ra_ucx_identity *a, const ra_ucx_identity *b);
+
+/* A descriptor that becomes readable when the process ends, or -1 where the kernel cannot tell. *ended_out: it has. */
+int ra_ucx_watch(const ra_ucx_identity *mine, const ra_ucx_identity *other, int *ended_out);
+
+/* Asks the kernel about all processes that are watched, now and then: rarely enough to cost nothing. */
+void ra_ucx_look(ra_ucx *ucx);
+
+/* ucx_group.c: the group in flight. */
+ra_status ra_ucx_post(void *self, const ra_message *messages, int count, void *stream);
+ra_status ra_ucx_poll(void *self, double seconds, int *done_out, int *culprit_out);
+
+/* Asks after every part once and says nothing of errors: for a group that is given up. */
+void ra_ucx_drain(ra_ucx *ucx);
+
+/* Takes back the receives that no message has met yet; the others go on. A send cannot be taken back: a peer may be
+ * reading it. */
+void ra_ucx_cancel_receives(ra_ucx *ucx);
+
+/* ucx_message.c: one tagged message. request_out: NULL when it is over already. */
+ra_status ra_ucx_send(ra_ucx *ucx, int peer, int tag, const void *data, size_t bytes, void **request_out);
+ra_status ra_ucx_receive(ra_ucx *ucx, int peer, int tag, void *data, size_t bytes, void **request_out);
+
+/* Whether it is over; it is freed then. came_out: the bytes of a receive; may be NULL. A status of UCS_INPROGRESS: not
+ * yet. */
+ucs_status_t ra_ucx_test(ra_ucx *ucx, void **request, size_t *came_out, int *from_out);
+
+/* ucx_notice.c: starts to listen for notices. */
+ra_status ra_ucx_listen(ra_ucx *ucx);
+
+/* Takes what has come and answers who asks. RA_ERR_PEER with its reason once a rank has given up. */
+ra_status ra_ucx_hear(ra_ucx *ucx);
+
+/* Starts to send every other rank the reason or, when this rank has heard of another's, that one's. */
+void ra_ucx_tell(ra_ucx *ucx, const char *reason);
+
+/* Starts to tell every other rank that this one leaves: those who need it need not wait. */
+void ra_ucx_take_leave(ra_ucx *ucx);
+
+/* Whether UCX will not read this rank's notices any more. */
+int ra_ucx_all_told(ra_ucx *ucx);
+
+/* Stops listening. Returns nonzero when UCX will not write to `heard` any more. */
+int ra_ucx_hush(ra_ucx *ucx);
+
+/* ucx_life.c: the table's inquire. */
+void ra_ucx_inquire(void *self, int peer, ra_sign *sign_out);
+
+/* A question or an answer has come from that rank, in ucx->heard. */
+void ra_ucx_heed(ra_ucx *ucx, int from);
+
+/* Sends what answers can be sent. */
+void ra_ucx_answer(ra_ucx *ucx);
+
+/* This rank waits for a peer, or, -1, does not. */
+void ra_ucx_note(ra_ucx *ucx, int peer);
+
+/* ucx_wait.c: a wait with a deadline that leaves the processor to others. */
+typedef struct ra_ucx_wait {
+    double until, yield_until; /* on ra_clock() */
+} ra_ucx_wait;
+
+ra_ucx_wait ra_ucx_wait_start(double seconds);
+
+/* Between two rounds: gives the processor away for a moment. progressed: the last one found something to do. Returns 0
+ * when the time is over. */
+int ra_ucx_wait_pause(ra_ucx_wait *wait, int progressed);
+
+#endif

@@ -1,0 +1,95 @@
+#include "transport/ucx/ucx_transport.h"
+
+#include "base/status.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* Making and ending a context reads and writes what is global in UCX. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+ra_status ra_ucx_check(const ra_ucx *ucx, ucs_status_t status, const char *call) {
+    if (status == UCS_OK) return RA_OK;
+    return ra_fail(RA_ERR_TRANSPORT, "%s failed: %s", call, ucx->api->ucs_status_string(status));
+}
+
+typedef struct setting {
+    const char *name, *value, *variable; /* variable: of the environment, which then stands; NULL: none */
+} setting;
+
+/* Shared memory is used by endpoints that must find out about dead peers only when it says that it can, which it does
+ * when it is told to (its keepalive looks for the peer's process). Copies straight from a peer's memory (CMA) need
+ * "invalidate": that a sender whose message was given up does not use its memory again. It does not: see
+ * ra_transport_ops.abandon. Names differ between versions; those that one does not know are passed over. */
+static const setting SETTINGS[] = {
+    {"WARN_INVALID_CONFIG", "n", NULL},
+    {"MM_ERROR_HANDLING", "y", NULL},
+    {"POSIX_ERROR_HANDLING", "y", NULL},
+    {"SYSV_ERROR_HANDLING", "y", NULL},
+    {"MEMORY_INVALIDATE", "y", NULL},
+    {"CMA_MEMORY_INVALIDATE", "y", NULL},
+    {"KEEPALIVE_INTERVAL", "1s", "UCX_KEEPALIVE_INTERVAL"},
+};
+
+static ra_status modify(const ra_ucx *ucx, ucp_config_t *config, const char *name, const char *value) {
+    ucs_status_t status = ucx->api->ucp_config_modify(config, name, value);
+    if (status == UCS_OK) return RA_OK;
+    return ra_fail(RA_ERR_ARGUMENT, "UCX does not take \"%s\" for UCX_%s: %s", value, name,
+                   ucx->api->ucs_status_string(status));
+}
+
+/* Ranks that share memory need no network, and then nobody can come from there. */
+static ra_status configure(const ra_ucx *ucx, ucp_config_t *config, int share_memory) {
+    for (size_t i = 0; i < sizeof SETTINGS / sizeof *SETTINGS; i++) {
+        const setting *s = &SETTINGS[i];
+        if (!s->variable || !getenv(s->variable)) ucx->api->ucp_config_modify(config, s->name, s->value);
+    }
+    const char *transports = ucx->transports;
+    if (!transports && share_memory && !getenv("UCX_TLS")) transports = "^tcp";
+    if (transports) RA_TRY(modify(ucx, config, "TLS", transports));
+    if (ucx->devices) RA_TRY(modify(ucx, config, "NET_DEVICES", ucx->devices));
+    return RA_OK;
+}
+
+/* The version asked for is the least that has all that is used, whatever the headers' is. */
+static ra_status open_context(ra_ucx *ucx, int share_memory) {
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
+                           .features = UCP_FEATURE_TAG,
+                           .estimated_num_eps = (size_t)ucx->ranks};
+    ucp_config_t *config = NULL;
+    RA_TRY(ra_ucx_check(ucx, ucx->api->ucp_config_read(NULL, NULL, &config), "ucp_config_read"));
+    ra_status status = configure(ucx, config, share_memory);
+    if (status == RA_OK)
+        status = ra_ucx_check(ucx, ucx->api->ucp_init_version(1, 13, &params, config, &ucx->context), "ucp_init");
+    ucx->api->ucp_config_release(config);
+    return status;
+}
+
+ra_status ra_ucx_worker_open(ra_ucx *ucx, int share_memory) {
+    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    pthread_mutex_lock(&lock);
+    ra_status status = open_context(ucx, share_memory);
+    if (status == RA_OK) {
+        ucs_status_t made = ucx->api->ucp_worker_create(ucx->context, &params, &ucx->worker);
+        status = ra_ucx_check(ucx, made, "ucp_worker_create");
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void ra_ucx_worker_close(ra_ucx *ucx) {
+    pthread_mutex_lock(&lock);
+    if (ucx->worker) ucx->api->ucp_worker_destroy(ucx->worker);
+    if (ucx->context) ucx->api->ucp_cleanup(ucx->context);
+    pthread_mutex_unlock(&lock);
+    ucx->worker = NULL;
+    ucx->context = NULL;
+}
+
+/* One call moves a segment of a message or a few packets: between two tiles there is time for several. */
+int ra_ucx_progress(ra_ucx *ucx) {
+    int rounds = 0;
+    while (rounds < 32 && ucx->api->ucp_worker_progress(ucx->worker)) rounds++;
+    return rounds > 0;
+}
