@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 long_context.py           # or: python long_context.py, one rank
 
-Every rank holds its rows of every activation; no rank ever sees the whole. What is wanted of the logits, the surprise at each
-token, is a sum that the ranks add up.
+Every rank holds its rows of every activation; no rank ever sees the whole. What is wanted of the logits, the surprise
+at each token, is a sum that the ranks add up.
 """
 import os
 

@@ -85,8 +85,8 @@ def core() -> ctypes.CDLL:
 
 @functools.lru_cache(maxsize=None)
 def load_ucx() -> None:
-    """Loads the UCX that PyPI's libucx packages bring, where one is installed; the library takes what is loaded already, and
-    else the system's."""
+    """Loads the UCX that PyPI's libucx packages bring, where one is installed; the library takes what is loaded
+    already, and else the system's."""
     try:
         import libucx
     except ImportError:
