@@ -2,11 +2,11 @@
 #
 #   make            the libraries, the command, the examples
 #   make demo       four ranks over a long sequence, checked
-#   make test       everything that CI runs: AddressSanitizer and fuzzers, ThreadSanitizer, the plain build, the Python package
+#   make test       everything that CI runs: AddressSanitizer and fuzzers, ThreadSanitizer, the plain build, Python
 #   make check      the plain build's tests alone
 #   make sanitize-memory   the tests of the CPU's code under MemorySanitizer
 #   make test-gpu   the tests that need a GPU, on a machine that has one; elsewhere they skip themselves
-#   make test-python  the Python package's tests, in an environment of their own under build/ (downloads torch: about 3 GB)
+#   make test-python  the Python package's tests, in an environment under build/ (downloads torch, about 3 GB, once)
 #   make wheel      the Python package as a wheel, in build/dist
 #   make install    PREFIX=/usr/local, DESTDIR honoured
 #   make format     the C sources, by .clang-format
