@@ -2,7 +2,7 @@
 #
 #   make            the libraries, the command, the examples
 #   make demo       four ranks over a long sequence, checked
-#   make test       everything that CI runs: AddressSanitizer and fuzzers, ThreadSanitizer, then the plain build
+#   make test       everything that CI runs: AddressSanitizer and fuzzers, ThreadSanitizer, the plain build, the Python package
 #   make check      the plain build's tests alone
 #   make sanitize-memory   the tests of the CPU's code under MemorySanitizer
 #   make test-gpu   the tests that need a GPU, on a machine that has one; elsewhere they skip themselves
@@ -52,7 +52,7 @@ demo: setup
 	@cmake --build $(BUILD) -j$(JOBS) --target ringattn
 	@sh tools/demo.sh $(BUILD)/ringattn
 
-test: sanitize-address sanitize-thread check
+test: sanitize-address sanitize-thread check test-python
 
 # Compiling for one GPU shows what compiling for all would.
 check: setup-test

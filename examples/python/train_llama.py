@@ -1,7 +1,10 @@
-"""Trains a tiny Llama, made from a config, with every sequence cut over the ranks, under FSDP2.
+"""Trains a tiny Llama, made from a config, with every sequence cut over the ranks, under FSDP2 or DeepSpeed's ZeRO.
 
     torchrun --nproc-per-node 2 train_llama.py            # or 4, or one: the losses are the same
+    DS_ACCELERATOR=cpu torchrun --nproc-per-node 2 train_llama.py --zero 3
 """
+import argparse
+
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
@@ -31,26 +34,54 @@ def make_batch(step):
             "position_ids": torch.cat([torch.arange(len(d)) for d in documents])[None]}
 
 
-def main():
-    dist.init_process_group("gloo")
-    ctx = rt.init()                        # 1. the ranks, from the default group
-    ringattn.hf.register()                 # 2. attn_implementation="ringattn"
-    model = make_model()
+def with_fsdp2(model):
+    """The model, and what makes a step of a loss."""
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)          # 3. parameters over the same ranks that the sequence is cut over
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for step in range(STEPS):
-        batch = rt.shard_batch(make_batch(step), ctx=ctx)      # 4. this rank's rows
-        logits = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"]).logits
-        loss = rt.cross_entropy(logits, batch["shift_labels"], batch["num_items_in_batch"], ctx)   # 5.
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+
+    def step(loss):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+    return model, step
+
+
+def with_zero(model, stage):
+    import deepspeed
+
+    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": stage}, "gradient_clipping": 0.0,
+              "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+
+    def step(loss):
+        engine.backward(loss)
+        engine.step()
+
+    return engine, step
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--zero", type=int, choices=(2, 3), help="DeepSpeed's stage; without it FSDP2")
+    stage = parser.parse_args().zero
+    dist.init_process_group("gloo")
+    ctx = rt.init()                        # 1. the ranks, from the default group
+    ringattn.hf.register()                 # 2. attn_implementation="ringattn"
+    model = make_model()                   # 3. parameters over the same ranks that the sequence is cut over
+    model, take_step = with_zero(model, stage) if stage else with_fsdp2(model)
+    for number in range(STEPS):
+        batch = rt.shard_batch(make_batch(number), ctx=ctx)    # 4. this rank's rows
+        logits = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"]).logits
+        loss = rt.cross_entropy(logits, batch["shift_labels"], batch["num_items_in_batch"], ctx)   # 5. the whole's mean
+        take_step(loss)
         mean = rt.mean_loss(loss, ctx)
         if dist.get_rank() == 0:
-            print(f"step {step}: loss {mean:.5f}", flush=True)
+            print(f"step {number}: loss {mean:.5f}", flush=True)
     ctx.close()
     dist.destroy_process_group()
 

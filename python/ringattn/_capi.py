@@ -267,10 +267,7 @@ CORE = {
     "ra_reference": (Status, [_problem] + [POINTER(c_double)] * 9),
     # Varargs in C; Python formats the text and passes "%s" and one string.
     "ra_fail": (Status, [c_int, c_char_p, c_char_p]),
-}
-
-# What libringattn has where UCX was not left out of it.
-UCX = {
+    # These say so where UCX was left out of the library.
     "ra_comm_create_ucx": (Status, [c_int, c_int, AllGather, c_void_p, POINTER(UcxOptions), _handle_out]),
     "ra_ucx_version": (Status, [POINTER(c_char_p)]),
 }

@@ -80,14 +80,18 @@ def core() -> ctypes.CDLL:
             "they must be of one release: install both again, or unset RINGATTN_LIBRARY"
         )
     _capi.declare(library, _capi.CORE)
-    if has_ucx_symbols(library):
-        _capi.declare(library, _capi.UCX)
     return library
 
 
-def has_ucx_symbols(library: ctypes.CDLL) -> bool:
-    """Whether the library was built with ranks over UCX; whether UCX itself is there is another matter."""
-    return hasattr(library, "ra_comm_create_ucx")
+@functools.lru_cache(maxsize=None)
+def load_ucx() -> None:
+    """Loads the UCX that PyPI's libucx packages bring, where one is installed; the library takes what is loaded
+    already, and else the system's."""
+    try:
+        import libucx
+    except ImportError:
+        return
+    libucx.load_library()
 
 
 @functools.lru_cache(maxsize=None)

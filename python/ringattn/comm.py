@@ -50,9 +50,7 @@ class Comm:
         transports, devices: written as UCX_TLS and UCX_NET_DEVICES.
         """
         library = _library.core()
-        if not _library.has_ucx_symbols(library):
-            raise UnsupportedError("ranks over UCX: this libringattn was built without them; "
-                                   "use one process (ranks=n, or ringattn.torch.run_ranks), or MPI")
+        _library.load_ucx()
         failure: List[BaseException] = []
 
         def gather(_user: Any, mine: int, size: int, all_out: int) -> int:

@@ -146,8 +146,8 @@ class Plan:
     """One problem on one comm: schedule, kernel, buffers. Collective, as are its runs; runs plan and allocate nothing.
 
     layout, strategy: names; backward: whether backward() will be called; threads: that this rank computes with;
-    timeout: seconds that a peer is waited for (0: 60); workspace: an array of at least info.workspace_bytes, 64-byte
-    aligned; device: "cpu", "cuda", "cuda:1", where all arrays then are.
+    timeout: seconds that a peer is waited for (0: 60); workspace: address and size of at least info.workspace_bytes,
+    64-byte aligned, which stay the caller's; device: "cpu", "cuda", "cuda:1", where all arrays then are.
     """
 
     def __init__(self, comm: Comm, problem: Problem, *, layout: str = "auto", strategy: str = "auto",
@@ -161,6 +161,7 @@ class Plan:
         self._handle = 0
         check(library.ra_plan_create(comm.handle, problem.to_c(), options, ctypes.byref(out)))
         self._handle = out.value
+        self.memory: Any = None  # for whoever gave the workspace: what keeps it
         self.comm = comm
         comm.adopt(self._handle)
         self.problem = problem

@@ -53,6 +53,7 @@ def _kept(problem: Problem, head: int, key: Any, at: Any) -> Any:
     import numpy
 
     pattern = problem.dilated
+    assert pattern is not None
     branches = list(enumerate(pattern.branches))
     if pattern.heads == "groups":
         count = len(branches)

@@ -27,14 +27,38 @@ def test_longnet():
     assert run(EXAMPLES / "longnet.py").count("with two") == 5
 
 
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+over_ucx = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+def launch(ranks, *command):
+    return run("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *command)
+
+
+def train(ranks, *how):
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", launch(ranks, EXAMPLES / "train_llama.py", *how))]
+    assert len(losses) == 8 and losses[-1] < losses[0]
+    return losses
+
+
+@over_ucx
 def test_train_llama():
-    """The losses of one rank and of two are the same, and go down."""
-    losses = []
-    for ranks in (1, 2):
-        text = run("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
-                   EXAMPLES / "train_llama.py")
-        losses.append([float(loss) for loss in re.findall(r"loss ([\d.]+)", text)])
-    one, two = losses
-    assert len(one) == len(two) == 8 and one[-1] < one[0]
+    """The losses of one rank and of two are the same."""
+    one, two = train(1), train(2)
     assert max(abs(a - b) for a, b in zip(one, two)) < 2e-4 * one[0]
+
+
+@over_ucx
+def test_train_llama_under_zero(monkeypatch):
+    """The losses are those of FSDP2."""
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    one, zero = train(1), train(2, "--zero", "3")
+    assert max(abs(a - b) for a, b in zip(one, zero)) < 2e-4 * one[0]
+
+
+@over_ucx
+def test_long_context():
+    """The surprise is the same with one rank as with two."""
+    nats = [re.search(r"([\d.]+) nats", text).group(1)
+            for text in (run(EXAMPLES / "long_context.py"), launch(2, EXAMPLES / "long_context.py"))]
+    assert abs(float(nats[0]) - float(nats[1])) < 1e-5

@@ -17,8 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 def missing():
     """Why there are no ranks over UCX here, or None."""
     library = _library.core()
-    if not _library.has_ucx_symbols(library):
-        return "this libringattn was built without UCX"
+    _library.load_ucx()
     version = ctypes.c_char_p()
     if library.ra_ucx_version(ctypes.byref(version)) != 0:
         return library.ra_last_error().decode()

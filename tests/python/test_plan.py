@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import reference
 import ringattn
-from ringattn import Comm, Plan, Problem, _library
+from ringattn import Comm, Plan, Problem
 
 PROBLEM = Problem(seq_q=37, heads_q=2, dim=8, dtype="f64", causal=True)
 
@@ -124,10 +124,14 @@ def test_out_dtype():
     assert reference.furthest(o, reference.attention(q, k, v)[0]) < 1e-5
 
 
-@pytest.mark.skipif(_library.has_ucx_symbols(_library.core()), reason="this libringattn has ranks over UCX")
-def test_a_library_without_ucx_says_so():
-    with pytest.raises(ringattn.UnsupportedError, match="UCX"):
-        Comm.ucx(0, 2, lambda mine: [mine, mine])
+def test_a_failing_allgather_is_the_error():
+    """What the caller's function raises comes out, not through C."""
+
+    def allgather(mine):
+        raise KeyError("nobody there")
+
+    with pytest.raises((KeyError, ringattn.UnsupportedError), match="nobody there|UCX|ucp"):
+        Comm.ucx(0, 2, allgather, timeout=5)
 
 
 def test_allgather():

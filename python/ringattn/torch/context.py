@@ -107,13 +107,12 @@ class Context:
             self._plans.move_to_end(key)
             return found
         problem = make()
-        options = dict(layout=self.layout, strategy=self.strategy, backward=training, threads=self.threads,
-                       device=_device_name(device))
+        options: Dict[str, Any] = {"layout": self.layout, "strategy": self.strategy, "backward": training,
+                                   "threads": self.threads, "device": _device_name(device)}
         planned = predict(problem, self.ranks, self.rank, **options)
         memory = self._workspace(device, planned.workspace_bytes)
-        plan = Plan(self._comm_for(device), problem, timeout=self.timeout, workspace=(memory.data_ptr(),
-                    memory.numel()),
-                    **options)
+        plan = Plan(self._comm_for(device), problem, timeout=self.timeout,
+                    workspace=(memory.data_ptr(), memory.numel()), **options)
         plan.memory = memory
         self._plans[key] = plan
         while len(self._plans) > PLANS_KEPT:

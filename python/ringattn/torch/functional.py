@@ -30,7 +30,7 @@ def _autocast(*tensors: Tensor) -> Tuple[Tensor, ...]:
 def attention(q: Tensor, k: Tensor, v: Tensor, *, seq_len: Optional[int] = None, seq_len_k: Optional[int] = None,
               causal: bool = False, window: Tuple[int, int] = (-1, -1), scale: Optional[float] = None,
               cu_seqlens: Any = None, cu_seqlens_k: Any = None, dilated: DilatedLike = None,
-              return_lse: bool = False, ctx: Optional[Context] = None) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+              return_lse: bool = False, ctx: Optional[Context] = None) -> Any:
     """Exact attention of a sequence that is cut over the ranks of ctx. Collective, forward and backward.
 
         q [B, rows, H, D], k [B, rows_k, Hkv, D], v [B, rows_k, Hkv, Dv]: this rank's  ->  o [B, rows, H, Dv]
