@@ -68,7 +68,7 @@ ra_status launch_mpi_run(const cli_launch *launch, ra_rank_body body, void *user
 /* The processes have lost each other, or the launcher looks at nothing else. */
 static void abort_mpi(int code) {
     /* mpirun kills the other processes at once: leave them time to say what they know. */
-    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 150000000}, NULL);
     MPI_Abort(MPI_COMM_WORLD, code);
 }
 

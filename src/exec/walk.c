@@ -164,6 +164,7 @@ ra_status ra_walk_steps(ra_walk *walk) {
         for (int64_t i = 0; i < step->pack_count; i++) pack(walk, &step->packs[i]);
         RA_TRY(ra_program_check(program, place));
         RA_TRY(ra_comm_post(program->comm, bound->messages, bound->message_count, &queue, place));
+        ra_comm_watch(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds);
         compute_step(walk, step, bound);
         RA_TRY(ra_comm_wait(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds,
                             place));

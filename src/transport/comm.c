@@ -198,8 +198,9 @@ static double time_left(double start, double timeout_seconds) {
 
 ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, double timeout_seconds, ra_place place) {
     if (count == 0) return RA_OK;
-    ra_watch watch = ra_watch_start(timeout_seconds);
-    double start = watch.since;
+    double start = ra_clock();
+    ra_watch watch = comm->watched ? comm->watch : ra_watch_start(timeout_seconds);
+    comm->watched = NULL;
     for (int done = 0; !done;) {
         int culprit = -1, had_left = !awaits_device(comm);
         double seconds = comm->ops.inquire ? ra_watch_slice(&watch) : time_left(start, timeout_seconds);
@@ -220,6 +221,24 @@ ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, dou
 
 /* ---- between groups ---------------------------------------------------------------------------------------------- */
 
+void ra_comm_watch(ra_comm *comm, const ra_message *messages, int count, double timeout_seconds) {
+    if (count == 0 || !comm->ops.inquire || awaits_device(comm)) return;
+    comm->watched = messages;
+    comm->watched_count = count;
+    comm->watch = ra_watch_start(timeout_seconds);
+}
+
+/* Once in a slice: whether the peer that the group still needs is alive. The next wait finds that it is not. */
+static void look_after(ra_comm *comm, int culprit) {
+    if (ra_clock() - comm->watch.polled < comm->watch.slice) return;
+    int peer = culprit >= 0 && culprit < comm->watched_count ? comm->watched[culprit].peer : -1;
+    if (peer >= 0) comm->failure = ra_watch_check(&comm->watch, comm, peer);
+    ra_watch_slice(&comm->watch);
+    if (comm->failure == RA_OK) return;
+    comm->failed_message = culprit;
+    snprintf(comm->failure_text, sizeof comm->failure_text, "%s", ra_last_error());
+}
+
 /* Without a group in flight it is only for peers that ask, who are patient. */
 static const double LISTEN_SECONDS = 1e-3;
 
@@ -231,7 +250,8 @@ void ra_comm_progress(ra_comm *comm) {
         if (!comm->ops.inquire || now - comm->listened < LISTEN_SECONDS) return;
         comm->listened = now;
     }
-    poll(comm, 0, &done, &culprit);
+    ra_status status = poll(comm, 0, &done, &culprit);
+    if (status == RA_OK && !done && comm->posted && comm->watched) look_after(comm, culprit);
 }
 
 /* An empty group is done at once, unless a peer has given up. Where groups end on the device, the last one counts on.

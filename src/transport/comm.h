@@ -4,6 +4,7 @@
 #define RA_TRANSPORT_COMM_H
 
 #include "device/device.h"
+#include "transport/watch.h"
 
 struct ra_comm {
     ra_transport_ops ops;
@@ -17,6 +18,9 @@ struct ra_comm {
     char reason[512]; /* why it is broken */
     int posted;       /* a group is in flight */
     double listened;  /* on ra_clock(): when the transport was last polled without a group in flight */
+    const ra_message *watched; /* the group in flight, whose peers are watched while this rank computes; NULL: none */
+    int watched_count;
+    ra_watch watch;
     /* An error that was met in passing, for the next wait or post to find. */
     ra_status failure;
     int failed_message; /* index in the group in flight, or -1 */
@@ -45,6 +49,11 @@ ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_byt
 /* Posts a group; on failure the comm is lost. queue: what its memory belongs to, the attached device; NULL, or a device
  * that is not asynchronous, for host memory. */
 ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, const ra_queue *queue, ra_place place);
+
+/* After a post, for a rank that goes on to compute: ra_comm_progress then watches over the peers of the group as a wait
+ * would, so that one that dies meanwhile is found by timeout_seconds after its last sign of life, and not only when this
+ * rank comes to wait. */
+void ra_comm_watch(ra_comm *comm, const ra_message *messages, int count, double timeout_seconds);
 
 /* Waits until the group is done. When the peer that is waited for is silent for timeout_seconds (watch.h), or a message
  * or peer fails, the comm is lost: the peers are told, and the error names this rank, the peer and the step. Over a

@@ -2,10 +2,11 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/comm.h"
 
 /* The first question comes after one slice, so that ranks that are quick ask none; the last one can be answered for the
  * whole timeout, so that a peer is given up one slice after it at the latest. */
-static const double SLICES_PER_TIMEOUT = 32, LONGEST_SLICE = 0.5;
+static const double SLICES_PER_TIMEOUT = 64, LONGEST_SLICE = 0.5;
 
 ra_watch ra_watch_start(double timeout_seconds) {
     double slice = timeout_seconds / SLICES_PER_TIMEOUT, start = ra_clock();

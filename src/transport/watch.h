@@ -13,7 +13,7 @@
 #ifndef RA_TRANSPORT_WATCH_H
 #define RA_TRANSPORT_WATCH_H
 
-#include "transport/comm.h"
+#include <ringattn/transport.h>
 
 typedef struct ra_watch {
     double timeout;

@@ -136,7 +136,7 @@ static ra_status run(ra_comm *comm, const job *j) {
 }
 
 static int fail(int rank) {
-    const struct timespec grace = {.tv_nsec = 300000000}; /* for the others to print theirs */
+    const struct timespec grace = {.tv_nsec = 150000000}; /* for the others to print theirs */
     fprintf(stderr, "rank %d failed: %s\n", rank, ra_last_error());
     fflush(stderr);
     nanosleep(&grace, NULL);

@@ -293,7 +293,7 @@ def make_inputs(args):
     for name in "qkv":
         path = os.path.join(args.folder.name, name + ".npy")
         if not os.path.exists(path):
-            subprocess.run([args.command, "random", "--shape", "1,20000,6,64", "--out", path], check=True)
+            subprocess.run([args.command, "random", "--shape", "1,9000,6,64", "--out", path], check=True)
 
 
 def usual_seconds(args, processes):

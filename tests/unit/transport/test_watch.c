@@ -20,6 +20,8 @@ typedef struct script {
     double next_at; /* rank 1's message is complete; 0: not before the group is done */
     void (*know)(const struct script *script, int peer, double at, ra_sign *sign_out);
     double oversleep_at, oversleep; /* a poll after that time takes longer than it should, once */
+    double compute; /* seconds that rank 0 computes between the post and the wait, making progress */
+    double stopped; /* seconds after which it noticed that there is no more to compute for */
     double start;
     int questions;
     char told[512];
@@ -72,6 +74,16 @@ static const ra_transport_ops scripted_ops = {.struct_size = sizeof scripted_ops
                                               .destroy = destroy,
                                               .inquire = inquire};
 
+/* As the executor does: nothing is computed to its end for a group that has failed. */
+static void compute(script *s, ra_comm *comm, const ra_message *messages, int count) {
+    ra_comm_watch(comm, messages, count, TIMEOUT);
+    while (ra_clock() - s->start < s->compute && comm->failure == RA_OK) {
+        sleep_for(TIMEOUT / 100);
+        ra_comm_progress(comm);
+    }
+    s->stopped = ra_clock() - s->start;
+}
+
 /* Returns the status of the wait, and how long it took. */
 static ra_status run(script *s, const ra_transport_ops *ops, double *seconds_out) {
     ra_comm *comm = NULL;
@@ -80,6 +92,7 @@ static ra_status run(script *s, const ra_transport_ops *ops, double *seconds_out
     ra_place place = {"a test", 3};
     assert_int_equal(ra_comm_create_custom(ops, s, 0, RANKS, &comm), RA_OK);
     assert_int_equal(ra_comm_post(comm, messages, 2, NULL, place), RA_OK);
+    if (s->compute > 0) compute(s, comm, messages, 2);
     ra_status status = ra_comm_wait(comm, messages, 2, TIMEOUT, place);
     *seconds_out = ra_clock() - s->start;
     assert_int_equal(ra_comm_lost(comm), status != RA_OK);
@@ -222,8 +235,20 @@ static void test_without_signs_time_counts(void **state) {
     assert_int_equal(s.questions, 0);
 }
 
+/* A rank that computes for long finds a dead peer as soon as one that waits, and lives with one that is alive. */
+static void test_peers_are_watched_while_computing(void **state) {
+    (void)state;
+    script dead = {.done_at = -1, .know = is_dead, .compute = 10 * TIMEOUT};
+    expect_timeout(&dead, 1, "rank 1 has been silent");
+    assert_true(dead.stopped < 2 * TIMEOUT);
+    script alive = {.done_at = 5 * TIMEOUT, .know = computes, .compute = 4 * TIMEOUT};
+    expect_done(&alive);
+    assert_true(alive.stopped >= 4 * TIMEOUT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_peers_are_watched_while_computing),
         cmocka_unit_test(test_work_is_waited_for),
         cmocka_unit_test(test_silence_is_not),
         cmocka_unit_test(test_each_peer_is_given_its_time),
