@@ -52,7 +52,11 @@ demo: setup
 	@cmake --build $(BUILD) -j$(JOBS) --target ringattn
 	@sh tools/demo.sh $(BUILD)/ringattn
 
-test: sanitize-address sanitize-thread check test-python
+# Of the Python package's tests those that start no other processes; `make test-python` runs all of them.
+PYTHON_IN_TEST := --ignore=tests/python/test_launched.py --ignore=tests/python/test_examples.py \
+                  --ignore=tests/python/test_mpi.py
+test: sanitize-address sanitize-thread check
+	@$(MAKE) --no-print-directory test-python PYTEST="$(PYTHON_IN_TEST)"
 
 # Compiling for one GPU shows what compiling for all would.
 check: setup-test
@@ -73,7 +77,7 @@ test-gpu: setup
 test-python: setup
 	@$(CONFIGURE) -B $(BUILD)/python -DRA_TESTS=OFF -DRA_EXAMPLES=OFF -DRA_CUDA=OFF
 	@cmake --build $(BUILD)/python -j$(JOBS)
-	@sh tools/test_python.sh $(BUILD)/python $(BUILD)/python-venv
+	@sh tools/test_python.sh $(BUILD)/python $(BUILD)/python-venv $(PYTEST)
 
 # WHEEL_FLAGS: settings of the build, e.g. -C cmake.define.RA_CUDA=OFF
 wheel: setup
