@@ -280,7 +280,7 @@ class Ends(Outputs):
 
     def test_file_size(self):
         self.make_problem(seq=100)
-        for limit in (0, 100, 200, 4000):
+        for limit in (2000, 4000):  # below 1024 bytes some OpenMP libraries end the process themselves
             done = ringattn(*self.run_args("--report", self.path("r.json")),
                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
             self.assert_failed(done, "--out:", "large")
