@@ -330,6 +330,22 @@ def stop_command(args, processes):
     return signal_command(args, processes, signal.SIGSTOP)
 
 
+def end_of_stopped(job, culprit, args):
+    """How long the job took to end. A process that was stopped when all others had left MPI has nobody to miss it: it stays
+    until it is continued, and the job must then have been whole."""
+    try:
+        return job.time_to_end(args.timeout + args.slack)
+    except Failure:
+        left = [rank for rank, pid in job.known_pids.items() if is_alive(pid)]
+        if left != [culprit] or not os.path.exists(job.out):
+            raise
+        os.kill(job.known_pids[culprit], signal.SIGCONT)
+        job.finish()
+        if job.process.returncode != 0:
+            raise
+        return 0
+
+
 def stop_at_the_end_command(args, processes):
     """In the last moments: outputs are being written, checked or renamed, or MPI is being left. A job that was already over
     must be whole."""
@@ -340,7 +356,7 @@ def stop_at_the_end_command(args, processes):
         time.sleep(usual * args.random.uniform(0.8, 1))
         if is_alive(job.known_pids[culprit]):
             os.kill(job.known_pids[culprit], signal.SIGSTOP)
-        seconds = job.time_to_end(args.timeout + args.slack)
+        seconds = end_of_stopped(job, culprit, args)
         is_whole = os.path.exists(job.out)
         if is_whole:
             os.remove(job.out)
