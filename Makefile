@@ -101,7 +101,7 @@ sanitize-thread: setup-test
 # malloc of their own in place (memory), that measure, and that take minutes.
 sanitize-memory: setup-test
 	@echo "== MemorySanitizer"
-	@CC=$(FUZZ_CC) $(CONFIGURE) -B $(BUILD)/msan $(STRICT) -DRA_MPI=OFF -DRA_SANITIZE=memory
+	@CC=$(FUZZ_CC) $(CONFIGURE) -B $(BUILD)/msan $(STRICT) -DRA_MPI=OFF -DRA_UCX=OFF -DRA_SANITIZE=memory
 	@cmake --build $(BUILD)/msan -j$(JOBS)
 	@RINGATTN_SWEEP=$(MSAN_SWEEP) $(FIXED_ADDRESSES) $(CTEST) --test-dir $(BUILD)/msan -E $(MSAN_SKIPS)
 
