@@ -9,7 +9,7 @@
 #   make test-python  the Python package's tests, in an environment under build/ (downloads torch, about 3 GB, once)
 #   make wheel      the Python package as a wheel, in build/dist
 #   make install    PREFIX=/usr/local, DESTDIR honoured
-#   make format     the C sources, by .clang-format
+#   make format     the C and CUDA sources, by .clang-format
 #   make clean      removes build/
 #   make help       this list
 #
@@ -112,7 +112,7 @@ clean:
 	@rm -rf $(BUILD)
 
 format:
-	@find include src cli tests examples bench -name '*.[ch]' 2>/dev/null | xargs clang-format -i
+	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.inc' | xargs clang-format -i
 
 setup:
 	@sh tools/setup.sh build

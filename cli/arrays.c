@@ -48,8 +48,8 @@ static ra_status add_all(const ra_problem *p, int backward, rank_arrays *a) {
     return add(a, k * p->dim_v, p->out_dtype, ARRAY_DV);
 }
 
-ra_status arrays_create(const ra_problem *problem, const ra_options *how, int ranks, int rank, const ra_backend *backend,
-                        rank_arrays *arrays_out) {
+ra_status arrays_create(const ra_problem *problem, const ra_options *how, int ranks, int rank,
+                        const ra_backend *backend, rank_arrays *arrays_out) {
     *arrays_out = (rank_arrays){.layout = how->layout, .backend = backend};
     CLI_TRY(ra_backend_stream_create(backend, &arrays_out->stream));
     if (how->layout == RA_LAYOUT_AUTO) CLI_TRY(ra_layout_resolve(problem, how, ranks, &arrays_out->layout));
@@ -81,7 +81,8 @@ void arrays_free(rank_arrays *arrays) {
 static ra_status copy(const rank_arrays *to, const rank_arrays *from, int first, int end) {
     const ra_backend *backend = to->backend ? to->backend : from->backend;
     for (int i = first; i < end; ++i)
-        if (array(to, i) && array(from, i)) CLI_TRY(ra_backend_copy(backend, array(to, i), array(from, i), from->size[i]));
+        if (array(to, i) && array(from, i))
+            CLI_TRY(ra_backend_copy(backend, array(to, i), array(from, i), from->size[i]));
     return RA_OK;
 }
 

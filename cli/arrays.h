@@ -7,7 +7,7 @@
 enum { ARRAY_Q, ARRAY_K, ARRAY_V, ARRAY_DOUT, ARRAY_O, ARRAY_LSE, ARRAY_DQ, ARRAY_DK, ARRAY_DV, ARRAYS };
 
 typedef struct rank_arrays {
-    ra_layout layout; /* never auto */
+    ra_layout layout;          /* never auto */
     const ra_backend *backend; /* whose memory they are in; NULL: this process's */
     void *stream;              /* of that device, for whoever works on them; else NULL */
     int64_t rows_q, rows_k;
@@ -22,12 +22,12 @@ typedef struct rank_arrays {
 
 /* Allocates what this rank of `ranks` holds, in the memory of backend; zero in this process's memory, anything in a
  * device's. Free it whether this succeeds or not. */
-ra_status arrays_create(const ra_problem *problem, const ra_options *how, int ranks, int rank, const ra_backend *backend,
-                        rank_arrays *arrays_out);
+ra_status arrays_create(const ra_problem *problem, const ra_options *how, int ranks, int rank,
+                        const ra_backend *backend, rank_arrays *arrays_out);
 void arrays_free(rank_arrays *arrays);
 
-/* Adds what the backward pass needs to arrays that were made without it. dq takes o's place where their shapes are equal:
- * o must have been written out by then, and is gone when the pass has run. */
+/* Adds what the backward pass needs to arrays that were made without it. dq takes o's place where their shapes are
+ * equal: o must have been written out by then, and is gone when the pass has run. */
 ra_status arrays_add_gradients(const ra_problem *problem, rank_arrays *arrays);
 
 /* Between the arrays of one rank in two places: those that both have. Done when the call returns. */

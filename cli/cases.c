@@ -3,8 +3,8 @@
 #include "cli.h"
 
 int64_t cases_count(const cli_options *options) {
-    const cli_list *axes[] = {&options->batch, &options->seq,      &options->seq_k,  &options->heads,
-                              &options->dim,   &options->kv_heads, &options->dim_v,  &options->ranks,
+    const cli_list *axes[] = {&options->batch, &options->seq,      &options->seq_k, &options->heads,
+                              &options->dim,   &options->kv_heads, &options->dim_v, &options->ranks,
                               &options->dtype, &options->strategy, &options->layout};
     int64_t count = options->kernel ? cli_words_count(options->kernel) : 1;
     for (size_t i = 0; i < sizeof axes / sizeof axes[0]; ++i)

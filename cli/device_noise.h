@@ -5,8 +5,8 @@
 #include "arrays.h"
 
 /* Fills the inputs of arrays that are in a device's memory: a block of normal numbers, uploaded again and again. The
- * block's length divides no usual size, so rows differ from one another; whole tensors, made number by number here, would
- * take longer than what is timed. */
+ * block's length divides no usual size, so rows differ from one another; whole tensors, made number by number here,
+ * would take longer than what is timed. */
 ra_status device_noise_fill(uint64_t seed, ra_dtype dtype, const rank_arrays *arrays);
 
 #endif

@@ -13,7 +13,8 @@ ra_status devices_ordinal(const cli_options *options, int rank, int *ordinal_out
     *ordinal_out = -1;
     if (device == CLI_DEVICE_CPU) return RA_OK;
     if (count == 0)
-        return ra_fail(RA_ERR_UNSUPPORTED, "--device cuda: there is no CUDA device here, or no driver; use --device cpu");
+        return ra_fail(RA_ERR_UNSUPPORTED,
+                       "--device cuda: there is no CUDA device here, or no driver; use --device cpu");
     int ordinal = device == CLI_DEVICE_CUDA ? rank % count : (int)(device - CLI_DEVICE_CUDA - 1);
     if (ordinal >= count)
         CLI_REFUSE("--device: there is no cuda:%d; this machine has cuda:0 to cuda:%d", ordinal, count - 1);

@@ -54,7 +54,8 @@ ra_status launch_open(const cli_options *options, cli_launch *launch_out) {
     if (nccl && !devices_have_nccl())
         return ra_fail(RA_ERR_UNSUPPORTED,
                        "--transport nccl: this ringattn was built without NCCL; use --transport mpi");
-    if (launch_out->transport == CLI_TRANSPORT_UCX && !launch_ucx_wants_mpi(options)) return launch_ucx_open(launch_out);
+    if (launch_out->transport == CLI_TRANSPORT_UCX && !launch_ucx_wants_mpi(options))
+        return launch_ucx_open(launch_out);
     int mpi = nccl || launch_out->transport == CLI_TRANSPORT_MPI || launch_out->transport == CLI_TRANSPORT_UCX;
     return mpi ? launch_mpi_open(launch_out) : RA_OK;
 }

@@ -1,6 +1,6 @@
-/* The ranks that a command runs on: threads of this process, this process alone, the processes that mpirun started, over
- * MPI or, beside it, UCX or NCCL; or processes that meet without MPI, over UCX.
- * The body is the same for all of them. */
+/* The ranks that a command runs on: threads of this process, this process alone, the processes that mpirun started,
+ * over MPI or, beside it, UCX or NCCL; or processes that meet without MPI, over UCX. The body is the same for all of
+ * them. */
 #ifndef CLI_LAUNCH_H
 #define CLI_LAUNCH_H
 

@@ -35,8 +35,8 @@ typedef struct flag {
     flag_kind kind;
     size_t offset, given; /* in cli_options */
     int64_t min, max;     /* KIND_INTS: of a value */
-    int64_t entries;      /* KIND_INTS, KIND_NAMES, KIND_WORDS: how many a list has; ANY; SWEEP: one, or several to bench */
-    item_parser parse;    /* KIND_NAMES */
+    int64_t entries; /* KIND_INTS, KIND_NAMES, KIND_WORDS: how many a list has; ANY; SWEEP: one, or several to bench */
+    item_parser parse; /* KIND_NAMES */
 } flag;
 
 enum { ANY = 0, SWEEP = -1 };
@@ -191,9 +191,8 @@ static const flag flags[] = {
 static const struct {
     const char *name;
     cli_command command;
-} commands[] = {{"run", CLI_RUN},       {"plan", CLI_PLAN}, {"bench", CLI_BENCH},
-                {"verify", CLI_VERIFY}, {"info", CLI_INFO}, {"random", CLI_RANDOM},
-                {"launch", CLI_LAUNCH}};
+} commands[] = {{"run", CLI_RUN},   {"plan", CLI_PLAN},     {"bench", CLI_BENCH},  {"verify", CLI_VERIFY},
+                {"info", CLI_INFO}, {"random", CLI_RANDOM}, {"launch", CLI_LAUNCH}};
 
 enum { FLAGS = sizeof flags / sizeof flags[0], COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -348,13 +347,13 @@ static ra_status check_documents(const cli_options *options) {
 }
 
 static ra_status check_dilation(const cli_options *options) {
-    const char *orphan = options->dilated_heads.count    ? "--dilated-heads"
-                         : options->dilated_offset.count ? "--dilated-offset"
+    const char *orphan = options->dilated_heads.count     ? "--dilated-heads"
+                         : options->dilated_offset.count  ? "--dilated-offset"
                          : options->dilated_combine.count ? "--dilated-combine"
                                                           : NULL;
     if (orphan && !options->dilated.count) CLI_REFUSE("%s: needs --dilated beside it", orphan);
-    if (options->dilated.count > 2 * 64) CLI_REFUSE("--dilated: has %lld branches; at most 64 are supported",
-                                                    (long long)options->dilated.count / 2);
+    if (options->dilated.count > 2 * 64)
+        CLI_REFUSE("--dilated: has %lld branches; at most 64 are supported", (long long)options->dilated.count / 2);
     return RA_OK;
 }
 
@@ -476,8 +475,8 @@ static ra_status parse_launch(int argc, const char *const *argv, cli_options *op
 ra_status cli_options_parse(int argc, const char *const *argv, cli_options *options_out) {
     *options_out = (cli_options){0};
     if (argc < 1)
-        CLI_REFUSE(
-            "a command is missing; choose one of run, plan, bench, verify, info, random, launch, or see ringattn --help");
+        CLI_REFUSE("a command is missing; choose one of run, plan, bench, verify, info, random, launch, or see "
+                   "ringattn --help");
     CLI_TRY(parse_command(argv[0], options_out));
     if (options_out->command == CLI_NONE) return RA_OK;
     if (options_out->command == CLI_LAUNCH) return parse_launch(argc, argv, options_out);

@@ -42,18 +42,18 @@ typedef struct cli_options {
     const char *out, *lse, *dq, *dk, *dv, *report; /* outputs of run; out of random */
     cli_list batch, seq, seq_k, heads, kv_heads, dim, dim_v;
     cli_list ranks, rank, threads, repeat, check, seed;
-    const char *rendezvous;           /* a folder that the processes of --transport ucx meet in */
-    int processes;                    /* launch: how many to start */
-    const char *const *passed;        /* launch: the command that they run, in argv */
+    const char *rendezvous;    /* a folder that the processes of --transport ucx meet in */
+    int processes;             /* launch: how many to start */
+    const char *const *passed; /* launch: the command that they run, in argv */
     int passed_count;
-    cli_list dtype, strategy, layout;         /* ra_dtype, ra_strategy, ra_layout */
-    const char *kernel;                       /* names with commas between them; which there are depends on the device */
-    cli_list transport, device;               /* cli_transport; see CLI_DEVICE_CUDA */
-    cli_list window;                          /* left, right */
-    cli_list cu_q, cu_k;                      /* documents + 1 entries */
-    cli_list dilated;                         /* segment, rate, segment, rate, ... */
+    cli_list dtype, strategy, layout; /* ra_dtype, ra_strategy, ra_layout */
+    const char *kernel;               /* names with commas between them; which there are depends on the device */
+    cli_list transport, device;       /* cli_transport; see CLI_DEVICE_CUDA */
+    cli_list window;                  /* left, right */
+    cli_list cu_q, cu_k;              /* documents + 1 entries */
+    cli_list dilated;                 /* segment, rate, segment, rate, ... */
     cli_list dilated_heads, dilated_offset, dilated_combine;
-    cli_list shape;                           /* batch, rows, heads, dim */
+    cli_list shape; /* batch, rows, heads, dim */
     double scale, timeout;
     int scale_given, timeout_given;
 } cli_options;

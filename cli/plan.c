@@ -174,8 +174,8 @@ static void print_total(const whole_plan *plan) {
            (long long)plan->one.seq_k, text_count(plan->pairs, text[0]), "", "", "", text_bytes(forward, text[1]),
            (long long)messages_forward, text_bytes(backward, text[2]), (long long)messages_backward);
     if (plan->dilated)
-        printf(" dense %9s %9s %9s %9s %9s %9s %9s %6s %9s\n", "", "", text_count(plan->dense.pairs, text[0]), "", "", "",
-               text_bytes(plan->dense.forward_bytes, text[1]), "", text_bytes(plan->dense.backward_bytes, text[2]));
+        printf(" dense %9s %9s %9s %9s %9s %9s %9s %6s %9s\n", "", "", text_count(plan->dense.pairs, text[0]), "", "",
+               "", text_bytes(plan->dense.forward_bytes, text[1]), "", text_bytes(plan->dense.backward_bytes, text[2]));
     printf("\n  imbalance (most pairs of a rank / mean): %.3f\n\n", plan->imbalance);
 }
 

@@ -26,10 +26,10 @@ static const char all_usage[] = "ringattn: exact attention over sequences cut ac
     "  --window LEFT,RIGHT       keys to either side of a query's place that it sees; -1: no limit\n"                  \
     "  --cu-seqlens 0,a,b,...    packed documents: where each begins, and the length; batch must be 1\n"               \
     "  --cu-seqlens-k 0,a,b,...  likewise for the keys (default: as --cu-seqlens)\n"                                   \
-    "  --scale X                 of the scores (default 1/sqrt(dim))\n"                                               \
+    "  --scale X                 of the scores (default 1/sqrt(dim))\n"                                                \
     "  --dilated W:R,W:R,...     LongNet: segments of W keys of which every R-th is kept, for several W:R at once\n"   \
-    "  --dilated-heads NAME      all (every head has every branch, default) or groups (heads dealt to branches)\n"    \
-    "  --dilated-offset NAME     of a segment's first key: head (default), block or group\n"                          \
+    "  --dilated-heads NAME      all (every head has every branch, default) or groups (heads dealt to branches)\n"     \
+    "  --dilated-offset NAME     of a segment's first key: head (default), block or group\n"                           \
     "  --dilated-combine NAME    lse (one softmax over all branches, default) or mean\n"
 #define WAY_USAGE                                                                                                      \
     "how it is computed:\n"                                                                                            \

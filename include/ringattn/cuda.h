@@ -1,5 +1,5 @@
-/* Plans on NVIDIA GPUs; in libringattn_cuda. No CUDA header is needed: devices are ordinals, a stream is a cudaStream_t and
- * an NCCL communicator an ncclComm_t, both passed as pointers.
+/* Plans on NVIDIA GPUs; in libringattn_cuda. No CUDA header is needed: devices are ordinals, a stream is a cudaStream_t
+ * and an NCCL communicator an ncclComm_t, both passed as pointers.
  *
  *     const ra_backend *backend;
  *     ra_cuda_backend(0, &backend);
@@ -7,8 +7,8 @@
  *     ra_plan_create(comm, &problem, &options, &plan);      tensors are then device pointers
  *     ra_plan_forward(plan, &tensors, stream);              returns when the work is on the stream
  *
- * In-process ranks (ra_comm_create_threads) may share a GPU or have one each. Between processes there is NCCL; over MPI, or
- * a transport of one's own, messages go through pinned host memory. docs/cuda.md has more.
+ * In-process ranks (ra_comm_create_threads) may share a GPU or have one each. Between processes there is NCCL; over
+ * MPI, or a transport of one's own, messages go through pinned host memory. docs/cuda.md has more.
  */
 #ifndef RINGATTN_CUDA_H
 #define RINGATTN_CUDA_H
@@ -26,10 +26,11 @@ typedef struct ra_cuda_device_info {
     size_t struct_size;
     char name[256];
     int64_t memory_bytes;
-    int major, minor;    /* compute capability */
+    int major, minor; /* compute capability */
     int multiprocessors;
 } ra_cuda_device_info;
-#define RA_CUDA_DEVICE_INFO_INIT {.struct_size = sizeof(ra_cuda_device_info)}
+#define RA_CUDA_DEVICE_INFO_INIT                                                                                       \
+    { .struct_size = sizeof(ra_cuda_device_info) }
 
 RA_API ra_status ra_cuda_describe(int device, ra_cuda_device_info *info_out);
 

@@ -1,7 +1,8 @@
 /* ringattn: exact attention over sequences too long for one device.
  *
  * The sequence is cut across ranks. Every rank keeps its own rows of Q, K, V and O; keys and values travel and queries
- * stay, or the other way round where that sends less. Reading order: the problem, the ranks, a plan, running it; then where rows live, and the smaller helpers.
+ * stay, or the other way round where that sends less. Reading order: the problem, the ranks, a plan, running it; then
+ * where rows live, and the smaller helpers.
  *
  *     ra_comm  *comm;   the ranks, and how bytes move between them
  *     ra_plan  *plan;   one problem on one comm: schedule, kernel, buffers
@@ -12,15 +13,15 @@
  * Every call that can fail returns a ra_status; ra_last_error() then says what was wrong and what to do. The library
  * never exits, aborts or prints.
  *
- * Structures that start with struct_size may grow: fields are only ever appended, and a program compiled against an older
- * header goes on working. Initialise them with their RA_..._INIT, or, where that cannot be compiled (C++ before 20, other
- * languages), with their ra_..._init function; what is then left alone has its default. ra_branch, ra_tensor, ra_input,
- * ra_traffic and ra_step_info stay as they are.
+ * Structures that start with struct_size may grow: fields are only ever appended, and a program compiled against an
+ * older header goes on working. Initialise them with their RA_..._INIT, or, where that cannot be compiled (C++ before
+ * 20, other languages), with their ra_..._init function; what is then left alone has its default. ra_branch, ra_tensor,
+ * ra_input, ra_traffic and ra_step_info stay as they are.
  *
  * Threads. Functions without a comm, plan or backend as argument may be called from any thread at any time, and so may
  * ra_backend_...; ra_last_error() is per thread. A comm and its plans are used by one thread at a time, which need not
- * always be the same one, and run one plan at a time; the only other thing that may be done meanwhile is to ask for what
- * never changes (ra_comm_rank, ra_comm_ranks, ra_comm_transport). Different comms are independent of each other.
+ * always be the same one, and run one plan at a time; the only other thing that may be done meanwhile is to ask for
+ * what never changes (ra_comm_rank, ra_comm_ranks, ra_comm_transport). Different comms are independent of each other.
  */
 #ifndef RINGATTN_H
 #define RINGATTN_H
@@ -132,20 +133,20 @@ typedef enum ra_dilated_combine {
  * and what a row of NaN does to a key whose score for it is -inf. */
 typedef struct ra_problem {
     size_t struct_size;
-    int initialised;         /* by RA_PROBLEM_INIT or ra_problem_init; refused otherwise, since zeros are a window */
-    ra_dtype dtype;          /* of q, k, v and dout; default f32 */
-    ra_dtype out_dtype;      /* of o, dq, dk, dv; default dtype. f32 is allowed beside bf16 and f16 */
-    int64_t batch;           /* default 1 */
-    int64_t seq_q;           /* at least 1 */
-    int64_t seq_k;           /* default seq_q */
-    int64_t heads_q;         /* at least 1 */
-    int64_t heads_kv;        /* default heads_q; divides heads_q */
-    int64_t dim;             /* of q and k, 1 to 256 */
-    int64_t dim_v;           /* of v and o, 1 to 256; default dim */
-    double scale;            /* RA_SCALE_DEFAULT, which is initial: 1/sqrt(dim). But for RA_F64 0 or a normal number of f32 */
-    int causal;              /* nonzero: aligned bottom right, the last query sees the last key */
-    int64_t window_left;     /* keys before the query's aligned position that it sees; -1, which is initial: no limit */
-    int64_t window_right;    /* likewise after it */
+    int initialised;    /* by RA_PROBLEM_INIT or ra_problem_init; refused otherwise, since zeros are a window */
+    ra_dtype dtype;     /* of q, k, v and dout; default f32 */
+    ra_dtype out_dtype; /* of o, dq, dk, dv; default dtype. f32 is allowed beside bf16 and f16 */
+    int64_t batch;      /* default 1 */
+    int64_t seq_q;      /* at least 1 */
+    int64_t seq_k;      /* default seq_q */
+    int64_t heads_q;    /* at least 1 */
+    int64_t heads_kv;   /* default heads_q; divides heads_q */
+    int64_t dim;        /* of q and k, 1 to 256 */
+    int64_t dim_v;      /* of v and o, 1 to 256; default dim */
+    double scale; /* RA_SCALE_DEFAULT, which is initial: 1/sqrt(dim). But for RA_F64 0 or a normal number of f32 */
+    int causal;   /* nonzero: aligned bottom right, the last query sees the last key */
+    int64_t window_left;  /* keys before the query's aligned position that it sees; -1, which is initial: no limit */
+    int64_t window_right; /* likewise after it */
     /* Packed documents: document d holds queries [cu_seqlens_q[d], cu_seqlens_q[d+1]) and keys likewise, and sees
      * nothing else. batch must be 1. NULL: one document. cu_seqlens_k NULL: cu_seqlens_q, or all keys for one document.
      * Read during the call only. */
@@ -177,17 +178,17 @@ typedef enum ra_layout {
 } ra_layout;
 
 typedef enum ra_strategy {
-    RA_STRATEGY_AUTO = 0, /* the ring, unless pairwise sends less */
-    RA_STRATEGY_RING,     /* rows are passed to the neighbour as long as somebody further along needs them */
-    RA_STRATEGY_PAIRWISE, /* the owner sends each rank exactly the rows it needs */
+    RA_STRATEGY_AUTO = 0,  /* the ring, unless pairwise sends less */
+    RA_STRATEGY_RING,      /* rows are passed to the neighbour as long as somebody further along needs them */
+    RA_STRATEGY_PAIRWISE,  /* the owner sends each rank exactly the rows it needs */
     RA_STRATEGY_ALLGATHER, /* everything to everyone, then compute: memory grows with the whole sequence */
-    RA_STRATEGY_PASSQ     /* queries visit the keys, their partial states or dq come home: for few queries, many keys */
+    RA_STRATEGY_PASSQ /* queries visit the keys, their partial states or dq come home: for few queries, many keys */
 } ra_strategy;
 
 typedef enum ra_pass { RA_FORWARD = 0, RA_BACKWARD = 1 } ra_pass;
 
-/* A device and the kernels for it, from a library that has one: ra_cuda_backend in ringattn/cuda.h. NULL everywhere stands
- * for the CPU. */
+/* A device and the kernels for it, from a library that has one: ra_cuda_backend in ringattn/cuda.h. NULL everywhere
+ * stands for the CPU. */
 typedef struct ra_backend ra_backend;
 
 /* How it is computed. May differ between ranks only in threads, workspace, kernel and which of several like devices. */
@@ -204,12 +205,14 @@ typedef struct ra_options {
                              * or waits for others in one, is not silent, one that plans or is outside of ringattn is:
                              * see ra_comm_progress. Also how long a message may take between two ranks that both wait
                              * for it, and a step's wait for the device, where messages go through host memory */
-    void *workspace;        /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
-                             * comm over MPI or UCX is lost, messages may still arrive in it until the process ends */
+    void *workspace; /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
+                      * comm over MPI or UCX is lost, messages may still arrive in it until the process ends */
     size_t workspace_bytes;
-    const ra_backend *backend; /* what it runs on; must outlive the plan. All tensors and the workspace are memory of it */
+    const ra_backend
+        *backend; /* what it runs on; must outlive the plan. All tensors and the workspace are memory of it */
 } ra_options;
-#define RA_OPTIONS_INIT {.struct_size = sizeof(ra_options)}
+#define RA_OPTIONS_INIT                                                                                                \
+    { .struct_size = sizeof(ra_options) }
 RA_API void ra_options_init(ra_options *options_out);
 
 /* ---- the ranks ------------------------------------------------------------------------------------------------ */
@@ -228,7 +231,8 @@ RA_API ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out);
  * Returns RA_OK when every body did, else the status of the first rank that failed by itself rather than because of a
  * peer, whose error text becomes this thread's ra_last_error(): the lowest rank with another status than MISMATCH,
  * TIMEOUT, PEER and BROKEN; if there is none the lowest with MISMATCH or TIMEOUT; else the lowest that failed. A rank
- * whose body has failed is gone: peers that need it get RA_ERR_PEER with its error text; what is between others goes on.
+ * whose body has failed is gone: peers that need it get RA_ERR_PEER with its error text; what is between others goes
+ * on.
  */
 typedef ra_status (*ra_rank_body)(ra_comm *comm, void *user);
 RA_API ra_status ra_run_threads(int ranks, ra_rank_body body, void *user);
@@ -266,10 +270,10 @@ typedef struct ra_plan ra_plan;
 RA_API ra_status ra_plan_create(ra_comm *comm, const ra_problem *problem, const ra_options *options,
                                 ra_plan **plan_out);
 
-/* A tensor of this rank's rows, C-order [batch, rows, heads, dim]; or, where strided is set, with element [b, row, h, d] at
- * data[b*stride[0] + row*stride[1] + h*stride[2] + d*stride[3]], strides in elements and of any sign, so that [B,S,H,D],
- * [B,H,S,D] and [T,H,D] all work without a copy. A stride of 0 repeats one element, in inputs only. Strides without
- * `strided` are refused. data may be NULL when this rank has no rows. */
+/* A tensor of this rank's rows, C-order [batch, rows, heads, dim]; or, where strided is set, with element [b, row, h,
+ * d] at data[b*stride[0] + row*stride[1] + h*stride[2] + d*stride[3]], strides in elements and of any sign, so that
+ * [B,S,H,D], [B,H,S,D] and [T,H,D] all work without a copy. A stride of 0 repeats one element, in inputs only. Strides
+ * without `strided` are refused. data may be NULL when this rank has no rows. */
 typedef struct ra_input {
     const void *data;
     int strided;
@@ -288,21 +292,23 @@ static inline ra_input ra_as_input(ra_tensor tensor) {
     return input;
 }
 
-/* q, k, v are read; o and lse are written and overlap nothing else. When the call fails each of them is as it was or all
- * NaN: nothing partial is left looking whole.
- * lse: C-order [batch, heads_q, rows_q], float (double for RA_F64), natural logarithm; NULL: not wanted, which each
- * rank may decide for itself: it is of this rank's rows and is not sent. */
+/* q, k, v are read; o and lse are written and overlap nothing else. When the call fails each of them is as it was or
+ * all NaN: nothing partial is left looking whole. lse: C-order [batch, heads_q, rows_q], float (double for RA_F64),
+ * natural logarithm; NULL: not wanted, which each rank may decide for itself: it is of this rank's rows and is not
+ * sent. */
 typedef struct ra_tensors {
     size_t struct_size;
     ra_input q, k, v;
     ra_tensor o;
     void *lse;
 } ra_tensors;
-#define RA_TENSORS_INIT {.struct_size = sizeof(ra_tensors)}
+#define RA_TENSORS_INIT                                                                                                \
+    { .struct_size = sizeof(ra_tensors) }
 RA_API void ra_tensors_init(ra_tensors *tensors_out);
 
-/* q, k, v, o, lse (as the forward pass gave them) and dout are read; dq, dk, dv are written, and are as they were or all
- * NaN when the call fails. dq may be the memory of o where their shapes and types are equal; nothing else may overlap. */
+/* q, k, v, o, lse (as the forward pass gave them) and dout are read; dq, dk, dv are written, and are as they were or
+ * all NaN when the call fails. dq may be the memory of o where their shapes and types are equal; nothing else may
+ * overlap. */
 typedef struct ra_gradients {
     size_t struct_size;
     ra_input q, k, v;
@@ -311,7 +317,8 @@ typedef struct ra_gradients {
     ra_input dout; /* [batch, rows_q, heads_q, dim_v] of dtype */
     ra_tensor dq, dk, dv;
 } ra_gradients;
-#define RA_GRADIENTS_INIT {.struct_size = sizeof(ra_gradients)}
+#define RA_GRADIENTS_INIT                                                                                              \
+    { .struct_size = sizeof(ra_gradients) }
 RA_API void ra_gradients_init(ra_gradients *gradients_out);
 
 /* Collective: every rank runs the same passes of the same plans in the same order. Messages are matched by pass and by
@@ -320,25 +327,26 @@ RA_API void ra_gradients_init(ra_gradients *gradients_out);
  * order alone: there it is not noticed.
  *
  * No allocation, no planning. After RA_ERR_TIMEOUT, RA_ERR_PEER, RA_ERR_TRANSPORT or RA_ERR_DEVICE the comm refuses
- * further use on every rank. A wrong argument fails on this rank only, before anything is sent: the peers wait for its next,
- * right call until their deadline.
+ * further use on every rank. A wrong argument fails on this rank only, before anything is sent: the peers wait for its
+ * next, right call until their deadline.
  *
  * stream: NULL on the CPU. On a device the stream of that device (NULL: its default one) that the work is put on: the
  * call returns when all of it has been, and the tensors must stay until it is done. It waits for peers' calls, not for
  * the device; but where messages go through host memory (mpi, transports that know no device) each step waits for the
- * device to reach it, within timeout_seconds. Runs of one plan must follow one another on the device: use one stream, or
- * order the streams. With one rank the calls may be captured in a graph. A launch that the device refuses is
+ * device to reach it, within timeout_seconds. Runs of one plan must follow one another on the device: use one stream,
+ * or order the streams. With one rank the calls may be captured in a graph. A launch that the device refuses is
  * RA_ERR_DEVICE. */
 RA_API ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream);
 RA_API ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *stream);
 
-/* Waits on this thread until all that is on stream is done, and says whether it went well; RA_OK at once on the CPU. Over
- * transports that end on the device (nccl) a peer that dies leaves the stream waiting for ever: there this call ends by
- * options.timeout_seconds, counted from the call, and gives the comm up. It also fails when the comm was lost meanwhile in
- * another call or plan. When it fails, the outputs of the last pass each way since the last wait are NaN, and must
- * therefore be there until it returns; those of earlier passes since then are undefined.
+/* Waits on this thread until all that is on stream is done, and says whether it went well; RA_OK at once on the CPU.
+ * Over transports that end on the device (nccl) a peer that dies leaves the stream waiting for ever: there this call
+ * ends by options.timeout_seconds, counted from the call, and gives the comm up. It also fails when the comm was lost
+ * meanwhile in another call or plan. When it fails, the outputs of the last pass each way since the last wait are NaN,
+ * and must therefore be there until it returns; those of earlier passes since then are undefined.
  *
- * stream: that of the last pass, or one ordered behind it. Waiting in another way is allowed, but finds no dead peer. */
+ * stream: that of the last pass, or one ordered behind it. Waiting in another way is allowed, but finds no dead peer.
+ */
 RA_API ra_status ra_plan_wait(ra_plan *plan, void *stream);
 
 /* NULL is allowed. */
@@ -352,38 +360,39 @@ typedef struct ra_traffic {
 typedef struct ra_plan_info {
     size_t struct_size;
     int rank, ranks;
-    int64_t rows_q, rows_k;    /* of this rank */
-    int64_t pairs;             /* visible (query, key) pairs over batch and heads that this rank computes */
-    int64_t workspace_bytes;   /* all that the run path uses, of which: */
-    int64_t kv_slot_bytes;     /*   slots of what travels to be computed with: keys and values, or queries */
-    int64_t state_bytes;       /*   m, l and, unless sums are made in the outputs, O; or delta, dQ if that is more */
-    int64_t grad_slot_bytes;   /*   slots of sums that travel home: dK and dV, or states and dQ; and the own dK, dV */
-    int64_t scratch_bytes;     /*   the kernel's, independent of the sequence */
+    int64_t rows_q, rows_k;  /* of this rank */
+    int64_t pairs;           /* visible (query, key) pairs over batch and heads that this rank computes */
+    int64_t workspace_bytes; /* all that the run path uses, of which: */
+    int64_t kv_slot_bytes;   /*   slots of what travels to be computed with: keys and values, or queries */
+    int64_t state_bytes;     /*   m, l and, unless sums are made in the outputs, O; or delta, dQ if that is more */
+    int64_t grad_slot_bytes; /*   slots of sums that travel home: dK and dV, or states and dQ; and the own dK, dV */
+    int64_t scratch_bytes;   /*   the kernel's, independent of the sequence */
     int kv_slots, grad_slots;
     int steps_forward, steps_backward;
-    ra_layout layout;          /* as chosen */
-    ra_strategy strategy;      /* as chosen */
-    const char *kernel;        /* as chosen */
+    ra_layout layout;     /* as chosen */
+    ra_strategy strategy; /* as chosen */
+    const char *kernel;   /* as chosen */
     const char *device;
     ra_traffic forward, backward;
     int64_t plan_bytes; /* what describes the plan (steps, tiles, messages), beside the workspace */
 } ra_plan_info;
-#define RA_PLAN_INFO_INIT {.struct_size = sizeof(ra_plan_info)}
+#define RA_PLAN_INFO_INIT                                                                                              \
+    { .struct_size = sizeof(ra_plan_info) }
 RA_API void ra_plan_info_init(ra_plan_info *info_out);
 
 RA_API ra_status ra_plan_describe(const ra_plan *plan, ra_plan_info *info_out);
 
-/* The same for any rank of any number of ranks, without a comm and without running anything. Where options.threads is 0 it
- * takes all ranks for ranks of this process; set it when the workspace will be yours, for scratch grows with it. */
+/* The same for any rank of any number of ranks, without a comm and without running anything. Where options.threads is 0
+ * it takes all ranks for ranks of this process; set it when the workspace will be yours, for scratch grows with it. */
 RA_API ra_status ra_predict(const ra_problem *problem, const ra_options *options, int ranks, int rank,
                             ra_plan_info *info_out);
 
 /* One step of a schedule: what travels while what is computed. */
 typedef struct ra_step_info {
-    int owner;      /* whose keys are computed with; -1: nothing is computed; -2: several owners' */
-    int visitor;    /* whose queries; -1: this rank's own */
-    int64_t pairs;  /* computed in this step, over batch and heads */
-    int send_peer;  /* of the first message; -1: nothing is sent */
+    int owner;     /* whose keys are computed with; -1: nothing is computed; -2: several owners' */
+    int visitor;   /* whose queries; -1: this rank's own */
+    int64_t pairs; /* computed in this step, over batch and heads */
+    int send_peer; /* of the first message; -1: nothing is sent */
     int recv_peer;
     int sends, recvs;
     int64_t bytes_sent, bytes_received;
@@ -449,8 +458,8 @@ RA_API const char *ra_cpu_features(void);
 
 /* ---- memory of a backend ---------------------------------------------------------------------------------------- */
 
-/* For programs that have no other way to it: NULL is the CPU and plain memory. Copies are between any two of the backend's
- * memory and the host's, and are done when the call returns. */
+/* For programs that have no other way to it: NULL is the CPU and plain memory. Copies are between any two of the
+ * backend's memory and the host's, and are done when the call returns. */
 RA_API ra_status ra_backend_allocate(const ra_backend *backend, size_t bytes, void **memory_out);
 RA_API void ra_backend_release(const ra_backend *backend, void *memory);
 RA_API ra_status ra_backend_copy(const ra_backend *backend, void *to, const void *from, size_t bytes);

@@ -50,8 +50,8 @@ typedef struct ra_transport_ops {
     const char *name;
 
     /* Starts all `count` messages and returns without waiting for any. The array is valid until the group is done or
-     * abandoned. stream is NULL: see post_device. count 0, which only comes from a transport that has this one beside it for
-     * host memory: poll is then asked for nothing but whether a peer has given up. */
+     * abandoned. stream is NULL: see post_device. count 0, which only comes from a transport that has this one beside
+     * it for host memory: poll is then asked for nothing but whether a peer has given up. */
     ra_status (*post)(void *self, const ra_message *messages, int count, void *stream);
 
     /* Makes progress on the group; waits for at most `seconds` (0: not at all) until it is done. Sets *done_out.
@@ -92,8 +92,8 @@ typedef struct ra_transport_ops {
     /* The group is done, as poll says: what is put on stream from now on comes after it. */
     ra_status (*join)(void *self, void *stream);
 
-    /* Nonzero: a peer that dies leaves the device waiting, so whoever waits for the device needs a deadline. poll then also
-     * finds, when no group is posted, whether a peer has failed; and abandon frees the device. */
+    /* Nonzero: a peer that dies leaves the device waiting, so whoever waits for the device needs a deadline. poll then
+     * also finds, when no group is posted, whether a peer has failed; and abandon frees the device. */
     int ends_on_device;
 
     /* Signs of life. May be left out: a wait then ends when its timeout has passed, whatever the peer does meanwhile.

@@ -46,7 +46,8 @@ static ra_status take_workspace(ra_plan *plan) {
     }
     plan->memory = setup->device->allocate(setup->device, bytes);
     if (!plan->memory)
-        return ra_fail(RA_ERR_MEMORY, "no memory for a workspace of %zu bytes; use more ranks or another strategy", bytes);
+        return ra_fail(RA_ERR_MEMORY, "no memory for a workspace of %zu bytes; use more ranks or another strategy",
+                       bytes);
     plan->memory_is_ours = 1;
     return RA_OK;
 }
@@ -140,13 +141,15 @@ ra_status ra_plan_create(ra_comm *comm, const ra_problem *problem, const ra_opti
     plan->comm = comm;
     comm->plans++;
     ra_status status = build_together(plan, problem, options, plan_out != NULL);
-    if (status == RA_OK) *plan_out = plan;
-    else ra_plan_destroy(plan);
+    if (status == RA_OK)
+        *plan_out = plan;
+    else
+        ra_plan_destroy(plan);
     return status;
 }
 
-/* Where a dead peer leaves the device waiting, so would releasing the memory: a pass that nobody has waited for is waited
- * for here, with a deadline, after which the comm is given up and the device goes on. */
+/* Where a dead peer leaves the device waiting, so would releasing the memory: a pass that nobody has waited for is
+ * waited for here, with a deadline, after which the comm is given up and the device goes on. */
 static void end_passes(ra_plan *plan) {
     int pending = plan->forward_pending || plan->backward_pending;
     if (!pending || !plan->comm->ops.ends_on_device || plan->comm->broken) return;
@@ -185,10 +188,10 @@ static ra_status input_view(const char *name, const ra_input *x, int64_t rows, i
     return view_of(name, x->data, x->strided, x->stride, rows, heads, dim, view_out);
 }
 
-/* Two elements of an output in one place would be written by two threads: where there is more than one along an axis, its
- * stride may not be 0. */
-static ra_status output_view(const char *name, const ra_tensor *x, int64_t batch, int64_t rows, int64_t heads, int64_t dim,
-                             ra_view *view_out) {
+/* Two elements of an output in one place would be written by two threads: where there is more than one along an axis,
+ * its stride may not be 0. */
+static ra_status output_view(const char *name, const ra_tensor *x, int64_t batch, int64_t rows, int64_t heads,
+                             int64_t dim, ra_view *view_out) {
     const int64_t counts[] = {batch, rows, heads, dim};
     for (int i = 0; i < 4 && x->strided && rows > 0; i++)
         if (counts[i] > 1 && x->stride[i] == 0)
@@ -199,11 +202,13 @@ static ra_status output_view(const char *name, const ra_tensor *x, int64_t batch
 
 static ra_status check_run(const ra_plan *plan, const void *stream) {
     if (!plan) RA_REFUSE("plan is NULL");
-    if (stream && !ra_device_is_asynchronous(device_of(plan))) RA_REFUSE("stream must be NULL: this plan runs on the CPU");
+    if (stream && !ra_device_is_asynchronous(device_of(plan)))
+        RA_REFUSE("stream must be NULL: this plan runs on the CPU");
     return ra_comm_check(plan->comm);
 }
 
-/* Whether giving the comm up, through this plan or another one, may have ended this plan's passes before they were done. */
+/* Whether giving the comm up, through this plan or another one, may have ended this plan's passes before they were
+ * done. */
 static int were_passes_cut(const ra_plan *plan) {
     return plan->finished && plan->comm->ops.ends_on_device && plan->comm->broken;
 }
@@ -213,14 +218,15 @@ static void spoil_passes(ra_plan *plan, void *stream) {
     if (plan->backward_pending) ra_exec_spoil_backward(&plan->backward, &plan->backward_io, stream);
 }
 
-/* Before a pass: those whose end the device has reached with the comm well cannot fail any more. Whoever waited for them in
- * another way may have freed their outputs. */
+/* Before a pass: those whose end the device has reached with the comm well cannot fail any more. Whoever waited for
+ * them in another way may have freed their outputs. */
 static void forget_finished(ra_plan *plan) {
     const ra_device *device = device_of(plan);
     const ra_comm *comm = plan->comm;
     int done = 0, pending = plan->forward_pending || plan->backward_pending;
     if (!pending || !plan->finished || !comm->ops.ends_on_device || comm->ranks == 1) return;
-    if (device->query(device, plan->finished, &done) == RA_OK && done) plan->forward_pending = plan->backward_pending = 0;
+    if (device->query(device, plan->finished, &done) == RA_OK && done)
+        plan->forward_pending = plan->backward_pending = 0;
 }
 
 /* After a pass: marks its end where it may have to be waited for. */

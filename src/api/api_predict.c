@@ -2,7 +2,8 @@
 #include "base/status.h"
 #include "plan/predict.h"
 
-ra_status ra_predict(const ra_problem *problem, const ra_options *options, int ranks, int rank, ra_plan_info *info_out) {
+ra_status ra_predict(const ra_problem *problem, const ra_options *options, int ranks, int rank,
+                     ra_plan_info *info_out) {
     ra_pool pool = {0};
     ra_prediction prediction = {0};
     ra_plan_info info;

@@ -1,5 +1,5 @@
-/* Memory that is freed all at once: what a plan is made of (steps, pieces, tiles) lives as long as the plan and is never
- * freed piece by piece. */
+/* Memory that is freed all at once: what a plan is made of (steps, pieces, tiles) lives as long as the plan and is
+ * never freed piece by piece. */
 #ifndef RA_BASE_POOL_H
 #define RA_BASE_POOL_H
 

@@ -44,7 +44,8 @@ ra_status ra_dilated_offset_parse(const char *name, ra_dilated_offset *offset_ou
 ra_status ra_dilated_combine_parse(const char *name, ra_dilated_combine *combine_out) {
     static const char *const names[] = {"lse", "mean"};
     int i = find(names, 2, name);
-    if (i < 0 || !combine_out) RA_REFUSE("'%s' is no way to combine branches; there are lse and mean", name ? name : "NULL");
+    if (i < 0 || !combine_out)
+        RA_REFUSE("'%s' is no way to combine branches; there are lse and mean", name ? name : "NULL");
     *combine_out = (ra_dilated_combine)i;
     return RA_OK;
 }

@@ -38,8 +38,8 @@ static ra_span rows_of(const ra_shard *shard, int s, ra_span positions) {
 static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_rows, ra_span k, int key_span, int64_t lo,
                               int64_t hi) {
     int64_t shift = k.first - q.first;
-    ra_tile band = {.q_rows = q, .k_rows = k, .lo = ra_ceil_div(lo - shift, q.stride),
-                    .hi = ra_floor_div(hi - shift, q.stride)};
+    ra_tile band = {
+        .q_rows = q, .k_rows = k, .lo = ra_ceil_div(lo - shift, q.stride), .hi = ra_floor_div(hi - shift, q.stride)};
     int64_t from, to;
     ra_tile_visible(&band, 0, q.count, &from, &to);
     if (from == to) return RA_OK;
@@ -148,7 +148,8 @@ static int64_t first_document(const ra_problem *problem, int64_t d, int64_t quer
         ra_document document = ra_problem_document(problem, mid);
         if (document.q1 > query && document.k1 > key)
             hi = mid;
-        else lo = mid + 1;
+        else
+            lo = mid + 1;
     }
     return lo;
 }

@@ -15,12 +15,14 @@ static ra_status check_length(const char *name, int64_t value, int64_t max) {
 
 static ra_status check_types(ra_problem *p) {
     if (p->dtype == RA_DTYPE_DEFAULT) p->dtype = RA_F32;
-    if (ra_dtype_bytes(p->dtype) == 0) RA_REFUSE("dtype %d is no type; use RA_F32, RA_F64, RA_BF16 or RA_F16", p->dtype);
+    if (ra_dtype_bytes(p->dtype) == 0)
+        RA_REFUSE("dtype %d is no type; use RA_F32, RA_F64, RA_BF16 or RA_F16", p->dtype);
     if (p->out_dtype == RA_DTYPE_DEFAULT) p->out_dtype = p->dtype;
     int half = p->dtype == RA_BF16 || p->dtype == RA_F16;
     if (p->out_dtype != p->dtype && !(half && p->out_dtype == RA_F32))
-        return ra_fail(RA_ERR_UNSUPPORTED,
-                       "out_dtype must be the problem's own type or, for bf16 and f16, f32: leave it at RA_DTYPE_DEFAULT");
+        return ra_fail(
+            RA_ERR_UNSUPPORTED,
+            "out_dtype must be the problem's own type or, for bf16 and f16, f32: leave it at RA_DTYPE_DEFAULT");
     return RA_OK;
 }
 
@@ -40,7 +42,8 @@ static ra_status check_shape(ra_problem *p) {
         RA_REFUSE(
             "heads_kv is %lld, which does not divide heads_q, %lld: every key/value head serves as many query heads",
             (long long)p->heads_kv, (long long)p->heads_q);
-    double bytes = (double)p->batch * (double)p->heads_q * (double)(p->seq_q + p->seq_k) * (double)(p->dim + p->dim_v) * 8;
+    double bytes =
+        (double)p->batch * (double)p->heads_q * (double)(p->seq_q + p->seq_k) * (double)(p->dim + p->dim_v) * 8;
     if (bytes > 4e18) RA_REFUSE("the problem is too large: its bytes do not fit in 63 bits");
     return RA_OK;
 }
@@ -82,10 +85,12 @@ static ra_status check_documents(ra_problem *p) {
     if (!p->cu_seqlens_k && p->documents == 1) { /* one document is none: all queries, all keys */
         RA_TRY(check_cu("cu_seqlens_q", p->cu_seqlens_q, 1, p->seq_q));
         p->cu_seqlens_q = NULL;
-        return p->batch == 1 ? RA_OK : ra_fail(RA_ERR_ARGUMENT, "packed documents need batch 1, not %lld", (long long)p->batch);
+        return p->batch == 1 ? RA_OK
+                             : ra_fail(RA_ERR_ARGUMENT, "packed documents need batch 1, not %lld", (long long)p->batch);
     }
     if (!p->cu_seqlens_k) p->cu_seqlens_k = p->cu_seqlens_q;
-    if (p->batch != 1) RA_REFUSE("packed documents need batch 1, not %lld: put the documents one after another", (long long)p->batch);
+    if (p->batch != 1)
+        RA_REFUSE("packed documents need batch 1, not %lld: put the documents one after another", (long long)p->batch);
     RA_TRY(check_cu("cu_seqlens_q", p->cu_seqlens_q, p->documents, p->seq_q));
     return check_cu("cu_seqlens_k", p->cu_seqlens_k, p->documents, p->seq_k);
 }
@@ -104,10 +109,12 @@ static ra_status check_dilation(ra_problem *p) {
         RA_TRY(check_length("a dilated branch's rate", p->dilated[b].rate, RA_MAX_LENGTH));
     }
     double states = (double)p->branches * (double)p->batch * (double)p->heads_q * (double)p->seq_q;
-    if (states * (double)(p->dim_v + 2) * 8 > 4e18) RA_REFUSE("the problem is too large: its bytes do not fit in 63 bits");
+    if (states * (double)(p->dim_v + 2) * 8 > 4e18)
+        RA_REFUSE("the problem is too large: its bytes do not fit in 63 bits");
     if ((unsigned)p->dilated_heads > RA_DILATED_GROUPS) RA_REFUSE("dilated_heads %d is none", (int)p->dilated_heads);
     if ((unsigned)p->dilated_offset > RA_DILATED_GROUP) RA_REFUSE("dilated_offset %d is none", (int)p->dilated_offset);
-    if ((unsigned)p->dilated_combine > RA_DILATED_MEAN) RA_REFUSE("dilated_combine %d is none", (int)p->dilated_combine);
+    if ((unsigned)p->dilated_combine > RA_DILATED_MEAN)
+        RA_REFUSE("dilated_combine %d is none", (int)p->dilated_combine);
     return RA_OK;
 }
 
@@ -145,8 +152,9 @@ ra_status ra_problem_normalise(const ra_problem *in, ra_problem *out) {
     ra_problem p = RA_PROBLEM_INIT;
     RA_TRY(ra_sized_read("problem", in, offsetof(ra_problem, documents), sizeof p, &p));
     if (p.initialised != 1)
-        RA_REFUSE("problem was not initialised: start from RA_PROBLEM_INIT or ra_problem_init, which say that there is no "
-                  "window and that the scale is the default");
+        RA_REFUSE(
+            "problem was not initialised: start from RA_PROBLEM_INIT or ra_problem_init, which say that there is no "
+            "window and that the scale is the default");
     RA_TRY(check_types(&p));
     RA_TRY(check_shape(&p));
     RA_TRY(check_mask(&p));

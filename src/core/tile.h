@@ -17,11 +17,11 @@
 #include "core/span.h"
 
 typedef struct ra_tile {
-    ra_span q_rows; /* rows of this rank's query shard */
-    ra_span k_rows; /* rows of KV part `part` */
-    ra_span heads;  /* query heads */
-    int64_t lo, hi; /* visible: lo <= b - a <= hi; within [-q_rows.count, k_rows.count] */
-    int part;       /* which of the KV parts that come with the list */
+    ra_span q_rows;         /* rows of this rank's query shard */
+    ra_span k_rows;         /* rows of KV part `part` */
+    ra_span heads;          /* query heads */
+    int64_t lo, hi;         /* visible: lo <= b - a <= hi; within [-q_rows.count, k_rows.count] */
+    int part;               /* which of the KV parts that come with the list */
     const int64_t *k_index; /* [k_rows.count]: the keys' rows where they are no span; else NULL */
 } ra_tile;
 
@@ -49,7 +49,8 @@ typedef struct ra_tile_list {
     int64_t tile_count, group_count, pass_count;
 } ra_tile_list;
 
-/* The visible keys [*from_out, *to_out) of the queries with indices [a0, a1): their union; a1 > a0. Empty: from = to. */
+/* The visible keys [*from_out, *to_out) of the queries with indices [a0, a1): their union; a1 > a0. Empty: from = to.
+ */
 void ra_tile_visible(const ra_tile *tile, int64_t a0, int64_t a1, int64_t *from_out, int64_t *to_out);
 
 /* The same among the keys [b0, b1). */

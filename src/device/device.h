@@ -1,7 +1,7 @@
 /* A device: where a plan's memory lives and how work on it is ordered.
  *
- * On the CPU a stream is NULL and everything is done when the call returns. An asynchronous device has streams, queues of
- * work that is done in order, and events, which are points of a stream that another stream can wait for:
+ * On the CPU a stream is NULL and everything is done when the call returns. An asynchronous device has streams, queues
+ * of work that is done in order, and events, which are points of a stream that another stream can wait for:
  *
  *     stream a   ── pack ── record e ── compute ──►
  *     stream b              wait e ── copy ──►          the copy comes after the pack, beside the compute
@@ -53,7 +53,8 @@ struct ra_device {
     /* Between any two of: this device's memory, another one's, the host's. In stream order. */
     ra_status (*copy)(const ra_device *device, void *to, const void *from, size_t bytes, void *stream);
 
-    /* Whether every launch of the calling thread since enter, or the last check, was accepted, and the device is well. */
+    /* Whether every launch of the calling thread since enter, or the last check, was accepted, and the device is well.
+     */
     ra_status (*check)(const ra_device *device);
 };
 

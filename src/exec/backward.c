@@ -129,8 +129,8 @@ static ra_walk walk_of(const ra_program *program, const ra_backward_io *io, void
     return walk;
 }
 
-ra_status ra_exec_backward(const ra_program *program, const ra_program *states_again, const ra_backward_io *io, void *stream,
-                           ra_traffic *sent_out) {
+ra_status ra_exec_backward(const ra_program *program, const ra_program *states_again, const ra_backward_io *io,
+                           void *stream, ra_traffic *sent_out) {
     RA_TRY(ra_comm_check(program->comm));
     ra_walk walk = walk_of(program, io, stream);
     sent_out->bytes_sent = sent_out->messages_sent = 0;

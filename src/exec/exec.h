@@ -22,8 +22,8 @@ typedef struct ra_backward_io {
 ra_status ra_exec_forward(const ra_program *program, const ra_forward_io *io, void *stream, ra_traffic *sent_out);
 
 /* states_again: the forward program, with tags of its own, for problems whose softmaxes are kept apart. */
-ra_status ra_exec_backward(const ra_program *program, const ra_program *states_again, const ra_backward_io *io, void *stream,
-                           ra_traffic *sent_out);
+ra_status ra_exec_backward(const ra_program *program, const ra_program *states_again, const ra_backward_io *io,
+                           void *stream, ra_traffic *sent_out);
 
 /* Makes the outputs of a pass NaN, in stream order. */
 void ra_exec_spoil_forward(const ra_program *program, const ra_forward_io *io, void *stream);

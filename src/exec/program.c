@@ -167,8 +167,11 @@ ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pas
 static ra_message bind_message(const ra_program *program, const ra_transfer *transfer) {
     size_t bytes = ra_cargo_bytes(&program->setup->problem, transfer->cargo);
     unsigned char *slot = ra_program_slot(program, transfer->cargo, transfer->slot);
-    return (ra_message){.peer = transfer->peer, .is_send = transfer->is_send, .tag = tag_of(program, transfer),
-                        .data = slot + (size_t)transfer->offset * bytes, .bytes = (size_t)transfer->elements * bytes};
+    return (ra_message){.peer = transfer->peer,
+                        .is_send = transfer->is_send,
+                        .tag = tag_of(program, transfer),
+                        .data = slot + (size_t)transfer->offset * bytes,
+                        .bytes = (size_t)transfer->elements * bytes};
 }
 
 static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_step *step, ra_bound_step *bound) {

@@ -166,8 +166,8 @@ ra_status ra_walk_steps(ra_walk *walk) {
         RA_TRY(ra_comm_post(program->comm, bound->messages, bound->message_count, &queue, place));
         ra_comm_watch(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds);
         compute_step(walk, step, bound);
-        RA_TRY(ra_comm_wait(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds,
-                            place));
+        RA_TRY(
+            ra_comm_wait(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds, place));
         walk->sent.bytes_sent += bound->sent_bytes;
         walk->sent.messages_sent += bound->sent_messages;
         for (int64_t i = 0; i < step->fold_count; i++) fold(walk, &step->folds[i]);

@@ -10,8 +10,10 @@ const ra_backend ra_backend_cpu = {RA_VERSION_NUMBER, &ra_device_cpu, ra_kernel_
 ra_status ra_backend_check(const ra_backend *backend, const ra_backend **backend_out) {
     *backend_out = backend ? backend : &ra_backend_cpu;
     if ((*backend_out)->version != RA_VERSION_NUMBER)
-        return ra_fail(RA_ERR_UNSUPPORTED, "the backend is of version %d of ringattn, this library of version %d: install "
-                       "both from one source", (*backend_out)->version, RA_VERSION_NUMBER);
+        return ra_fail(RA_ERR_UNSUPPORTED,
+                       "the backend is of version %d of ringattn, this library of version %d: install "
+                       "both from one source",
+                       (*backend_out)->version, RA_VERSION_NUMBER);
     return RA_OK;
 }
 
@@ -29,7 +31,8 @@ static ra_status no_such_kernel(const ra_backend *backend, const char *name) {
         size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, ", %s", kernel->name);
     }
-    RA_REFUSE("there is no kernel named \"%s\" on the device %s; choose one of: %s", name, backend->device->name, names);
+    RA_REFUSE("there is no kernel named \"%s\" on the device %s; choose one of: %s", name, backend->device->name,
+              names);
 }
 
 ra_status ra_backend_find_kernel(const ra_backend *backend, const char *name, const ra_kernel **kernel_out) {
@@ -40,7 +43,8 @@ ra_status ra_backend_find_kernel(const ra_backend *backend, const char *name, co
         if (*kernel_out) return RA_OK;
         return ra_fail(RA_ERR_UNSUPPORTED, "none of the kernels for %s runs on this device", backend->device->name);
     }
-    for (int i = 0; (kernel = backend->kernel_at(i)) && strcmp(name, kernel->name) != 0; i++) {}
+    for (int i = 0; (kernel = backend->kernel_at(i)) && strcmp(name, kernel->name) != 0; i++) {
+    }
     if (!kernel) return no_such_kernel(backend, name);
     if (!kernel->usable())
         return ra_fail(RA_ERR_UNSUPPORTED, "this device cannot run the kernel \"%s\"; choose another or auto", name);

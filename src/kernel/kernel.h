@@ -16,7 +16,7 @@ typedef struct ra_shape {
     int64_t rows_q; /* of this rank: what the state's arrays are sized by */
     int64_t states; /* softmaxes that are kept apart: what a pass's state indexes; at least 1 */
     double scale;
-    double weight;  /* of each softmax in the output, and so of every gradient */
+    double weight; /* of each softmax in the output, and so of every gradient */
     ra_dtype dtype, out_dtype;
 } ra_shape;
 
@@ -41,8 +41,9 @@ typedef struct ra_kv_part {
 
 /* What the forward pass carries from step to step, accumulation type:
  *   o: a view, so that it may be the output itself   sum of e^{s - m} v, not normalised
- *   m [states, batch, heads_q, rows_q], C-order      running maximum of the scores s (with the scale); -inf: nothing seen
- *   l [states, batch, heads_q, rows_q], C-order      sum of e^{s - m}; 0: nothing seen; NaN: a score was NaN or +inf */
+ *   m [states, batch, heads_q, rows_q], C-order      running maximum of the scores s (with the scale); -inf: nothing
+ * seen l [states, batch, heads_q, rows_q], C-order      sum of e^{s - m}; 0: nothing seen; NaN: a score was NaN or +inf
+ */
 typedef struct ra_state {
     ra_view o;       /* of state 0 */
     int64_t o_state; /* elements from one state's o to the next one's */
@@ -50,9 +51,9 @@ typedef struct ra_state {
 } ra_state;
 
 /* What runs it: shared by every call. progress, where not NULL, is called now and then from the calling thread between
- * blocks, so that whoever launched the kernel can see to other work (a message in flight). When it returns nonzero, what
- * the call computes is not wanted any more: it sets *stop, which is there with it, and comes to an end soon, with its
- * outputs half done. */
+ * blocks, so that whoever launched the kernel can see to other work (a message in flight). When it returns nonzero,
+ * what the call computes is not wanted any more: it sets *stop, which is there with it, and comes to an end soon, with
+ * its outputs half done. */
 typedef struct ra_launch {
     int threads;   /* at least 1 */
     void *scratch; /* scratch_bytes(shape, threads, ...) of it, 64-byte aligned */
@@ -101,24 +102,25 @@ typedef struct ra_kernel {
     size_t (*scratch_bytes)(const ra_shape *shape, int threads, int backward);
 
     /* Device kernels; NULL on the CPU. Uploads at plan time what forward or backward need of these tiles, so that calls
-     * upload nothing. parts [part_count]: pieces of a slot, whose addresses stay; NULL for the rank's own rows, of which
-     * there is one part, whose addresses come with every call. */
+     * upload nothing. parts [part_count]: pieces of a slot, whose addresses stay; NULL for the rank's own rows, of
+     * which there is one part, whose addresses come with every call. */
     ra_status (*prepare)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
                          ra_pass pass, ra_prepared **prepared_out);
     void (*discard)(ra_prepared *prepared); /* NULL is allowed */
 
-    /* How many rows of the parts' dk and dv, over their heads, a fresh backward call writes before it adds to them. NULL:
-     * none. */
+    /* How many rows of the parts' dk and dv, over their heads, a fresh backward call writes before it adds to them.
+     * NULL: none. */
     int64_t (*starts)(const ra_prepared *prepared);
 
     void (*forward)(const ra_forward_call *call);
     void (*backward)(const ra_backward_call *call);
 
-    /* state = nothing seen: m = -inf, l = 0, o = 0; a table whose kernels read no o where m = -inf may leave o alone. */
+    /* state = nothing seen: m = -inf, l = 0, o = 0; a table whose kernels read no o where m = -inf may leave o alone.
+     */
     void (*begin)(const ra_shape *shape, ra_state state, const ra_launch *launch);
 
-    /* Row rows[i] of state = its merge with row i of from, whose m and l are [states, batch, heads_q, rows.count] and whose o
-     * is read only where its l is not 0. For every state, batch and head. */
+    /* Row rows[i] of state = its merge with row i of from, whose m and l are [states, batch, heads_q, rows.count] and
+     * whose o is read only where its l is not 0. For every state, batch and head. */
     void (*merge)(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_launch *launch);
 
     /* o_out [batch, rows_q, heads_q, dim_v] of out_dtype = weight * sum over states of o / l, 0 where nothing was seen;
@@ -126,15 +128,16 @@ typedef struct ra_kernel {
      * the state's own o. */
     void (*finish)(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch);
 
-    /* delta_out [batch, heads_q, rows_q], accumulation type, = sum over d of dout * o / weight; o has out_dtype. For one
-     * state. */
+    /* delta_out [batch, heads_q, rows_q], accumulation type, = sum over d of dout * o / weight; o has out_dtype. For
+     * one state. */
     void (*delta)(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_launch *launch);
 
     /* For several: lse_out and delta_out [states, batch, heads_q, rows_q] from the forward pass's state. */
     void (*resume)(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
                    const ra_launch *launch);
 
-    /* Records. to [heads.count, rows.count, batch, dim + dim_v], C-order, of dtype = those rows and heads of k and v. */
+    /* Records. to [heads.count, rows.count, batch, dim + dim_v], C-order, of dtype = those rows and heads of k and v.
+     */
     void (*pack)(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
                  const ra_launch *launch);
 

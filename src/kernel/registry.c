@@ -17,12 +17,9 @@ static const struct {
     const char *name;
     void (*override)(ra_kernel *kernel);
 } table[] = {
-    {"ref", ra_ref_override},
-    {"portable", ra_portable_override},
+    {"ref", ra_ref_override},   {"portable", ra_portable_override},
 #if defined(__x86_64__)
-    {"avx2", ra_avx2_override},
-    {"avx512", ra_avx512_override},
-    {"avx512bf16", ra_avx512bf16_override},
+    {"avx2", ra_avx2_override}, {"avx512", ra_avx512_override},     {"avx512bf16", ra_avx512bf16_override},
     {"amx", ra_amx_override},
 #endif
 };

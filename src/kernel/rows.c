@@ -74,7 +74,8 @@ static void load(double *to, ra_dtype dtype, ra_view view, int64_t b, int64_t ro
     ra_row_load_f64(to, dtype, ra_view_row(view, ra_dtype_bytes(dtype), b, row, head), view.dim, width);
 }
 
-static void store(ra_dtype dtype, ra_view view, int64_t b, int64_t row, int64_t head, const double *from, int64_t width) {
+static void store(ra_dtype dtype, ra_view view, int64_t b, int64_t row, int64_t head, const double *from,
+                  int64_t width) {
     ra_row_store_f64(dtype, ra_view_row(view, ra_dtype_bytes(dtype), b, row, head), view.dim, from, width);
 }
 
@@ -209,8 +210,8 @@ static void pack_record(const row_job *job, int64_t b, int64_t row, int64_t head
     gather(to + dim * (int64_t)bytes, job->other, bytes, b, at, h, job->shape->dim_v);
 }
 
-/* Row by row with all its heads: they usually lie side by side where they come from, and reading in order is what counts
- * when every byte is touched once. */
+/* Row by row with all its heads: they usually lie side by side where they come from, and reading in order is what
+ * counts when every byte is touched once. */
 static void pack_chunk(void *user, int64_t index) {
     const row_job *job = user;
     int64_t first = index * CHUNK, last = first + CHUNK < job->rows.count ? first + CHUNK : job->rows.count;
@@ -290,8 +291,13 @@ static void store_row(const row_job *job, int64_t b, int64_t row, int64_t head) 
 
 void ra_rows_store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
                    const ra_launch *launch) {
-    row_job job = {.shape = shape, .to = to, .from = from, .rows = first_n(rows), .heads = first_n(heads),
-                   .width = width, .row = store_row};
+    row_job job = {.shape = shape,
+                   .to = to,
+                   .from = from,
+                   .rows = first_n(rows),
+                   .heads = first_n(heads),
+                   .width = width,
+                   .row = store_row};
     run_rows(&job, launch);
 }
 
@@ -303,7 +309,12 @@ static void fill_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
 
 void ra_rows_fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
                   const ra_launch *launch) {
-    row_job job = {.shape = shape, .to = to, .rows = first_n(rows), .heads = first_n(heads), .width = width,
-                   .value = value, .row = fill_row};
+    row_job job = {.shape = shape,
+                   .to = to,
+                   .rows = first_n(rows),
+                   .heads = first_n(heads),
+                   .width = width,
+                   .value = value,
+                   .row = fill_row};
     run_rows(&job, launch);
 }

@@ -36,12 +36,11 @@ ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cos
 ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layout_out);
 
 /* passq where queries are so few that sending all of them to all ranks, and their states home, is less than sending the
- * keys that are needed. Else the ring where it sends no more than pairwise, since it uses neighbours only; else pairwise:
- * a row that only distant ranks need would travel through all those between. In a dilated problem RA_OWNERS_COMPARED
- * ranks' rows stand for all.
- * On stripes every rank meets every other in many documents and segments: where these are more than
- * RA_STRIPES_COMPARED, counted for each pair of ranks, comparing would take longer than it is worth, and it is
- * pairwise. Fails only for want of memory. */
+ * keys that are needed. Else the ring where it sends no more than pairwise, since it uses neighbours only; else
+ * pairwise: a row that only distant ranks need would travel through all those between. In a dilated problem
+ * RA_OWNERS_COMPARED ranks' rows stand for all. On stripes every rank meets every other in many documents and segments:
+ * where these are more than RA_STRIPES_COMPARED, counted for each pair of ranks, comparing would take longer than it is
+ * worth, and it is pairwise. Fails only for want of memory. */
 #define RA_OWNERS_COMPARED 8
 #define RA_STRIPES_COMPARED (1 << 20)
 ra_status ra_choose_strategy(const ra_cut_problem *cut, ra_strategy *strategy_out);

@@ -12,13 +12,33 @@ static const struct {
     const char *name;
     field_kind kind;
 } fields[RA_DIGEST_FIELDS] = {
-    {"the library's version", NUMBER}, {"ranks", NUMBER},        {"dtype", NUMBER},        {"out_dtype", NUMBER},
-    {"batch", NUMBER},                 {"seq_q", NUMBER},        {"seq_k", NUMBER},        {"heads_q", NUMBER},
-    {"heads_kv", NUMBER},              {"dim", NUMBER},          {"dim_v", NUMBER},        {"scale", REAL},
-    {"causal", NUMBER},                {"window_left", NUMBER},  {"window_right", NUMBER}, {"documents", NUMBER},
-    {"cu_seqlens_q", HASH},            {"cu_seqlens_k", HASH},   {"layout", NUMBER},       {"strategy", NUMBER},
-    {"backward", NUMBER},              {"branches", NUMBER},     {"dilated", HASH},        {"dilated_heads", NUMBER},
-    {"dilated_offset", NUMBER},        {"dilated_combine", NUMBER}, {"device", HASH},
+    {"the library's version", NUMBER},
+    {"ranks", NUMBER},
+    {"dtype", NUMBER},
+    {"out_dtype", NUMBER},
+    {"batch", NUMBER},
+    {"seq_q", NUMBER},
+    {"seq_k", NUMBER},
+    {"heads_q", NUMBER},
+    {"heads_kv", NUMBER},
+    {"dim", NUMBER},
+    {"dim_v", NUMBER},
+    {"scale", REAL},
+    {"causal", NUMBER},
+    {"window_left", NUMBER},
+    {"window_right", NUMBER},
+    {"documents", NUMBER},
+    {"cu_seqlens_q", HASH},
+    {"cu_seqlens_k", HASH},
+    {"layout", NUMBER},
+    {"strategy", NUMBER},
+    {"backward", NUMBER},
+    {"branches", NUMBER},
+    {"dilated", HASH},
+    {"dilated_heads", NUMBER},
+    {"dilated_offset", NUMBER},
+    {"dilated_combine", NUMBER},
+    {"device", HASH},
     {"the number of plans made on this communicator before", NUMBER},
 };
 
@@ -53,11 +73,34 @@ ra_digest ra_digest_of(const ra_setup *setup) {
     memcpy(&scale, &p->scale, sizeof scale);
     ra_digest digest = {
         .status = RA_OK,
-        .fields = {version, setup->ranks, p->dtype, p->out_dtype, p->batch, p->seq_q, p->seq_k, p->heads_q, p->heads_kv,
-                   p->dim, p->dim_v, scale, p->causal != 0, p->window_left, p->window_right, p->documents,
-                   hash(p->cu_seqlens_q, p->documents + 1), hash(p->cu_seqlens_k, p->documents + 1), setup->layout,
-                   setup->strategy, setup->backward, p->branches, hash(dilated, 2 * p->branches), p->dilated_heads,
-                   p->dilated_offset, p->dilated_combine, hash(device, 2), setup->serial},
+        .fields = {version,
+                   setup->ranks,
+                   p->dtype,
+                   p->out_dtype,
+                   p->batch,
+                   p->seq_q,
+                   p->seq_k,
+                   p->heads_q,
+                   p->heads_kv,
+                   p->dim,
+                   p->dim_v,
+                   scale,
+                   p->causal != 0,
+                   p->window_left,
+                   p->window_right,
+                   p->documents,
+                   hash(p->cu_seqlens_q, p->documents + 1),
+                   hash(p->cu_seqlens_k, p->documents + 1),
+                   setup->layout,
+                   setup->strategy,
+                   setup->backward,
+                   p->branches,
+                   hash(dilated, 2 * p->branches),
+                   p->dilated_heads,
+                   p->dilated_offset,
+                   p->dilated_combine,
+                   hash(device, 2),
+                   setup->serial},
     };
     return digest;
 }
@@ -71,22 +114,31 @@ ra_digest ra_digest_of_failure(ra_status status, const char *error) {
 static void show(char *text, size_t bytes, int field, int64_t value) {
     double real;
     memcpy(&real, &value, sizeof real);
-    if (fields[field].kind == REAL) snprintf(text, bytes, "%.17g", real);
-    else if (strcmp(fields[field].name, "layout") == 0) snprintf(text, bytes, "%s", ra_layout_name((ra_layout)value));
-    else if (strcmp(fields[field].name, "strategy") == 0) snprintf(text, bytes, "%s", ra_strategy_name((ra_strategy)value));
-    else if (strcmp(fields[field].name, "dtype") == 0) snprintf(text, bytes, "%s", ra_dtype_name((ra_dtype)value));
-    else snprintf(text, bytes, "%lld", (long long)value);
+    if (fields[field].kind == REAL)
+        snprintf(text, bytes, "%.17g", real);
+    else if (strcmp(fields[field].name, "layout") == 0)
+        snprintf(text, bytes, "%s", ra_layout_name((ra_layout)value));
+    else if (strcmp(fields[field].name, "strategy") == 0)
+        snprintf(text, bytes, "%s", ra_strategy_name((ra_strategy)value));
+    else if (strcmp(fields[field].name, "dtype") == 0)
+        snprintf(text, bytes, "%s", ra_dtype_name((ra_dtype)value));
+    else
+        snprintf(text, bytes, "%lld", (long long)value);
 }
 
 static ra_status mismatch(int rank, int other, int field, int64_t here, int64_t there) {
     char a[40], b[40];
     if (fields[field].kind == HASH)
-        return ra_fail(RA_ERR_MISMATCH, "rank %d: the ranks disagree: rank %d has another %s than rank 0; give every rank "
-                       "the same problem", rank, other, fields[field].name);
+        return ra_fail(RA_ERR_MISMATCH,
+                       "rank %d: the ranks disagree: rank %d has another %s than rank 0; give every rank "
+                       "the same problem",
+                       rank, other, fields[field].name);
     show(a, sizeof a, field, here);
     show(b, sizeof b, field, there);
-    return ra_fail(RA_ERR_MISMATCH, "rank %d: the ranks disagree: %s is %s on rank %d and %s on rank 0; give every rank "
-                   "the same problem", rank, fields[field].name, a, other, b);
+    return ra_fail(RA_ERR_MISMATCH,
+                   "rank %d: the ranks disagree: %s is %s on rank %d and %s on rank 0; give every rank "
+                   "the same problem",
+                   rank, fields[field].name, a, other, b);
 }
 
 ra_seal ra_digest_seal(const ra_digest *digest) {

@@ -22,9 +22,17 @@ static ra_status read_options(const ra_options *in, ra_options *out) {
 }
 
 static ra_shape shape_of(const ra_problem *p, int64_t rows_q) {
-    return (ra_shape){.batch = p->batch, .heads_q = p->heads_q, .heads_kv = p->heads_kv, .dim = p->dim,
-                      .dim_v = p->dim_v, .rows_q = rows_q, .states = ra_problem_states(p), .scale = p->scale,
-                      .weight = ra_problem_weight(p), .dtype = p->dtype, .out_dtype = p->out_dtype};
+    return (ra_shape){.batch = p->batch,
+                      .heads_q = p->heads_q,
+                      .heads_kv = p->heads_kv,
+                      .dim = p->dim,
+                      .dim_v = p->dim_v,
+                      .rows_q = rows_q,
+                      .states = ra_problem_states(p),
+                      .scale = p->scale,
+                      .weight = ra_problem_weight(p),
+                      .dtype = p->dtype,
+                      .out_dtype = p->out_dtype};
 }
 
 ra_cut_problem ra_setup_cut(const ra_setup *setup) {
@@ -89,8 +97,8 @@ ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra
     s.rows_q = ra_shard_of(s.layout, s.problem.seq_q, ranks, rank).rows;
     s.rows_k = ra_shard_of(s.layout, s.problem.seq_k, ranks, rank).rows;
     s.shape = shape_of(&s.problem, s.rows_q);
-    s.gradient_target = ra_dtype_bytes(s.problem.out_dtype) == ra_shape_acc_bytes(&s.shape) ? RA_TARGET_OUTPUT
-                                                                                          : RA_TARGET_WORKSPACE;
+    s.gradient_target =
+        ra_dtype_bytes(s.problem.out_dtype) == ra_shape_acc_bytes(&s.shape) ? RA_TARGET_OUTPUT : RA_TARGET_WORKSPACE;
     s.o_target = s.shape.states == 1 ? s.gradient_target : RA_TARGET_WORKSPACE; /* several softmaxes have an O each */
     *setup_out = s;
     return RA_OK;

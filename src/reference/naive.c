@@ -17,8 +17,8 @@ typedef struct query {
     const double *k, *v;       /* first row of this batch and of the key/value head that h reads */
     int64_t i;
     ra_document document; /* that i stands in */
-    int64_t from, to; /* the document's keys that the mask, without dilation, lets it see: others are not looked at */
-    const double *row;    /* [dim] */
+    int64_t from, to;  /* the document's keys that the mask, without dilation, lets it see: others are not looked at */
+    const double *row; /* [dim] */
 } query;
 
 static int64_t key_stride(const ra_problem *problem) {
@@ -145,8 +145,8 @@ static void add_times(double *to, double by, const double *x, int64_t count) {
 }
 
 /* s [seq_k] = the row's scores plus the logarithm of how often each counts in branches [from, to), -inf where never;
- * only keys that some branch keeps are written. Returns their lse: -inf where there is no score above it, NaN where one is
- * NaN or +inf. */
+ * only keys that some branch keeps are written. Returns their lse: -inf where there is no score above it, NaN where one
+ * is NaN or +inf. */
 static double scores(const query *row, int64_t from, int64_t to, double *s) {
     const ra_problem *problem = row->problem;
     double most = -INFINITY, sum = 0;

@@ -55,7 +55,8 @@ typedef struct ra_strategy_entry {
     const char *name;
     int (*steps)(int ranks, ra_pass pass); /* NULL for auto, which is none itself */
     ra_status (*make)(ra_builder *b);
-    /* Bytes of the forward pass that the owner's rows make up, and what is made of them; for a builder without a schedule. */
+    /* Bytes of the forward pass that the owner's rows make up, and what is made of them; for a builder without a
+     * schedule. */
     ra_status (*volume)(ra_builder *b, int owner, int64_t *bytes_out);
 } ra_strategy_entry;
 

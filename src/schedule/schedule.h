@@ -155,8 +155,9 @@ void ra_schedule_traffic(const ra_problem *problem, const ra_schedule *schedule,
                          int64_t *messages_out);
 
 /* Bytes that are sent in a forward pass, by all ranks together, without making any schedule. _of: those that an owner's
- * rows make up, on every hop, and what is made of them. Unless many documents lie on stripes, the whole costs little more than
- * one rank's schedule, but for passq, where it grows with the square of the ranks. They fail only for want of memory. */
+ * rows make up, on every hop, and what is made of them. Unless many documents lie on stripes, the whole costs little
+ * more than one rank's schedule, but for passq, where it grows with the square of the ranks. They fail only for want of
+ * memory. */
 ra_status ra_schedule_volume(const ra_cut_problem *cut, ra_strategy strategy, int64_t *bytes_out);
 ra_status ra_schedule_volume_of(const ra_cut_problem *cut, ra_strategy strategy, int owner, int64_t *bytes_out);
 

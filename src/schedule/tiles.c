@@ -33,8 +33,8 @@ typedef struct tile_entry {
 typedef struct tile_loop {
     ra_builder *b;
     ra_compute *compute;
-    ra_head_range heads;        /* query heads of the set in hand */
-    int one_head;               /* the set is one key/value head: an index of records can serve it */
+    ra_head_range heads; /* query heads of the set in hand */
+    int one_head;        /* the set is one key/value head: an index of records can serve it */
 
     /* The pieces that hold the set's heads, as runs in rising order of rows: [starts[r], starts[r + 1]). */
     indexed_piece *index;

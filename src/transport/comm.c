@@ -27,8 +27,8 @@ ra_status ra_comm_create_custom(const ra_transport_ops *ops, void *self, int ran
     ra_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return ra_fail(RA_ERR_MEMORY, "no memory for a communicator");
     int machine_ranks = ops->machine_ranks > 0 ? ops->machine_ranks : 1;
-    *comm = (ra_comm){.ops = known, .self = self, .rank = rank, .ranks = ranks, .process_ranks = 1,
-                      .machine_ranks = machine_ranks};
+    *comm = (ra_comm){
+        .ops = known, .self = self, .rank = rank, .ranks = ranks, .process_ranks = 1, .machine_ranks = machine_ranks};
     *comm_out = comm;
     return RA_OK;
 }
@@ -55,8 +55,9 @@ const char *ra_comm_transport(const ra_comm *comm) {
 ra_status ra_comm_check(const ra_comm *comm) {
     if (!comm) RA_REFUSE("comm is NULL");
     if (comm->broken)
-        return ra_fail(RA_ERR_BROKEN, "rank %d: the communicator was lost earlier (%s); destroy it and make another one",
-                       comm->rank, comm->reason);
+        return ra_fail(RA_ERR_BROKEN,
+                       "rank %d: the communicator was lost earlier (%s); destroy it and make another one", comm->rank,
+                       comm->reason);
     return RA_OK;
 }
 
@@ -77,8 +78,10 @@ ra_status ra_comm_lose(ra_comm *comm, ra_status status) {
 
 /* ", step 3 of the forward pass" */
 static const char *place_text(ra_place place, char *text, size_t bytes) {
-    if (place.step < 0) snprintf(text, bytes, "%s", place.what);
-    else snprintf(text, bytes, "step %d of %s", place.step, place.what);
+    if (place.step < 0)
+        snprintf(text, bytes, "%s", place.what);
+    else
+        snprintf(text, bytes, "step %d of %s", place.step, place.what);
     return text;
 }
 
@@ -90,8 +93,8 @@ static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culp
     snprintf(cause, sizeof cause, "%s", ra_last_error());
     place_text(place, where, sizeof where);
     if (culprit)
-        ra_fail(status, "rank %d, %s, %s rank %d: %s", comm->rank, where, culprit->is_send ? "sending to" : "waiting for",
-                culprit->peer, cause);
+        ra_fail(status, "rank %d, %s, %s rank %d: %s", comm->rank, where,
+                culprit->is_send ? "sending to" : "waiting for", culprit->peer, cause);
     else
         ra_fail(status, "rank %d, %s: %s", comm->rank, where, cause);
     int is_news = status == RA_ERR_PEER && strncmp(cause, "rank ", 5) == 0;
@@ -118,11 +121,14 @@ static ra_status vet(const ra_comm *comm, ra_status status, unsigned said) {
 ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_bytes, size_t receive_bytes) {
     if (!ra_device_is_asynchronous(device) || comm->ranks == 1) return RA_OK;
     if (comm->device && comm->device != device)
-        return ra_fail(RA_ERR_UNSUPPORTED, "this communicator already moves the memory of another device than this plan's: "
+        return ra_fail(RA_ERR_UNSUPPORTED,
+                       "this communicator already moves the memory of another device than this plan's: "
                        "make one for each device");
     unsigned said = ra_fail_count();
-    if (comm->ops.attach) RA_TRY(vet(comm, comm->ops.attach(comm->self, device), said));
-    else RA_TRY(ra_staging_attach(&comm->ops, comm->self, device, send_bytes, receive_bytes, &comm->staging));
+    if (comm->ops.attach)
+        RA_TRY(vet(comm, comm->ops.attach(comm->self, device), said));
+    else
+        RA_TRY(ra_staging_attach(&comm->ops, comm->self, device, send_bytes, receive_bytes, &comm->staging));
     comm->device = device;
     return RA_OK;
 }
@@ -135,8 +141,7 @@ static ra_status post(ra_comm *comm, const ra_message *messages, int count) {
 }
 
 static ra_status poll_once(ra_comm *comm, double seconds, int *done_out, int *culprit_out) {
-    if (comm->in_flight.device && comm->staging)
-        return ra_staging_poll(comm->staging, seconds, done_out, culprit_out);
+    if (comm->in_flight.device && comm->staging) return ra_staging_poll(comm->staging, seconds, done_out, culprit_out);
     return comm->ops.poll(comm->self, seconds, done_out, culprit_out);
 }
 
@@ -206,12 +211,14 @@ ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, dou
         double seconds = comm->ops.inquire ? ra_watch_slice(&watch) : time_left(start, timeout_seconds);
         ra_status status = poll(comm, seconds, &done, &culprit);
         const ra_message *message = culprit >= 0 && culprit < count ? &messages[culprit] : NULL;
-        if (status == RA_OK && done) status = join(comm);
+        if (status == RA_OK && done)
+            status = join(comm);
         else if (status == RA_OK && (!comm->ops.inquire || awaits_device(comm)))
             status = check_deadline(comm, start, timeout_seconds);
         else if (status == RA_OK && had_left)
             status = ra_watch_check(&watch, comm, message ? message->peer : -1);
-        else if (status == RA_OK) watch = ra_watch_start(timeout_seconds); /* the device came to it: peers can be asked */
+        else if (status == RA_OK)
+            watch = ra_watch_start(timeout_seconds); /* the device came to it: peers can be asked */
         if (status != RA_OK) return lose_at(comm, status, message, place);
     }
     comm->in_flight = (ra_queue){0};

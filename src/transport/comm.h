@@ -10,14 +10,14 @@ struct ra_comm {
     ra_transport_ops ops;
     void *self;
     int rank, ranks;
-    int process_ranks; /* ranks of this process: what its cores are shared by */
-    int machine_ranks; /* ranks of this machine */
-    int plans;         /* that were begun on it: the same number on every rank, for making one is collective */
-    int broken;       /* lost: refuses further use */
-    int memory_held;  /* the transport may still write into the last group's memory */
-    char reason[512]; /* why it is broken */
-    int posted;       /* a group is in flight */
-    double listened;  /* on ra_clock(): when the transport was last polled without a group in flight */
+    int process_ranks;         /* ranks of this process: what its cores are shared by */
+    int machine_ranks;         /* ranks of this machine */
+    int plans;                 /* that were begun on it: the same number on every rank, for making one is collective */
+    int broken;                /* lost: refuses further use */
+    int memory_held;           /* the transport may still write into the last group's memory */
+    char reason[512];          /* why it is broken */
+    int posted;                /* a group is in flight */
+    double listened;           /* on ra_clock(): when the transport was last polled without a group in flight */
     const ra_message *watched; /* the group in flight, whose peers are watched while this rank computes; NULL: none */
     int watched_count;
     ra_watch watch;
@@ -42,8 +42,8 @@ typedef struct ra_place {
 /* RA_ERR_BROKEN when the comm was lost earlier. */
 ra_status ra_comm_check(const ra_comm *comm);
 
-/* At plan time: gets ready for groups in the memory of device, which send and receive at most so many bytes each. Nothing
- * to do for the CPU or for a rank that is alone. */
+/* At plan time: gets ready for groups in the memory of device, which send and receive at most so many bytes each.
+ * Nothing to do for the CPU or for a rank that is alone. */
 ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_bytes, size_t receive_bytes);
 
 /* Posts a group; on failure the comm is lost. queue: what its memory belongs to, the attached device; NULL, or a device
@@ -51,8 +51,8 @@ ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_byt
 ra_status ra_comm_post(ra_comm *comm, const ra_message *messages, int count, const ra_queue *queue, ra_place place);
 
 /* After a post, for a rank that goes on to compute: ra_comm_progress then watches over the peers of the group as a wait
- * would, so that one that dies meanwhile is found by timeout_seconds after its last sign of life, and not only when this
- * rank comes to wait. */
+ * would, so that one that dies meanwhile is found by timeout_seconds after its last sign of life, and not only when
+ * this rank comes to wait. */
 void ra_comm_watch(ra_comm *comm, const ra_message *messages, int count, double timeout_seconds);
 
 /* Waits until the group is done. When the peer that is waited for is silent for timeout_seconds (watch.h), or a message

@@ -73,8 +73,8 @@ ra_status ra_run_threads(int ranks, ra_rank_body body, void *user) {
     if (ranks < 1 || ranks > 4096) RA_REFUSE("ranks is %d; a process can have between 1 and 4096", ranks);
     ra_comm **comms = calloc((size_t)ranks, sizeof *comms);
     rank_thread *all = calloc((size_t)ranks, sizeof *all);
-    ra_status status = comms && all ? ra_comm_create_threads(ranks, comms)
-                                    : ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", ranks);
+    ra_status status =
+        comms && all ? ra_comm_create_threads(ranks, comms) : ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", ranks);
     if (status == RA_OK) {
         for (int r = 0; r < ranks; r++) {
             all[r].comm = comms[r];

@@ -24,7 +24,7 @@ static void destroy(void *self) {
 }
 
 ra_status ra_comm_create_self(ra_comm **comm_out) {
-    static const ra_transport_ops ops = {.struct_size = sizeof ops, .name = "self", .post = post, .poll = poll,
-                                         .abandon = abandon, .destroy = destroy};
+    static const ra_transport_ops ops = {
+        .struct_size = sizeof ops, .name = "self", .post = post, .poll = poll, .abandon = abandon, .destroy = destroy};
     return ra_comm_create_custom(&ops, NULL, 0, 1, comm_out);
 }

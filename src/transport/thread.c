@@ -32,12 +32,12 @@ typedef struct endpoint {
     mark *marks;                /* [capacity] */
     size_t *arrived;            /* [capacity]: bytes at the other end, where they differ */
     int count, capacity;
-    int on_device; /* the group's memory is the device's */
-    int listening; /* the group is empty: somebody wants to hear whether a peer has given up */
-    ra_link link;  /* to the device, where there is one */
-    int copies; /* under way on this rank's memory */
-    int gone;   /* its comm was destroyed */
-    char *parting; /* why it left; NULL: it did not say */
+    int on_device;     /* the group's memory is the device's */
+    int listening;     /* the group is empty: somebody wants to hear whether a peer has given up */
+    ra_link link;      /* to the device, where there is one */
+    int copies;        /* under way on this rank's memory */
+    int gone;          /* its comm was destroyed */
+    char *parting;     /* why it left; NULL: it did not say */
     double alive_at;   /* on ra_clock(): when it last posted or polled */
     int polling;       /* it is in poll */
     int waits_for;     /* the rank that it polls for with seconds; -1: none */
@@ -76,8 +76,8 @@ static void set_marks(endpoint *a, int i, endpoint *b, int j, mark m) {
 static ra_status move(hub *h, endpoint *me, int i, endpoint *other, int j) {
     const ra_message *mine = &me->messages[i], *theirs = &other->messages[j];
     if (me->on_device != other->on_device)
-        return ra_fail(RA_ERR_TRANSPORT, "rank %d and rank %d have their message in memory of different kinds", me->rank,
-                       other->rank);
+        return ra_fail(RA_ERR_TRANSPORT, "rank %d and rank %d have their message in memory of different kinds",
+                       me->rank, other->rank);
     if (mine->bytes != theirs->bytes) {
         me->arrived[i] = theirs->bytes;
         other->arrived[j] = mine->bytes;
@@ -192,8 +192,10 @@ static ra_status post_group(endpoint *me, const ra_message *messages, int count,
     pthread_mutex_lock(&h->lock);
     note(me, 0, -1);
     ra_status status = RA_OK;
-    if (h->failed_rank >= 0) status = peer_failed(h);
-    else if (!reserve(me, count)) status = ra_fail(RA_ERR_MEMORY, "no memory for a group of %d messages", count);
+    if (h->failed_rank >= 0)
+        status = peer_failed(h);
+    else if (!reserve(me, count))
+        status = ra_fail(RA_ERR_MEMORY, "no memory for a group of %d messages", count);
     if (status == RA_OK) {
         me->messages = messages;
         for (int i = 0; i < count; i++) me->marks[i] = MARK_POSTED;
@@ -240,8 +242,9 @@ static ra_status inspect(const endpoint *me, int *done_out, int *culprit_out) {
         const ra_message *m = &me->messages[i];
         if (me->marks[i] == MARK_WRONG_SIZE) {
             *culprit_out = i;
-            return ra_fail(RA_ERR_TRANSPORT, "%zu bytes %s where %zu were expected", m->is_send ? m->bytes : me->arrived[i],
-                           m->is_send ? "sent" : "came", m->is_send ? me->arrived[i] : m->bytes);
+            return ra_fail(RA_ERR_TRANSPORT, "%zu bytes %s where %zu were expected",
+                           m->is_send ? m->bytes : me->arrived[i], m->is_send ? "sent" : "came",
+                           m->is_send ? me->arrived[i] : m->bytes);
         }
         if (me->marks[i] != MARK_DONE && *culprit_out < 0) *culprit_out = i;
     }
@@ -251,7 +254,8 @@ static ra_status inspect(const endpoint *me, int *done_out, int *culprit_out) {
     if (*done_out) return RA_OK;
     const endpoint *peer = &me->hub->endpoints[me->messages[*culprit_out].peer];
     if (!peer->gone) return RA_OK;
-    return ra_fail(RA_ERR_PEER, "rank %d has left: %s", peer->rank, peer->parting ? peer->parting : "its communicator was destroyed");
+    return ra_fail(RA_ERR_PEER, "rank %d has left: %s", peer->rank,
+                   peer->parting ? peer->parting : "its communicator was destroyed");
 }
 
 static ra_status poll(void *self, double seconds, int *done_out, int *culprit_out) {
@@ -372,7 +376,8 @@ ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out) {
     int made = 0;
     while (status == RA_OK && made < ranks) {
         status = ra_comm_create_custom(&ra_thread_ops, selves[made], made, ranks, &comms_out[made]);
-        if (status == RA_OK) comms_out[made++]->process_ranks = ranks;
+        if (status == RA_OK)
+            comms_out[made++]->process_ranks = ranks;
         else
             for (int r = ranks - 1; r >= made; r--) destroy(selves[r]);
     }

@@ -1,5 +1,5 @@
-/* The row operations pack, add_rows, add, store, fill, merge and delta, against those of the CPU. All but merge and delta are one
- * rounding for each element, so the bits must be the same. */
+/* The row operations pack, add_rows, add, store, fill, merge and delta, against those of the CPU. All but merge and
+ * delta are one rounding for each element, so the bits must be the same. */
 #include "check_device.h"
 #include "check_errors.h"
 #include "kernel_checks.h"
@@ -59,7 +59,8 @@ static void check_merge(rng *r, ra_shape s, ra_dtype acc, unsigned seed, const r
     row_state to = make_row_state(r, s, acc, s.rows_q), from = make_row_state(r, s, acc, rows.count);
     void *o = on_device(to.o).data, *m = on_device(to.m).data, *l = on_device(to.l).data;
     kernel->merge(&s, state_of(s, o, m, l, s.rows_q), rows,
-                  state_of(s, on_device(from.o).data, on_device(from.m).data, on_device(from.l).data, rows.count), launch);
+                  state_of(s, on_device(from.o).data, on_device(from.m).data, on_device(from.l).data, rows.count),
+                  launch);
     ra_rows_merge(&s, state_of(s, to.o.memory, to.m.memory, to.l.memory, s.rows_q), rows,
                   state_of(s, from.o.memory, from.m.memory, from.l.memory, rows.count), launch);
     expect(nearly_same(acc, to.m, m), "m of merge", seed, s.dtype);

@@ -143,7 +143,8 @@ static ra_status run_pass(const rank_data *r, ra_comm *comm, ra_plan *plan, void
             continue;
         }
         ra_gradients g = RA_GRADIENTS_INIT;
-        g.q = t.q, g.k = t.k, g.v = t.v, g.o = ra_as_input(t.o), g.lse = t.lse, g.dout = ra_as_input(heads_from(r, DOUT, h));
+        g.q = t.q, g.k = t.k, g.v = t.v, g.o = ra_as_input(t.o), g.lse = t.lse,
+        g.dout = ra_as_input(heads_from(r, DOUT, h));
         g.dq = heads_from(r, DQ, h), g.dk = heads_from(r, DK, h), g.dv = heads_from(r, DV, h);
         GPU_TRY(ra_plan_backward(plan, &g, stream));
     }

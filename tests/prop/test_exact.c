@@ -19,11 +19,13 @@ static int check_case(const test_case *c, int ranks) {
     sweep_result result;
     ra_status status = sweep_threads(ranks, data, 1, &result);
     sweep_data_free(data);
-    int good = status == RA_OK && sweep_worst_abs(&result) < 1e-11 && !result.wrong_infinities && !result.traffic_differs;
+    int good =
+        status == RA_OK && sweep_worst_abs(&result) < 1e-11 && !result.wrong_infinities && !result.traffic_differs;
     if (!good)
         printf("FAILED p=%d %s\n  status %d (%s), worst %g, wrong infinities %d, traffic differs on %d ranks\n", ranks,
-               case_text(c, text, sizeof text), status, status ? ra_last_error() : "", status ? 0 : sweep_worst_abs(&result),
-               status ? 0 : result.wrong_infinities, status ? 0 : result.traffic_differs);
+               case_text(c, text, sizeof text), status, status ? ra_last_error() : "",
+               status ? 0 : sweep_worst_abs(&result), status ? 0 : result.wrong_infinities,
+               status ? 0 : result.traffic_differs);
     return good;
 }
 
@@ -33,8 +35,8 @@ static int check_one(uint64_t seed, int ranks, double work) {
     return check_case(&c, ranks);
 }
 
-/* Few queries, many keys, a window: on stripes the rows that travel have gaps, and two of them at different distances may
- * look like a span. */
+/* Few queries, many keys, a window: on stripes the rows that travel have gaps, and two of them at different distances
+ * may look like a span. */
 static void test_few_queries_in_a_window(void **state) {
     (void)state;
     int count = number_from("RINGATTN_SWEEP", 400) / 2, bad = 0;

@@ -115,8 +115,8 @@ static ra_status harmful_body(ra_comm *comm, void *user) {
     return status == RA_OK ? RA_OK : ra_fail(status, "%s", error);
 }
 
-/* Whether the rank that the fault happens to must be in every other's error: where it does not speak itself, the others must
- * find out who it was, through whoever waits for it. */
+/* Whether the rank that the fault happens to must be in every other's error: where it does not speak itself, the others
+ * must find out who it was, through whoever waits for it. */
 static int must_be_named(fault f) {
     return !f.without_signs && (f.kind == FAULT_KILL || f.kind == FAULT_STALL);
 }
@@ -136,7 +136,8 @@ static void expect_harm(fault f, ra_strategy strategy, double timeout, int expec
     for (int r = 0; r < RANKS; r++) {
         char rank_text[32];
         snprintf(rank_text, sizeof rank_text, "rank %d", r);
-        if (outcomes[r].status == RA_OK) fail_msg("fault %d, %s: rank %d got no error", f.kind, ra_strategy_name(strategy), r);
+        if (outcomes[r].status == RA_OK)
+            fail_msg("fault %d, %s: rank %d got no error", f.kind, ra_strategy_name(strategy), r);
         if (outcomes[r].seconds > timeout + 1) fail_msg("rank %d took %.2f s", r, outcomes[r].seconds);
         const char *e = outcomes[r].error;
         if (strncmp(e, rank_text, strlen(rank_text)) != 0) fail_msg("'%s' does not begin with '%s'", e, rank_text);
@@ -165,7 +166,8 @@ static void test_every_rank_learns_of_a_fault(void **state) {
     }
 }
 
-/* In groups of both passes in which all ranks still need each other, and by every rank: the dead one is in all errors. */
+/* In groups of both passes in which all ranks still need each other, and by every rank: the dead one is in all errors.
+ */
 static void test_the_dead_are_named(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++)

@@ -109,7 +109,8 @@ static void test_work_outlasts_the_timeout(void **state) {
     job patient = make_job(RA_STRATEGY_RING, 60);
     run(&patient, outcomes);
     expect_success(outcomes);
-    double timeout = patient.longest / 3 < TIMEOUT ? patient.longest / 3 : TIMEOUT; /* what this machine needs several of */
+    double timeout =
+        patient.longest / 3 < TIMEOUT ? patient.longest / 3 : TIMEOUT; /* what this machine needs several of */
     job hasty = make_job(RA_STRATEGY_RING, timeout);
     run(&hasty, outcomes);
     expect_success(outcomes);

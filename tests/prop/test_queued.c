@@ -51,8 +51,8 @@ static ra_status run_case(const sweep_data *data, int ranks, int staged, int rep
     ra_comm *comms[MOST_RANKS];
     run.data = data;
     run.repeat = repeat;
-    ra_status status = staged ? fault_create(ranks, (fault){.kind = FAULT_NONE}, NULL, comms)
-                              : ra_comm_create_threads(ranks, comms);
+    ra_status status =
+        staged ? fault_create(ranks, (fault){.kind = FAULT_NONE}, NULL, comms) : ra_comm_create_threads(ranks, comms);
     if (status != RA_OK) return status;
     ranks_run(comms, ranks, body, &run, outcomes);
     ranks_destroy(comms, ranks);

@@ -277,10 +277,8 @@ static void test_what_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_faults_end_every_rank),
-        cmocka_unit_test(test_a_rank_that_never_comes),
-        cmocka_unit_test(test_a_launch_that_is_refused),
-        cmocka_unit_test(test_a_failed_poll_fails_again),
+        cmocka_unit_test(test_faults_end_every_rank),    cmocka_unit_test(test_a_rank_that_never_comes),
+        cmocka_unit_test(test_a_launch_that_is_refused), cmocka_unit_test(test_a_failed_poll_fails_again),
         cmocka_unit_test(test_what_is_refused),
     };
     return cmocka_run_group_tests_name("queued_faults", tests, NULL, NULL);

@@ -76,10 +76,16 @@ static void hanging_destroy(void *self) {
 }
 
 static ra_comm *hanging_create(void *inner, int rank, int ranks) {
-    static const ra_transport_ops ops = {
-        .struct_size = sizeof ops, .name = "hanging", .post = hanging_post, .poll = hanging_poll,
-        .abandon = hanging_abandon, .destroy = hanging_destroy, .attach = hanging_attach,
-        .post_device = hanging_post_device, .join = hanging_join, .ends_on_device = 1};
+    static const ra_transport_ops ops = {.struct_size = sizeof ops,
+                                         .name = "hanging",
+                                         .post = hanging_post,
+                                         .poll = hanging_poll,
+                                         .abandon = hanging_abandon,
+                                         .destroy = hanging_destroy,
+                                         .attach = hanging_attach,
+                                         .post_device = hanging_post_device,
+                                         .join = hanging_join,
+                                         .ends_on_device = 1};
     hanging *h = calloc(1, sizeof *h);
     ra_comm *comm = NULL;
     h->inner = inner;
@@ -264,8 +270,8 @@ static void test_a_device_that_is_late(void **state) {
     queued_destroy(queued);
 }
 
-/* Through host memory: rank 1's device is late, and then its peer is, which says all the while that it is alive. Neither
- * takes the whole timeout, both together more. */
+/* Through host memory: rank 1's device is late, and then its peer is, which says all the while that it is alive.
+ * Neither takes the whole timeout, both together more. */
 static const double PATIENCE = 0.5;
 
 static void sleep_for(double seconds) {

@@ -13,7 +13,8 @@ static int64_t pick(rng *r, const int64_t *from, int count) {
 static void cut(rng *r, int64_t *cu, int64_t documents, int64_t length) {
     cu[0] = 0;
     cu[documents] = length;
-    for (int64_t d = 1; d < documents; d++) cu[d] = rng_one_in(r, 4) ? cu[rng_between(r, 0, d - 1)] + 1 : rng_between(r, 0, length);
+    for (int64_t d = 1; d < documents; d++)
+        cu[d] = rng_one_in(r, 4) ? cu[rng_between(r, 0, d - 1)] + 1 : rng_between(r, 0, length);
     for (int64_t d = 1; d < documents; d++)
         if (cu[d] > length) cu[d] = length;
     for (int64_t i = 1; i < documents; i++) /* insertion sort */
@@ -124,11 +125,9 @@ const char *case_text(const test_case *c, char *text, size_t bytes) {
              "documents%lld%s dilated%lld(heads%d offset%d combine%d) %s %s %s threads%d strides%d",
              (unsigned long long)c->seed, ra_dtype_name(p->dtype), (long long)p->batch, (long long)p->seq_q,
              (long long)p->seq_k, (long long)p->heads_q, (long long)p->heads_kv, (long long)p->dim, (long long)p->dim_v,
-             p->scale, p->causal, (long long)p->window_left,
-             (long long)p->window_right, (long long)p->documents, p->cu_seqlens_k ? "+k" : "",
-             (long long)p->branches, p->dilated_heads, p->dilated_offset, p->dilated_combine,
-             ra_layout_name(c->options.layout), ra_strategy_name(c->options.strategy),
-             c->options.kernel ? c->options.kernel : "auto",
-             c->options.threads, c->strides);
+             p->scale, p->causal, (long long)p->window_left, (long long)p->window_right, (long long)p->documents,
+             p->cu_seqlens_k ? "+k" : "", (long long)p->branches, p->dilated_heads, p->dilated_offset,
+             p->dilated_combine, ra_layout_name(c->options.layout), ra_strategy_name(c->options.strategy),
+             c->options.kernel ? c->options.kernel : "auto", c->options.threads, c->strides);
     return text;
 }

@@ -12,7 +12,7 @@ typedef struct test_case {
     ra_options options;
     int64_t cu_q[CASE_MAX_DOCUMENTS + 1], cu_k[CASE_MAX_DOCUMENTS + 1];
     ra_branch branches[CASE_MAX_BRANCHES];
-    int strides; /* how the tensors lie in memory: 0 C-order; 1 heads before rows; 2 padded, dim not last */
+    int strides;            /* how the tensors lie in memory: 0 C-order; 1 heads before rows; 2 padded, dim not last */
     double size_qk, size_v; /* of the elements of q and k, and of v and dout; 0 is 1 */
     int positive;           /* nonzero: no element is negative */
 } test_case;

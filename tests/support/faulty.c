@@ -110,14 +110,22 @@ static void destroy(void *user) {
 }
 
 ra_status fault_create(int ranks, fault f, wire_count *counts, ra_comm **comms_out) {
-    ra_transport_ops ops = {.struct_size = sizeof ops, .name = "faulty", .post = post, .poll = poll, .abandon = abandon,
-                            .destroy = destroy, .inquire = f.without_signs ? NULL : inquire};
+    ra_transport_ops ops = {.struct_size = sizeof ops,
+                            .name = "faulty",
+                            .post = post,
+                            .poll = poll,
+                            .abandon = abandon,
+                            .destroy = destroy,
+                            .inquire = f.without_signs ? NULL : inquire};
     void **inner = calloc((size_t)ranks, sizeof *inner);
     if (!inner) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
     ra_status status = ra_thread_create(ranks, inner);
     for (int r = 0; r < ranks && status == RA_OK; r++) {
         faulty *self = calloc(1, sizeof *self);
-        *self = (faulty){.inner = inner[r], .f = f, .rank = r, .random = {f.seed + (uint64_t)r * 77},
+        *self = (faulty){.inner = inner[r],
+                         .f = f,
+                         .rank = r,
+                         .random = {f.seed + (uint64_t)r * 77},
                          .count = counts ? &counts[r] : NULL};
         status = ra_comm_create_custom(&ops, self, r, ranks, &comms_out[r]);
     }

@@ -159,11 +159,23 @@ queued_device *queued_create(queued_habits habits) {
     queued_device *q = calloc(1, sizeof *q);
     if (!q) return NULL;
     q->habits = habits;
-    q->device = (ra_device){.name = "queued", .allocate = allocate, .release = release, .zero = zero, .enter = enter,
-                            .leave = leave, .allocate_host = allocate, .release_host = release,
-                            .stream_create = stream_create, .stream_destroy = stream_destroy,
-                            .event_create = event_create, .event_destroy = event_destroy, .record = record,
-                            .wait = wait, .query = query, .copy = copy, .check = check};
+    q->device = (ra_device){.name = "queued",
+                            .allocate = allocate,
+                            .release = release,
+                            .zero = zero,
+                            .enter = enter,
+                            .leave = leave,
+                            .allocate_host = allocate,
+                            .release_host = release,
+                            .stream_create = stream_create,
+                            .stream_destroy = stream_destroy,
+                            .event_create = event_create,
+                            .event_destroy = event_destroy,
+                            .record = record,
+                            .wait = wait,
+                            .query = query,
+                            .copy = copy,
+                            .check = check};
     q->backend = (ra_backend){RA_VERSION_NUMBER, &q->device, queued_kernel_at};
     pthread_mutex_init(&q->lock, NULL);
     return q;

@@ -1,6 +1,7 @@
-/* A device for tests that need no GPU: host memory behind streams. A stream is a queue that a thread of its own works off,
- * with random delays; kernels and copies are put on it as jobs. So what is not ordered by a stream or an event happens in
- * any order: a missing wait shows as a wrong result, and to ThreadSanitizer as a race, since streams share no lock. */
+/* A device for tests that need no GPU: host memory behind streams. A stream is a queue that a thread of its own works
+ * off, with random delays; kernels and copies are put on it as jobs. So what is not ordered by a stream or an event
+ * happens in any order: a missing wait shows as a wrong result, and to ThreadSanitizer as a race, since streams share
+ * no lock. */
 #ifndef TESTS_SUPPORT_QUEUED_H
 #define TESTS_SUPPORT_QUEUED_H
 
@@ -9,10 +10,10 @@
 /* How the device behaves. */
 typedef struct queued_habits {
     uint64_t seed;
-    int delay_one_in;    /* of so many jobs one waits first; 0: none does */
-    int delay_most_us;   /* and for how long at most */
-    int ignore_wait;     /* every so manieth wait for an event is left out, as a faulty executor would; 0: none is */
-    int refuse_check;    /* the check of this number, from 1, says that a launch was refused; 0: none does */
+    int delay_one_in;  /* of so many jobs one waits first; 0: none does */
+    int delay_most_us; /* and for how long at most */
+    int ignore_wait;   /* every so manieth wait for an event is left out, as a faulty executor would; 0: none is */
+    int refuse_check;  /* the check of this number, from 1, says that a launch was refused; 0: none does */
 } queued_habits;
 
 /* For as long as its backend is used. NULL for want of memory. */

@@ -90,8 +90,10 @@ void queued_put(queued_stream *s, const job *j) {
     *copy = *j;
     copy->next = NULL;
     pthread_mutex_lock(&s->lock);
-    if (s->last) s->last->next = copy;
-    else s->first = copy;
+    if (s->last)
+        s->last->next = copy;
+    else
+        s->first = copy;
     s->last = copy;
     s->put++;
     pthread_cond_broadcast(&s->changed);

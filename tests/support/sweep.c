@@ -100,8 +100,7 @@ static void shard_free(shard_tensor *t, const ra_backend *backend) {
 static unsigned char *shard_at(const shard_tensor *t, int64_t b, int64_t row, int64_t h, int64_t x) {
     int64_t s[4];
     memcpy(s, t->tensor.stride, sizeof s);
-    if (!t->tensor.strided)
-        s[0] = t->rows * t->heads * t->dim, s[1] = t->heads * t->dim, s[2] = t->dim, s[3] = 1;
+    if (!t->tensor.strided) s[0] = t->rows * t->heads * t->dim, s[1] = t->heads * t->dim, s[2] = t->dim, s[3] = 1;
     return t->host + (b * s[0] + row * s[1] + h * s[2] + x * s[3]) * (int64_t)ra_dtype_bytes(t->dtype);
 }
 

@@ -15,8 +15,8 @@ typedef struct test_result {
     size_t raw_bytes;
 } test_result;
 
-/* What a kernel that multiplies in bf16 loses by rounding P and dS to it, relative to what they are multiplied into; 0 for
- * those that multiply in the accumulation type. */
+/* What a kernel that multiplies in bf16 loses by rounding P and dS to it, relative to what they are multiplied into; 0
+ * for those that multiply in the accumulation type. */
 double test_rounding_of_p(const ra_kernel *kernel, ra_dtype dtype);
 
 /* A launch with scratch for both passes, filled with NaNs, so that what is read before it is written shows. */

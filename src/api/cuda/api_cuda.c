@@ -36,7 +36,8 @@ ra_status ra_cuda_describe(int device, ra_cuda_device_info *info_out) {
         RA_REFUSE("info_out is NULL, or not initialised with RA_CUDA_DEVICE_INFO_INIT");
     RA_TRY(check_device(device));
     RA_TRY(ra_cuda_status(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
-    ra_cuda_device_info info = {.struct_size = info_out->struct_size, .memory_bytes = (int64_t)properties.totalGlobalMem};
+    ra_cuda_device_info info = {.struct_size = info_out->struct_size,
+                                .memory_bytes = (int64_t)properties.totalGlobalMem};
     snprintf(info.name, sizeof info.name, "%s", properties.name);
     RA_TRY(attribute(device, cudaDevAttrComputeCapabilityMajor, &info.major));
     RA_TRY(attribute(device, cudaDevAttrComputeCapabilityMinor, &info.minor));

@@ -17,8 +17,8 @@ int ra_device_cuda_ordinal(const ra_device *device) {
     return ((const ra_cuda_device *)device)->ordinal;
 }
 
-/* An error that somebody else's call has left behind on this thread is not one of what follows: check is not to find it.
- * One that the device cannot recover from comes again by itself. */
+/* An error that somebody else's call has left behind on this thread is not one of what follows: check is not to find
+ * it. One that the device cannot recover from comes again by itself. */
 static ra_status enter(const ra_device *device, int *previous_out) {
     cudaGetLastError();
     RA_CUDA_TRY(cudaGetDevice(previous_out));
@@ -149,13 +149,24 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void fill(void) {
     for (int i = 0; i < RA_CUDA_MOST_DEVICES; i++)
-        devices[i] = (ra_cuda_device){
-            .table = {.name = "cuda", .allocate = allocate, .release = release, .zero = zero, .enter = enter,
-                      .leave = leave, .allocate_host = allocate_host, .release_host = release_host,
-                      .stream_create = stream_create, .stream_destroy = stream_destroy, .event_create = event_create,
-                      .event_destroy = event_destroy, .record = record, .wait = wait, .query = query, .copy = copy,
-                      .check = check},
-            .ordinal = i};
+        devices[i] = (ra_cuda_device){.table = {.name = "cuda",
+                                                .allocate = allocate,
+                                                .release = release,
+                                                .zero = zero,
+                                                .enter = enter,
+                                                .leave = leave,
+                                                .allocate_host = allocate_host,
+                                                .release_host = release_host,
+                                                .stream_create = stream_create,
+                                                .stream_destroy = stream_destroy,
+                                                .event_create = event_create,
+                                                .event_destroy = event_destroy,
+                                                .record = record,
+                                                .wait = wait,
+                                                .query = query,
+                                                .copy = copy,
+                                                .check = check},
+                                      .ordinal = i};
 }
 
 const ra_device *ra_device_cuda(int ordinal) {

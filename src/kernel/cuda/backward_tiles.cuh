@@ -1,5 +1,5 @@
-/* Where a backward kernel's operands are in shared memory: K, V, then for each stage Q and dO, somewhere behind them for
- * each stage lse and delta. A shape S says how large they are. */
+/* Where a backward kernel's operands are in shared memory: K, V, then for each stage Q and dO, somewhere behind them
+ * for each stage lse and delta. A shape S says how large they are. */
 #ifndef RA_KERNEL_CUDA_BACKWARD_TILES_CUH
 #define RA_KERNEL_CUDA_BACKWARD_TILES_CUH
 

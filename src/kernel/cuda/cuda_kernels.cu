@@ -155,8 +155,8 @@ static void backward(const ra_backward_call *call) {
 #define KERNEL(name, usable)                                                                                           \
     {                                                                                                                  \
         "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_discard, starts, forward, backward, gpu_rows_begin,  \
-            gpu_rows_merge, gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add,          \
-            gpu_rows_store, gpu_rows_fill                                                                              \
+            gpu_rows_merge, gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows,        \
+            gpu_rows_add, gpu_rows_store, gpu_rows_fill                                                                \
     }
 
 /* Best last. The first two differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on

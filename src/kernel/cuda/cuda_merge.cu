@@ -1,4 +1,5 @@
-/* The row operation merge: two partial states of the same rows become one, as rows_merge.c does it. A warp does a row. */
+/* The row operation merge: two partial states of the same rows become one, as rows_merge.c does it. A warp does a row.
+ */
 #include "kernel/cuda/cuda_rows.h"
 #include "kernel/cuda/row_warps.cuh"
 

@@ -104,8 +104,8 @@ static ra_status listen(nccl *n) {
     return n->host->ops.poll(n->host->self, 0, &done, &culprit);
 }
 
-/* With no group in flight: whether NCCL or a peer has something to say. Waits for one turn at most: whoever waits longer
- * asks again, and hears of a peer's failure in between. */
+/* With no group in flight: whether NCCL or a peer has something to say. Waits for one turn at most: whoever waits
+ * longer asks again, and hears of a peer's failure in between. */
 static ra_status poll(void *self, double seconds, int *done_out, int *culprit_out) {
     nccl *n = self;
     if (!n->on_device) return n->host->ops.poll(n->host->self, seconds, done_out, culprit_out);
@@ -137,7 +137,8 @@ static void inquire(void *self, int peer, ra_sign *sign_out) {
     n->host->ops.inquire(n->host->self, peer, sign_out);
 }
 
-/* Aborting ends the kernels that wait for a peer, so the streams come to their end. The host comm is lost with this one. */
+/* Aborting ends the kernels that wait for a peer, so the streams come to their end. The host comm is lost with this
+ * one. */
 static int abandon(void *self, const char *reason) {
     nccl *n = self;
     ra_comm *host = n->host;
@@ -152,8 +153,10 @@ static void let_go(nccl *n) {
     int done = 0, quiet = n->comm && check(n, ncclCommFinalize(n->comm), "ncclCommFinalize") == RA_OK &&
                           settle(n, FINALIZE_SECONDS, "ncclCommFinalize", &done) == RA_OK && done;
     if (!n->comm) return;
-    if (quiet) ncclCommDestroy(n->comm);
-    else ncclCommAbort(n->comm);
+    if (quiet)
+        ncclCommDestroy(n->comm);
+    else
+        ncclCommAbort(n->comm);
     n->comm = NULL;
 }
 
@@ -176,15 +179,24 @@ static ra_status make(ra_comm *host, const ra_device *device, nccl **nccl_out) {
     ra_status status = device->stream_create(device, 1, &n->transfers);
     if (status == RA_OK) status = device->event_create(device, &n->ready);
     if (status == RA_OK) status = device->event_create(device, &n->arrived);
-    if (status == RA_OK) *nccl_out = n;
-    else destroy(n);
+    if (status == RA_OK)
+        *nccl_out = n;
+    else
+        destroy(n);
     return status;
 }
 
 static ra_status publish(nccl *n, ra_comm **comm_out) {
-    static const ra_transport_ops ops = {.struct_size = sizeof ops, .name = "nccl", .post = post, .poll = poll,
-                                         .abandon = abandon, .destroy = destroy, .attach = attach,
-                                         .post_device = post_device, .join = join, .ends_on_device = 1};
+    static const ra_transport_ops ops = {.struct_size = sizeof ops,
+                                         .name = "nccl",
+                                         .post = post,
+                                         .poll = poll,
+                                         .abandon = abandon,
+                                         .destroy = destroy,
+                                         .attach = attach,
+                                         .post_device = post_device,
+                                         .join = join,
+                                         .ends_on_device = 1};
     ra_transport_ops mine = ops;
     mine.machine_ranks = n->host->machine_ranks;
     if (n->host->ops.inquire) mine.inquire = inquire;
@@ -211,8 +223,7 @@ static ra_status greet(ra_comm *host, ra_status mine, double timeout_seconds, nc
     ra_status status = ra_comm_allgather(host, &hello, sizeof hello, all, timeout_seconds);
     if (status == RA_OK) *id = all[0].id;
     for (int r = 0; status == RA_OK && r < host->ranks; r++)
-        if (all[r].status != RA_OK)
-            status = ra_fail((ra_status)all[r].status, "rank %d could not open NCCL", r);
+        if (all[r].status != RA_OK) status = ra_fail((ra_status)all[r].status, "rank %d could not open NCCL", r);
     free(all);
     return mine == RA_OK ? status : ra_fail(mine, "%s", why);
 }
@@ -225,8 +236,9 @@ static ra_status connect(nccl *n, ncclUniqueId id, double timeout_seconds) {
                  "ncclCommInitRankConfig"));
     n->ours = 1;
     RA_TRY(settle(n, timeout_seconds, "ncclCommInitRankConfig", &done));
-    if (!done) return ra_fail(RA_ERR_TIMEOUT, "NCCL did not connect the %d ranks within %g s", n->host->ranks,
-                              timeout_seconds);
+    if (!done)
+        return ra_fail(RA_ERR_TIMEOUT, "NCCL did not connect the %d ranks within %g s", n->host->ranks,
+                       timeout_seconds);
     return RA_OK;
 }
 
@@ -265,7 +277,8 @@ ra_status ra_nccl_wrap(ra_comm *host, void *comm, const ra_device *device, ra_co
     int ranks = -1, rank = -1;
     if (ncclCommCount(comm, &ranks) != ncclSuccess || ncclCommUserRank(comm, &rank) != ncclSuccess ||
         ranks != host->ranks || rank != host->rank)
-        RA_REFUSE("the NCCL communicator is rank %d of %d, host is rank %d of %d", rank, ranks, host->rank, host->ranks);
+        RA_REFUSE("the NCCL communicator is rank %d of %d, host is rank %d of %d", rank, ranks, host->rank,
+                  host->ranks);
     RA_TRY(make(host, device, &n));
     n->comm = comm;
     ra_status status = publish(n, comm_out);

@@ -26,20 +26,40 @@ enum { RANKS = 3 };
 static const int64_t cuts[] = {0, 10, 24}, other_cuts[] = {0, 11, 24};
 
 typedef struct disagreement {
-    const char *word;             /* what the error must name */
+    const char *word;                          /* what the error must name */
     void (*spoil)(ra_problem *, ra_options *); /* what rank 2 does differently */
 } disagreement;
 
-static void spoil_causal(ra_problem *p, ra_options *o) { (void)o, p->causal = 1; }
-static void spoil_length(ra_problem *p, ra_options *o) { (void)o, p->seq_q = 25; }
-static void spoil_scale(ra_problem *p, ra_options *o) { (void)o, p->scale = 0.3; }
-static void spoil_dtype(ra_problem *p, ra_options *o) { (void)o, p->dtype = RA_BF16; }
-static void spoil_window(ra_problem *p, ra_options *o) { (void)o, p->window_left = 3, p->window_right = -1; }
-static void spoil_cuts(ra_problem *p, ra_options *o) { (void)o, p->cu_seqlens_q = other_cuts; }
-static void spoil_layout(ra_problem *p, ra_options *o) { (void)p, o->layout = RA_LAYOUT_STRIPED; }
-static void spoil_strategy(ra_problem *p, ra_options *o) { (void)p, o->strategy = RA_STRATEGY_ALLGATHER; }
-static void spoil_backward(ra_problem *p, ra_options *o) { (void)p, o->backward = 1; }
-static void spoil_everything(ra_problem *p, ra_options *o) { (void)o, p->heads_q = -4; }
+static void spoil_causal(ra_problem *p, ra_options *o) {
+    (void)o, p->causal = 1;
+}
+static void spoil_length(ra_problem *p, ra_options *o) {
+    (void)o, p->seq_q = 25;
+}
+static void spoil_scale(ra_problem *p, ra_options *o) {
+    (void)o, p->scale = 0.3;
+}
+static void spoil_dtype(ra_problem *p, ra_options *o) {
+    (void)o, p->dtype = RA_BF16;
+}
+static void spoil_window(ra_problem *p, ra_options *o) {
+    (void)o, p->window_left = 3, p->window_right = -1;
+}
+static void spoil_cuts(ra_problem *p, ra_options *o) {
+    (void)o, p->cu_seqlens_q = other_cuts;
+}
+static void spoil_layout(ra_problem *p, ra_options *o) {
+    (void)p, o->layout = RA_LAYOUT_STRIPED;
+}
+static void spoil_strategy(ra_problem *p, ra_options *o) {
+    (void)p, o->strategy = RA_STRATEGY_ALLGATHER;
+}
+static void spoil_backward(ra_problem *p, ra_options *o) {
+    (void)p, o->backward = 1;
+}
+static void spoil_everything(ra_problem *p, ra_options *o) {
+    (void)o, p->heads_q = -4;
+}
 static void spoil_workspace(ra_problem *p, ra_options *o) {
     static _Alignas(64) char small[64];
     (void)p, o->workspace = small, o->workspace_bytes = 64;
@@ -93,10 +113,17 @@ static ra_status disagree_body(ra_comm *comm, void *user) {
 static void test_disagreement_is_told_to_everyone(void **state) {
     (void)state;
     static const disagreement all[] = {
-        {"causal", spoil_causal},     {"seq_q", spoil_length},         {"scale", spoil_scale},
-        {"dtype", spoil_dtype},       {"window_left", spoil_window},   {"cu_seqlens_q", spoil_cuts},
-        {"layout", spoil_layout},     {"strategy", spoil_strategy},    {"backward", spoil_backward},
-        {"heads_q", spoil_everything}, {"workspace_bytes", spoil_workspace},
+        {"causal", spoil_causal},
+        {"seq_q", spoil_length},
+        {"scale", spoil_scale},
+        {"dtype", spoil_dtype},
+        {"window_left", spoil_window},
+        {"cu_seqlens_q", spoil_cuts},
+        {"layout", spoil_layout},
+        {"strategy", spoil_strategy},
+        {"backward", spoil_backward},
+        {"heads_q", spoil_everything},
+        {"workspace_bytes", spoil_workspace},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         ra_comm *comms[RANKS];
@@ -106,7 +133,8 @@ static void test_disagreement_is_told_to_everyone(void **state) {
         ranks_run(comms, RANKS, disagree_body, &d, outcomes);
         ranks_destroy(comms, RANKS);
         for (int r = 0; r < RANKS; r++) {
-            int own_fault = r == 2 && (d.spoil == spoil_everything || d.spoil == spoil_workspace || d.spoil == spoil_length);
+            int own_fault =
+                r == 2 && (d.spoil == spoil_everything || d.spoil == spoil_workspace || d.spoil == spoil_length);
             assert_int_equal(outcomes[r].status, own_fault ? RA_ERR_ARGUMENT : RA_ERR_MISMATCH);
             if (d.spoil != spoil_length) error_names(outcomes[r].error, d.word);
             error_names(outcomes[r].error, "rank 2");

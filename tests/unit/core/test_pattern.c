@@ -69,7 +69,8 @@ static int has_row(const ra_rowset *set, int64_t row) {
 }
 
 /* The needed rows of a head set are those that some query of one of its heads sees. */
-static void check_needed(const ra_cut_problem *cut, int q_rank, int k_rank, const grid *g, int64_t q_rows, int64_t k_rows) {
+static void check_needed(const ra_cut_problem *cut, int q_rank, int k_rank, const grid *g, int64_t q_rows,
+                         int64_t k_rows) {
     const ra_problem *p = cut->problem;
     int64_t share = p->heads_q / p->heads_kv;
     for (int64_t i = 0; i < ra_head_sets(p); i++) {

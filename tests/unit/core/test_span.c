@@ -45,7 +45,8 @@ static void test_intersection(void **state) {
         int64_t found = 0;
         for (int64_t j = 0; j < a.count; j++)
             for (int64_t k = 0; k < b.count; k++)
-                if (ra_span_at(a, j) == ra_span_at(b, k)) assert_int_equal(ra_span_at(common, found++), ra_span_at(a, j));
+                if (ra_span_at(a, j) == ra_span_at(b, k))
+                    assert_int_equal(ra_span_at(common, found++), ra_span_at(a, j));
         assert_int_equal(common.count, found);
     }
 }

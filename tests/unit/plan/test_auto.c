@@ -94,7 +94,8 @@ static void test_auto_is_near_the_best(void **state) {
         for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_STRIPED; layout++)
             for (int strategy = RA_STRATEGY_RING; strategy <= RA_STRATEGY_PASSQ; strategy++) {
                 int is_taken = info.layout == (ra_layout)layout && info.strategy == (ra_strategy)strategy;
-                if (strategy > RA_STRATEGY_PAIRWISE && !is_taken) continue; /* all-gather never is, passq where it is sure */
+                if (strategy > RA_STRATEGY_PAIRWISE && !is_taken)
+                    continue; /* all-gather never is, passq where it is sure */
                 ra_cut_problem cut = {&p, (ra_layout)layout, c.ranks};
                 double cost = cost_of(&cut, (ra_strategy)strategy);
                 if (best == 0 || cost < best) best = cost;

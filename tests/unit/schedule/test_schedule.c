@@ -32,7 +32,8 @@ static unsigned char *mark_at(const marks *m, int64_t head, int64_t q_row, int64
     const ra_problem *p = m->cut->problem;
     ra_shard queries = ra_shard_of(m->cut->layout, p->seq_q, m->cut->ranks, m->q_rank);
     ra_shard keys = ra_shard_of(m->cut->layout, p->seq_k, m->cut->ranks, m->k_rank);
-    return &m->count[(head * p->seq_q + ra_shard_position(&queries, q_row)) * p->seq_k + ra_shard_position(&keys, k_row)];
+    return &m->count[(head * p->seq_q + ra_shard_position(&queries, q_row)) * p->seq_k +
+                     ra_shard_position(&keys, k_row)];
 }
 
 /* The owner's row that key b of a tile is, for the key/value head that query head h reads. */
@@ -140,7 +141,8 @@ static void test_random_schedules(void **state) {
                 int64_t volume = 0;
                 make_all(&pool, &cut, all_strategies[i], (ra_pass)pass, schedules);
                 ra_status status = ra_schedule_check(&p, schedules, ranks);
-                if (status != RA_OK) fail_msg("seed %d, %s: %s", (int)seed, ra_strategy_name(all_strategies[i]), ra_last_error());
+                if (status != RA_OK)
+                    fail_msg("seed %d, %s: %s", (int)seed, ra_strategy_name(all_strategies[i]), ra_last_error());
                 check_pairs(&cut, schedules);
                 for (int r = 0; r < ranks; r++) {
                     int64_t bytes, messages;
@@ -258,7 +260,8 @@ static void test_queries_travel(void **state) {
     sent += 2 * 7;
     assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PASSQ, RA_FORWARD), sent * (Q_BYTES + STATE_BYTES));
     assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PASSQ, RA_BACKWARD), sent * (QUERY_BYTES + DQ_BYTES));
-    assert_true(sent_by_all(&cut, RA_STRATEGY_PASSQ, RA_FORWARD) * 100 < sent_by_all(&cut, RA_STRATEGY_RING, RA_FORWARD));
+    assert_true(sent_by_all(&cut, RA_STRATEGY_PASSQ, RA_FORWARD) * 100 <
+                sent_by_all(&cut, RA_STRATEGY_RING, RA_FORWARD));
     /* A window of 128: the first 128 queries behind each border see keys before it. */
     cut.problem = &window;
     assert_int_equal(sent_by_all(&cut, RA_STRATEGY_PASSQ, RA_FORWARD), 7 * 128 * (Q_BYTES + STATE_BYTES));

@@ -78,8 +78,8 @@ static void test_statuses_that_are_none(void **state) {
     expect((careless){.post = (ra_status)12345}, 0, RA_ERR_TRANSPORT,
            "'careless' failed with 12345, which is no status");
     expect((careless){.poll = (ra_status)-1, .polls_that_fail = 9}, 0, RA_ERR_TRANSPORT, "'careless' failed with -1");
-    expect((careless){.poll = (ra_status)(RA_ERR_DEVICE + 1), .polls_that_fail = 9, .why = "no cable"}, 0, RA_ERR_TRANSPORT,
-           "which is no status: no cable");
+    expect((careless){.poll = (ra_status)(RA_ERR_DEVICE + 1), .polls_that_fail = 9, .why = "no cable"}, 0,
+           RA_ERR_TRANSPORT, "which is no status: no cable");
 }
 
 static void test_errors_without_a_text(void **state) {

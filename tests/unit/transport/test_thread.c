@@ -71,9 +71,9 @@ static ra_status order_body(ra_comm *comm, void *user) {
         int out[2][2], in[2][2];
         for (int i = 0; i < 2; i++) out[0][i] = out[1][i] = round * 2 + i;
         ra_message messages[] = {
-            {other, 1, 1, &out[0][0], sizeof(int)}, {third, 1, 2, large[me][0], sizeof large[0][0]},
+            {other, 1, 1, &out[0][0], sizeof(int)},          {third, 1, 2, large[me][0], sizeof large[0][0]},
             {other, 0, 2, large[me][1], sizeof large[0][0]}, {other, 1, 1, &out[0][1], sizeof(int)},
-            {third, 0, 1, &in[1][0], sizeof(int)}, {third, 0, 1, &in[1][1], sizeof(int)},
+            {third, 0, 1, &in[1][0], sizeof(int)},           {third, 0, 1, &in[1][1], sizeof(int)},
         };
         ra_place place = {"a test", round};
         RA_TRY(ra_comm_post(comm, messages, 6, NULL, place));

@@ -20,8 +20,8 @@ typedef struct script {
     double next_at; /* rank 1's message is complete; 0: not before the group is done */
     void (*know)(const struct script *script, int peer, double at, ra_sign *sign_out);
     double oversleep_at, oversleep; /* a poll after that time takes longer than it should, once */
-    double compute; /* seconds that rank 0 computes between the post and the wait, making progress */
-    double stopped; /* seconds after which it noticed that there is no more to compute for */
+    double compute;                 /* seconds that rank 0 computes between the post and the wait, making progress */
+    double stopped;                 /* seconds after which it noticed that there is no more to compute for */
     double start;
     int questions;
     char told[512];
