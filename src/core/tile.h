@@ -36,17 +36,17 @@ typedef struct ra_tile_group {
     int64_t first, count; /* of tiles */
 } ra_tile_group;
 
-/* Groups of one pass have disjoint (query row, head) sets, so workers need no locks; passes follow one another. */
-typedef struct ra_tile_pass {
+/* Groups of one round have disjoint (query row, head) sets, so workers need no locks; rounds follow one another. */
+typedef struct ra_tile_round {
     int64_t first, count; /* of groups */
     int64_t state;        /* which of the states it folds into */
-} ra_tile_pass;
+} ra_tile_round;
 
 typedef struct ra_tile_list {
     const ra_tile *tiles;
     const ra_tile_group *groups;
-    const ra_tile_pass *passes;
-    int64_t tile_count, group_count, pass_count;
+    const ra_tile_round *rounds;
+    int64_t tile_count, group_count, round_count;
 } ra_tile_list;
 
 /* The visible keys [*from_out, *to_out) of the queries with indices [a0, a1): their union; a1 > a0. Empty: from = to.

@@ -32,30 +32,30 @@ void ra_exec_spoil_backward(const ra_program *program, const ra_backward_io *io,
 /* What the two passes share: one walk over the steps, with what a run brings: its own queries and keys. compute is
  * called for every compute of a step while its messages are in flight, with the queries and the key parts that its
  * tiles refer to; begin, before that, for the results of queries that visit. */
-typedef struct ra_walk {
+typedef struct ra_pass_run {
     const ra_program *program;
-    ra_launch launch;
+    ra_context context;
     const char *name; /* of the pass, for errors */
-    void (*begin)(const struct ra_walk *walk, const ra_queries *visitors);
-    void (*compute)(const struct ra_walk *walk, const ra_queries *queries, const ra_kv_part *parts,
+    void (*begin)(const struct ra_pass_run *walk, const ra_queries *visitors);
+    void (*compute)(const struct ra_pass_run *walk, const ra_queries *queries, const ra_kv_rows *parts,
                     const ra_compute *compute, const ra_bound_compute *bound);
     ra_queries queries;
-    ra_kv_part own;
+    ra_kv_rows own;
     ra_traffic sent; /* bytes_sent and messages_sent count up */
-} ra_walk;
-ra_status ra_walk_steps(ra_walk *walk);
+} ra_pass_run;
+ra_status ra_run_steps(ra_pass_run *walk);
 
 /* Fails, and gives the comm up, when the device has refused something of this pass. */
 ra_status ra_program_check(const ra_program *program, ra_place place);
 
-/* The program's launch: threads and scratch; the walk adds what is called between blocks. */
-ra_launch ra_program_launch(const ra_program *program, void *stream);
+/* The program's context: threads and scratch; the walk adds what is called between blocks. */
+ra_context ra_program_context(const ra_program *program, void *stream);
 
 /* The forward pass's state, with o where it is kept: in the workspace, or in the output when o is given. */
 ra_state ra_program_state(const ra_program *program, const ra_view *o);
 
 /* Walks a forward program from an empty state, for these queries with these keys and values, counting what it sends. */
 ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state, const char *name,
-                         ra_launch launch, ra_traffic *sent);
+                         ra_context context, ra_traffic *sent);
 
 #endif

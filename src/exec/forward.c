@@ -4,20 +4,20 @@
 
 #include <math.h>
 
-static void compute(const ra_walk *walk, const ra_queries *queries, const ra_kv_part *parts, const ra_compute *compute,
-                    const ra_bound_compute *bound) {
+static void compute(const ra_pass_run *walk, const ra_queries *queries, const ra_kv_rows *parts,
+                    const ra_compute *compute, const ra_bound_compute *bound) {
     ra_forward_call call = {.shape = &queries->shape,
                             .q = queries->q,
                             .parts = parts,
                             .tiles = compute->tiles,
                             .prepared = bound->prepared,
                             .state = queries->state,
-                            .launch = walk->launch};
+                            .context = walk->context};
     walk->program->setup->kernel->forward(&call);
 }
 
-static void begin(const ra_walk *walk, const ra_queries *visitors) {
-    walk->program->setup->kernel->begin(&visitors->shape, visitors->state, &walk->launch);
+static void begin(const ra_pass_run *walk, const ra_queries *visitors) {
+    walk->program->setup->kernel->begin(&visitors->shape, visitors->state, &walk->context);
 }
 
 ra_state ra_program_state(const ra_program *program, const ra_view *o) {
@@ -30,19 +30,19 @@ ra_state ra_program_state(const ra_program *program, const ra_view *o) {
 }
 
 ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state, const char *name,
-                         ra_launch launch, ra_traffic *sent) {
+                         ra_context context, ra_traffic *sent) {
     const ra_setup *setup = program->setup;
-    ra_walk walk = {.program = program,
-                    .launch = launch,
-                    .name = name,
-                    .begin = begin,
-                    .compute = compute,
-                    .queries = {.shape = setup->shape, .q = q, .state = state},
-                    .own = program->own};
+    ra_pass_run walk = {.program = program,
+                        .context = context,
+                        .name = name,
+                        .begin = begin,
+                        .compute = compute,
+                        .queries = {.shape = setup->shape, .q = q, .state = state},
+                        .own = program->own};
     walk.own.k = k;
     walk.own.v = v;
-    setup->kernel->begin(&setup->shape, state, &launch);
-    ra_status status = ra_walk_steps(&walk);
+    setup->kernel->begin(&setup->shape, state, &context);
+    ra_status status = ra_run_steps(&walk);
     sent->bytes_sent += walk.sent.bytes_sent;
     sent->messages_sent += walk.sent.messages_sent;
     return status;
@@ -52,14 +52,14 @@ ra_status ra_exec_forward(const ra_program *program, const ra_forward_io *io, vo
     const ra_setup *setup = program->setup;
     int written = setup->o_target == RA_TARGET_OUTPUT;
     RA_TRY(ra_comm_check(program->comm));
-    ra_launch launch = ra_program_launch(program, stream);
+    ra_context context = ra_program_context(program, stream);
     ra_state state = ra_program_state(program, written ? &io->o : NULL);
     const char *name = "the forward pass";
     sent_out->bytes_sent = sent_out->messages_sent = 0;
-    ra_status status = ra_exec_states(program, io->q, io->k, io->v, state, name, launch, sent_out);
+    ra_status status = ra_exec_states(program, io->q, io->k, io->v, state, name, context, sent_out);
     if (status == RA_OK) {
         written = 1;
-        setup->kernel->finish(&setup->shape, state, io->o, io->lse, &launch);
+        setup->kernel->finish(&setup->shape, state, io->o, io->lse, &context);
         status = ra_program_check(program, (ra_place){name, -1});
     }
     if (status != RA_OK && written) ra_exec_spoil_forward(program, io, stream);
@@ -69,12 +69,12 @@ ra_status ra_exec_forward(const ra_program *program, const ra_forward_io *io, vo
 void ra_exec_spoil_forward(const ra_program *program, const ra_forward_io *io, void *stream) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = &setup->shape;
-    ra_launch launch = ra_program_launch(program, stream);
-    setup->kernel->fill(shape, io->o, setup->rows_q, shape->heads_q, shape->dim_v, NAN, &launch);
+    ra_context context = ra_program_context(program, stream);
+    setup->kernel->fill(shape, io->o, setup->rows_q, shape->heads_q, shape->dim_v, NAN, &context);
     if (!io->lse) return;
     int64_t rows = setup->rows_q;
     ra_view lse = {io->lse, shape->heads_q * rows, 1, rows, 1};
     ra_shape sums = *shape; /* lse has the accumulation type */
     sums.out_dtype = shape->dtype == RA_F64 ? RA_F64 : RA_F32;
-    setup->kernel->fill(&sums, lse, rows, shape->heads_q, 1, NAN, &launch);
+    setup->kernel->fill(&sums, lse, rows, shape->heads_q, 1, NAN, &context);
 }

@@ -60,11 +60,11 @@ static void record_views(const ra_shape *shape, unsigned char *slot, int64_t off
 }
 
 /* A part that is a piece, or the slot as one array of records, in which every head finds its keys by index. */
-static ra_kv_part bind_part(const ra_program *program, const ra_compute *compute, int64_t piece, int64_t offset) {
+static ra_kv_rows bind_part(const ra_program *program, const ra_compute *compute, int64_t piece, int64_t offset) {
     const ra_setup *setup = program->setup;
     const ra_piece *p = piece == RA_ALL_RECORDS ? NULL : &compute->parcel.pieces[piece];
     int64_t rows = p ? p->rows.count : 0;
-    ra_kv_part part = {.heads = p ? p->heads : (ra_span){0, 1, setup->shape.heads_kv}};
+    ra_kv_rows part = {.heads = p ? p->heads : (ra_span){0, 1, setup->shape.heads_kv}};
     record_views(&setup->shape, ra_program_slot(program, RA_CARGO_KV, compute->kv_slot), offset, rows,
                  ra_cargo_bytes(&setup->problem, RA_CARGO_KV), &part.k, &part.v);
     if (program->schedule->pass == RA_BACKWARD)
@@ -85,11 +85,11 @@ static ra_status bind_visitors(ra_pool *pool, const ra_program *program, const r
 }
 
 static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_compute *compute,
-                            ra_kv_part **parts_out) {
+                            ra_kv_rows **parts_out) {
     const ra_problem *problem = &program->setup->problem;
     *parts_out = NULL;
     if (compute->kv_slot == RA_OWN) return RA_OK;
-    ra_kv_part *parts = ra_pool_take(pool, compute->part_count, sizeof *parts);
+    ra_kv_rows *parts = ra_pool_take(pool, compute->part_count, sizeof *parts);
     int64_t *offsets = ra_pool_take(pool, compute->parcel.piece_count, sizeof *offsets), offset = 0;
     if (!parts || !offsets) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     for (int64_t i = 0; i < compute->parcel.piece_count; i++) {

@@ -19,7 +19,7 @@ typedef struct ra_queries {
 
 typedef struct ra_bound_compute {
     ra_queries *visitors;  /* another rank's queries, in their slot; NULL for the rank's own */
-    ra_kv_part *parts;     /* the pieces of its slot; NULL for the rank's own rows */
+    ra_kv_rows *parts;     /* the pieces of its slot; NULL for the rank's own rows */
     ra_prepared *prepared; /* the kernel's own form of its tiles; NULL on the CPU */
     int fresh;             /* backward: the kernel starts all of dk and dv, which need not be zero before */
 } ra_bound_compute;
@@ -35,7 +35,7 @@ typedef struct ra_bound_step {
 typedef struct ra_program {
     const ra_schedule *schedule;
     ra_bound_step *steps; /* [schedule->step_count] */
-    ra_kv_part own; /* this rank's rows: dk and dv where they are in the workspace; the rest comes with each run */
+    ra_kv_rows own; /* this rank's rows: dk and dv where they are in the workspace; the rest comes with each run */
     const ra_setup *setup;
     const ra_workspace *workspace;
     unsigned char *memory; /* the workspace's block */

@@ -19,8 +19,8 @@ static int make_progress(void *user) {
     return comm->failure != RA_OK;
 }
 
-ra_launch ra_program_launch(const ra_program *program, void *stream) {
-    return (ra_launch){
+ra_context ra_program_context(const ra_program *program, void *stream) {
+    return (ra_context){
         .threads = program->setup->threads, .scratch = program->memory + program->workspace->scratch, .stream = stream};
 }
 
@@ -34,7 +34,7 @@ static ra_shape narrow_shape(const ra_shape *shape, int64_t dim) {
 
 /* Rows of an array [states, batch, heads_q, rows_q] of the accumulation type to [states, batch, heads_q, rows.count].
  */
-static void pack_array(const ra_walk *walk, unsigned char *to, const void *array, ra_span rows) {
+static void pack_array(const ra_pass_run *walk, unsigned char *to, const void *array, ra_span rows) {
     const ra_setup *setup = walk->program->setup;
     const ra_shape *shape = &setup->shape;
     size_t acc = ra_shape_acc_bytes(shape);
@@ -45,22 +45,22 @@ static void pack_array(const ra_walk *walk, unsigned char *to, const void *array
         int64_t band = i * shape->heads_q;
         ra_view from = {(unsigned char *)array + (size_t)(band * shape->rows_q) * acc, 0, 1, shape->rows_q, 1};
         setup->kernel->pack(&one, to + (size_t)(band * rows.count) * acc, from, from, rows,
-                            (ra_span){0, 1, shape->heads_q}, &walk->launch);
+                            (ra_span){0, 1, shape->heads_q}, &walk->context);
     }
 }
 
 /* Own rows of one piece into a slot. */
-static void pack_piece(const ra_walk *walk, ra_cargo cargo, unsigned char *to, const ra_piece *piece) {
+static void pack_piece(const ra_pass_run *walk, ra_cargo cargo, unsigned char *to, const ra_piece *piece) {
     const ra_program *program = walk->program;
     const ra_setup *setup = program->setup;
     const ra_queries *own = &walk->queries;
     ra_shape queries_only = narrow_shape(&setup->shape, setup->shape.dim);
     if (cargo == RA_CARGO_KV) {
-        setup->kernel->pack(&setup->shape, to, walk->own.k, walk->own.v, piece->rows, piece->heads, &walk->launch);
+        setup->kernel->pack(&setup->shape, to, walk->own.k, walk->own.v, piece->rows, piece->heads, &walk->context);
     } else if (cargo == RA_CARGO_QUERY && program->schedule->pass == RA_FORWARD) {
-        setup->kernel->pack(&queries_only, to, own->q, own->q, piece->rows, piece->heads, &walk->launch);
+        setup->kernel->pack(&queries_only, to, own->q, own->q, piece->rows, piece->heads, &walk->context);
     } else if (cargo == RA_CARGO_QUERY) {
-        setup->kernel->pack(&setup->shape, to, own->q, own->dout, piece->rows, piece->heads, &walk->launch);
+        setup->kernel->pack(&setup->shape, to, own->q, own->dout, piece->rows, piece->heads, &walk->context);
     } else {
         int64_t elements = setup->shape.states * setup->shape.batch * ra_piece_records(piece);
         pack_array(walk, to, own->lse, piece->rows);
@@ -75,7 +75,7 @@ static size_t piece_bytes(const ra_program *program, ra_cargo cargo, const ra_pi
     return (size_t)elements * ra_cargo_bytes(problem, cargo);
 }
 
-static void pack(const ra_walk *walk, const ra_pack *pack) {
+static void pack(const ra_pass_run *walk, const ra_pack *pack) {
     unsigned char *to = ra_program_slot(walk->program, pack->cargo, pack->slot);
     for (int64_t i = 0; i < pack->parcel.piece_count; i++) {
         pack_piece(walk, pack->cargo, to, &pack->parcel.pieces[i]);
@@ -84,23 +84,23 @@ static void pack(const ra_walk *walk, const ra_pack *pack) {
 }
 
 /* What came home of one piece goes to this rank's rows: gradients are added, states are merged. */
-static void fold_piece(const ra_walk *walk, const ra_fold *fold, const unsigned char *from, const ra_piece *piece,
+static void fold_piece(const ra_pass_run *walk, const ra_fold *fold, const unsigned char *from, const ra_piece *piece,
                        int64_t records) {
     const ra_setup *setup = walk->program->setup;
     const ra_queries *own = &walk->queries;
     ra_shape dq_only = narrow_shape(&setup->shape, setup->shape.dim);
     if (fold->cargo == RA_CARGO_GRAD) {
         setup->kernel->add_rows(&setup->shape, walk->own.dk, walk->own.dv, from, piece->rows, piece->heads,
-                                &walk->launch);
+                                &walk->context);
     } else if (fold->cargo == RA_CARGO_DQ) {
-        setup->kernel->add_rows(&dq_only, own->dq, own->dq, from, piece->rows, piece->heads, &walk->launch);
+        setup->kernel->add_rows(&dq_only, own->dq, own->dq, from, piece->rows, piece->heads, &walk->context);
     } else {
         ra_queries came = ra_program_queries(walk->program, 0, fold->from, piece->rows.count, records);
-        setup->kernel->merge(&setup->shape, own->state, piece->rows, came.state, &walk->launch);
+        setup->kernel->merge(&setup->shape, own->state, piece->rows, came.state, &walk->context);
     }
 }
 
-static void fold_home(const ra_walk *walk, const ra_fold *fold) {
+static void fold_home(const ra_pass_run *walk, const ra_fold *fold) {
     const unsigned char *from = ra_program_slot(walk->program, fold->cargo, fold->from);
     for (int64_t i = 0; i < fold->parcel.piece_count; i++) {
         fold_piece(walk, fold, from, &fold->parcel.pieces[i], ra_parcel_records(&fold->parcel, i));
@@ -108,23 +108,23 @@ static void fold_home(const ra_walk *walk, const ra_fold *fold) {
     }
 }
 
-static void fold(const ra_walk *walk, const ra_fold *f) {
+static void fold(const ra_pass_run *walk, const ra_fold *f) {
     const ra_program *program = walk->program;
     if (f->to == RA_OWN) {
         fold_home(walk, f);
         return;
     }
     program->setup->kernel->add(&program->setup->shape, ra_program_slot(program, f->cargo, f->to),
-                                ra_program_slot(program, f->cargo, f->from), f->parcel.elements, &walk->launch);
+                                ra_program_slot(program, f->cargo, f->from), f->parcel.elements, &walk->context);
 }
 
-static void compute_one(const ra_walk *walk, const ra_compute *compute, const ra_bound_compute *bound) {
+static void compute_one(const ra_pass_run *walk, const ra_compute *compute, const ra_bound_compute *bound) {
     const ra_program *program = walk->program;
     const ra_setup *setup = program->setup;
     if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->fresh)
         setup->device->zero(setup->device, ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot),
                             (size_t)compute->parcel.elements * ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD),
-                            walk->launch.stream);
+                            walk->context.stream);
     if (bound->visitors) walk->begin(walk, bound->visitors);
     if (compute->tiles.tile_count == 0) return;
     walk->compute(walk, bound->visitors ? bound->visitors : &walk->queries, bound->parts ? bound->parts : &walk->own,
@@ -132,19 +132,19 @@ static void compute_one(const ra_walk *walk, const ra_compute *compute, const ra
 }
 
 /* What a peer's failure, heard of in passing, has made pointless is not computed. */
-static void compute_step(ra_walk *walk, const ra_step *step, const ra_bound_step *bound) {
+static void compute_step(ra_pass_run *walk, const ra_step *step, const ra_bound_step *bound) {
     const ra_program *program = walk->program;
     int computes_here = !ra_device_is_asynchronous(program->setup->device);
     int stop = 0;
-    walk->launch.progress = computes_here && program->comm->ranks > 1 ? make_progress : NULL;
-    walk->launch.progress_user = program->comm;
-    walk->launch.stop = &stop;
+    walk->context.progress = computes_here && program->comm->ranks > 1 ? make_progress : NULL;
+    walk->context.progress_user = program->comm;
+    walk->context.stop = &stop;
     for (int64_t i = 0; i < step->compute_count && program->comm->failure == RA_OK; i++) {
         compute_one(walk, &step->computes[i], &bound->computes[i]);
         ra_comm_progress(program->comm);
     }
-    walk->launch.progress = NULL;
-    walk->launch.stop = NULL;
+    walk->context.progress = NULL;
+    walk->context.stop = NULL;
 }
 
 ra_status ra_program_check(const ra_program *program, ra_place place) {
@@ -154,9 +154,9 @@ ra_status ra_program_check(const ra_program *program, ra_place place) {
 }
 
 /* Nothing is sent, and no pass is finished, that the device has refused a part of. */
-ra_status ra_walk_steps(ra_walk *walk) {
+ra_status ra_run_steps(ra_pass_run *walk) {
     const ra_program *program = walk->program;
-    ra_queue queue = {program->setup->device, walk->launch.stream};
+    ra_queue queue = {program->setup->device, walk->context.stream};
     for (int s = 0; s < program->schedule->step_count; s++) {
         const ra_step *step = &program->schedule->steps[s];
         const ra_bound_step *bound = &program->steps[s];

@@ -33,11 +33,11 @@ typedef struct ra_view {
 
 /* Rows of keys and values: a rank's own, or a piece of a slot. Key/value head g is head (g - heads.first) /
  * heads.stride of the views. */
-typedef struct ra_kv_part {
+typedef struct ra_kv_rows {
     ra_view k, v;   /* of dtype */
     ra_view dk, dv; /* of the accumulation type; backward only */
     ra_span heads;  /* the key/value heads it holds */
-} ra_kv_part;
+} ra_kv_rows;
 
 /* What the forward pass carries from step to step, accumulation type:
  *   o: a view, so that it may be the output itself   sum of e^{s - m} v, not normalised
@@ -54,14 +54,14 @@ typedef struct ra_state {
  * blocks, so that whoever launched the kernel can see to other work (a message in flight). When it returns nonzero,
  * what the call computes is not wanted any more: it sets *stop, which is there with it, and comes to an end soon, with
  * its outputs half done. */
-typedef struct ra_launch {
+typedef struct ra_context {
     int threads;   /* at least 1 */
     void *scratch; /* scratch_bytes(shape, threads, ...) of it, 64-byte aligned */
     void *stream;  /* device kernels only */
     int (*progress)(void *user);
     void *progress_user;
     int *stop;
-} ra_launch;
+} ra_context;
 
 /* A device kernel's own form of a compute's tiles and parts, in device memory: see prepare. */
 typedef struct ra_prepared ra_prepared;
@@ -69,10 +69,10 @@ typedef struct ra_prepared ra_prepared;
 typedef struct ra_forward_call {
     const ra_shape *shape;
     ra_view q;
-    const ra_kv_part *parts; /* tile.part indexes it */
+    const ra_kv_rows *parts; /* tile.part indexes it */
     ra_tile_list tiles;
     ra_state state; /* folded into */
-    ra_launch launch;
+    ra_context context;
     const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
 } ra_forward_call;
 
@@ -84,10 +84,10 @@ typedef struct ra_backward_call {
     ra_view q, dout;
     const void *lse;         /* [states, batch, heads_q, rows_q], accumulation type */
     const void *delta;       /* likewise: sum over d of dout * o, where o is that softmax's own output */
-    const ra_kv_part *parts; /* dk and dv are added to; see fresh */
+    const ra_kv_rows *parts; /* dk and dv are added to; see fresh */
     ra_tile_list tiles;
     ra_view dq; /* accumulation type, added to; may be the output itself */
-    ra_launch launch;
+    ra_context context;
     const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
     int fresh;                   /* dk and dv hold nothing yet: the rows that the kernel starts need not be zero */
 } ra_backward_call;
@@ -104,7 +104,7 @@ typedef struct ra_kernel {
     /* Device kernels; NULL on the CPU. Uploads at plan time what forward or backward need of these tiles, so that calls
      * upload nothing. parts [part_count]: pieces of a slot, whose addresses stay; NULL for the rank's own rows, of
      * which there is one part, whose addresses come with every call. */
-    ra_status (*prepare)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
+    ra_status (*prepare)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int64_t part_count,
                          ra_pass pass, ra_prepared **prepared_out);
     void (*discard)(ra_prepared *prepared); /* NULL is allowed */
 
@@ -117,44 +117,44 @@ typedef struct ra_kernel {
 
     /* state = nothing seen: m = -inf, l = 0, o = 0; a table whose kernels read no o where m = -inf may leave o alone.
      */
-    void (*begin)(const ra_shape *shape, ra_state state, const ra_launch *launch);
+    void (*begin)(const ra_shape *shape, ra_state state, const ra_context *context);
 
     /* Row rows[i] of state = its merge with row i of from, whose m and l are [states, batch, heads_q, rows.count] and
      * whose o is read only where its l is not 0. For every state, batch and head. */
-    void (*merge)(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_launch *launch);
+    void (*merge)(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_context *context);
 
     /* o_out [batch, rows_q, heads_q, dim_v] of out_dtype = weight * sum over states of o / l, 0 where nothing was seen;
      * lse_out [batch, heads_q, rows_q], accumulation type, = log of the sum of l e^m; NULL: not wanted. o_out may be
      * the state's own o. */
-    void (*finish)(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch);
+    void (*finish)(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context);
 
     /* delta_out [batch, heads_q, rows_q], accumulation type, = sum over d of dout * o / weight; o has out_dtype. For
      * one state. */
-    void (*delta)(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_launch *launch);
+    void (*delta)(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_context *context);
 
     /* For several: lse_out and delta_out [states, batch, heads_q, rows_q] from the forward pass's state. */
     void (*resume)(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                   const ra_launch *launch);
+                   const ra_context *context);
 
     /* Records. to [heads.count, rows.count, batch, dim + dim_v], C-order, of dtype = those rows and heads of k and v.
      */
     void (*pack)(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
-                 const ra_launch *launch);
+                 const ra_context *context);
 
     /* dk and dv [rows and heads] += from [heads.count, rows.count, batch, dim + dim_v], accumulation type. */
     void (*add_rows)(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,
-                     const ra_launch *launch);
+                     const ra_context *context);
 
     /* to[i] += from[i], accumulation type. */
-    void (*add)(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_launch *launch);
+    void (*add)(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_context *context);
 
     /* to [batch, rows, heads, width] of out_dtype = weight * from, a view of the accumulation type, which may be to. */
     void (*store)(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
-                  const ra_launch *launch);
+                  const ra_context *context);
 
     /* to [batch, rows, heads, width] of out_dtype = value. */
     void (*fill)(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
-                 const ra_launch *launch);
+                 const ra_context *context);
 } ra_kernel;
 
 /* The kernels compiled in, best last. NULL past the end. */

@@ -15,19 +15,19 @@ void ra_parallel_for(int threads, int64_t count, void (*body)(void *user, int64_
 int64_t ra_take(int64_t *counter);
 
 /* Lets whoever launched the kernel see to other work; only thread 0 does. */
-static inline void ra_launch_progress(const ra_launch *launch, int thread) {
-    if (thread == 0 && launch->progress && launch->progress(launch->progress_user))
-        __atomic_store_n(launch->stop, 1, __ATOMIC_RELAXED);
+static inline void ra_launch_progress(const ra_context *context, int thread) {
+    if (thread == 0 && context->progress && context->progress(context->progress_user))
+        __atomic_store_n(context->stop, 1, __ATOMIC_RELAXED);
 }
 
 /* Whether what the call computes is not wanted any more. */
-static inline int ra_launch_stops(const ra_launch *launch) {
-    return launch->stop && __atomic_load_n(launch->stop, __ATOMIC_RELAXED);
+static inline int ra_launch_stops(const ra_context *context) {
+    return context->stop && __atomic_load_n(context->stop, __ATOMIC_RELAXED);
 }
 
 /* ra_take, or a number beyond all others once the call is to end. */
-static inline int64_t ra_launch_take(const ra_launch *launch, int64_t *counter) {
-    return ra_launch_stops(launch) ? INT64_MAX : ra_take(counter);
+static inline int64_t ra_launch_take(const ra_context *context, int64_t *counter) {
+    return ra_launch_stops(context) ? INT64_MAX : ra_take(counter);
 }
 
 #endif

@@ -18,7 +18,7 @@ static inline int64_t ra_row_index(const ra_shape *shape, int64_t state, int64_t
 }
 
 /* Which head of a part's views key/value head g is. */
-static inline int64_t ra_part_head(const ra_kv_part *part, int64_t g) {
+static inline int64_t ra_part_head(const ra_kv_rows *part, int64_t g) {
     return (g - part->heads.first) / part->heads.stride;
 }
 

@@ -43,10 +43,10 @@ static void run_chunk(void *user, int64_t index) {
 }
 
 /* job->row for every batch, index of rows and index of heads. A few rows are done before other threads have woken. */
-static void run_rows(const row_job *job, const ra_launch *launch) {
+static void run_rows(const row_job *job, const ra_context *context) {
     int64_t bands = job->heads.count * job->shape->batch;
     int few = bands * job->rows.count < 2 * CHUNK;
-    ra_parallel_for(few ? 1 : launch->threads, bands * chunks_of(job->rows.count), run_chunk, (void *)job);
+    ra_parallel_for(few ? 1 : context->threads, bands * chunks_of(job->rows.count), run_chunk, (void *)job);
 }
 
 static ra_span first_n(int64_t count) {
@@ -91,11 +91,11 @@ static void begin_row(const row_job *job, int64_t b, int64_t row, int64_t head) 
     }
 }
 
-void ra_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *launch) {
+void ra_rows_begin(const ra_shape *shape, ra_state state, const ra_context *context) {
     row_job job = query_job(shape);
     job.state = state;
     job.row = begin_row;
-    run_rows(&job, launch);
+    run_rows(&job, context);
 }
 
 /* o [width] = the output of softmax s; returns its lse. l is 0 where nothing was seen, at least 1 where something was,
@@ -131,13 +131,13 @@ static void finish_row(const row_job *job, int64_t b, int64_t row, int64_t head)
     if (job->array) store_one(job->shape, job->array, ra_row_index(job->shape, 0, b, head, row), lse);
 }
 
-void ra_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch) {
+void ra_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context) {
     row_job job = query_job(shape);
     job.state = state;
     job.to = o_out;
     job.array = lse_out;
     job.row = finish_row;
-    run_rows(&job, launch);
+    run_rows(&job, context);
 }
 
 /* ---- delta ---------------------------------------------------------------------------------------------------------- */
@@ -156,13 +156,13 @@ static void delta_row(const row_job *job, int64_t b, int64_t row, int64_t head) 
               dot(dout, o, job->width) / job->shape->weight);
 }
 
-void ra_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_launch *launch) {
+void ra_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_context *context) {
     row_job job = query_job(shape);
     job.from = dout;
     job.other = o;
     job.array = delta_out;
     job.row = delta_row;
-    run_rows(&job, launch);
+    run_rows(&job, context);
 }
 
 static void resume_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
@@ -176,14 +176,14 @@ static void resume_row(const row_job *job, int64_t b, int64_t row, int64_t head)
 }
 
 void ra_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                    const ra_launch *launch) {
+                    const ra_context *context) {
     row_job job = query_job(shape);
     job.state = state;
     job.from = dout;
     job.array = lse_out;
     job.second = delta_out;
     job.row = resume_row;
-    run_rows(&job, launch);
+    run_rows(&job, context);
 }
 
 /* ---- records -------------------------------------------------------------------------------------------------------- */
@@ -221,10 +221,10 @@ static void pack_chunk(void *user, int64_t index) {
 }
 
 void ra_rows_pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
-                  const ra_launch *launch) {
+                  const ra_context *context) {
     row_job job = {.shape = shape, .from = k, .other = v, .array = to, .rows = rows, .heads = heads};
     int few = rows.count * heads.count * shape->batch < 2 * CHUNK;
-    ra_parallel_for(few ? 1 : launch->threads, chunks_of(rows.count), pack_chunk, &job);
+    ra_parallel_for(few ? 1 : context->threads, chunks_of(rows.count), pack_chunk, &job);
 }
 
 static void add_f32(float *to, int64_t stride, const float *from, int64_t count) {
@@ -253,10 +253,10 @@ static void add_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
 }
 
 void ra_rows_add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,
-                      const ra_launch *launch) {
+                      const ra_context *context) {
     row_job job = {
         .shape = shape, .to = dk, .other = dv, .array = (void *)from, .rows = rows, .heads = heads, .row = add_row};
-    run_rows(&job, launch);
+    run_rows(&job, context);
 }
 
 enum { ADD_CHUNK = 1 << 16 };
@@ -275,9 +275,9 @@ static void add_chunk(void *user, int64_t index) {
     add_some(job->shape, job->to + first * bytes, 1, job->from + first * bytes, count);
 }
 
-void ra_rows_add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_launch *launch) {
+void ra_rows_add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_context *context) {
     add_job job = {shape, to, from, count};
-    ra_parallel_for(launch->threads, (count + ADD_CHUNK - 1) / ADD_CHUNK, add_chunk, &job);
+    ra_parallel_for(context->threads, (count + ADD_CHUNK - 1) / ADD_CHUNK, add_chunk, &job);
 }
 
 /* ---- outputs -------------------------------------------------------------------------------------------------------- */
@@ -290,7 +290,7 @@ static void store_row(const row_job *job, int64_t b, int64_t row, int64_t head) 
 }
 
 void ra_rows_store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
-                   const ra_launch *launch) {
+                   const ra_context *context) {
     row_job job = {.shape = shape,
                    .to = to,
                    .from = from,
@@ -298,7 +298,7 @@ void ra_rows_store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows
                    .heads = first_n(heads),
                    .width = width,
                    .row = store_row};
-    run_rows(&job, launch);
+    run_rows(&job, context);
 }
 
 static void fill_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
@@ -308,7 +308,7 @@ static void fill_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
 }
 
 void ra_rows_fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
-                  const ra_launch *launch) {
+                  const ra_context *context) {
     row_job job = {.shape = shape,
                    .to = to,
                    .rows = first_n(rows),
@@ -316,5 +316,5 @@ void ra_rows_fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads
                    .width = width,
                    .value = value,
                    .row = fill_row};
-    run_rows(&job, launch);
+    run_rows(&job, context);
 }

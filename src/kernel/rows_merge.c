@@ -65,8 +65,8 @@ static void merge_chunk(void *user, int64_t index) {
     for (int64_t i = first; i < end; i++) merge_row(job, s, b, h, i);
 }
 
-void ra_rows_merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_launch *launch) {
+void ra_rows_merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_context *context) {
     merge_job job = {shape, state, from, rows};
     int64_t bands = shape->states * shape->batch * shape->heads_q, chunks = (rows.count + CHUNK - 1) / CHUNK;
-    ra_parallel_for(launch->threads, bands * chunks, merge_chunk, &job);
+    ra_parallel_for(context->threads, bands * chunks, merge_chunk, &job);
 }

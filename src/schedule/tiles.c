@@ -235,23 +235,23 @@ static int64_t state_of(const ra_problem *p, int branch) {
     return ra_problem_states(p) > 1 ? branch : 0;
 }
 
-static void add_pass(tile_loop *loop, int branch, ra_tile *tiles, ra_tile_group *groups, ra_tile_pass *passes,
-                     ra_tile_list *list) {
-    ra_tile_pass *pass = &passes[list->pass_count];
-    *pass = (ra_tile_pass){list->group_count, 0, state_of(loop->b->cut->problem, branch)};
+static void add_round(tile_loop *loop, int branch, ra_tile *tiles, ra_tile_group *groups, ra_tile_round *rounds,
+                      ra_tile_list *list) {
+    ra_tile_round *round = &rounds[list->round_count];
+    *round = (ra_tile_round){list->group_count, 0, state_of(loop->b->cut->problem, branch)};
     for (int64_t i = 0; i < loop->entry_count; i++) {
-        const ra_tile *tile = &loop->entries[i].tile, *before = pass->count ? &tiles[list->tile_count - 1] : NULL;
+        const ra_tile *tile = &loop->entries[i].tile, *before = round->count ? &tiles[list->tile_count - 1] : NULL;
         if (loop->entries[i].branch != branch) continue;
         int joins = before && same_span(before->q_rows, tile->q_rows) && same_span(before->heads, tile->heads);
         if (!joins) {
             groups[list->group_count++] = (ra_tile_group){list->tile_count, 0};
-            pass->count++;
+            round->count++;
         }
         groups[list->group_count - 1].count++;
         tiles[list->tile_count++] = *tile;
         loop->compute->pairs += ra_tile_pairs(tile) * tile->heads.count * loop->b->cut->problem->batch;
     }
-    list->pass_count += pass->count > 0;
+    list->round_count += round->count > 0;
 }
 
 /* Branch by branch, so that inside a pass no query row of a head comes twice but in its own group. */
@@ -259,10 +259,10 @@ static ra_status make_list(tile_loop *loop) {
     int64_t branches = loop->b->cut->problem->branches ? loop->b->cut->problem->branches : 1;
     ra_tile *tiles = ra_pool_take(loop->b->pool, loop->entry_count, sizeof *tiles);
     ra_tile_group *groups = ra_pool_take(loop->b->pool, loop->entry_count, sizeof *groups);
-    ra_tile_pass *passes = ra_pool_take(loop->b->pool, branches, sizeof *passes);
-    ra_tile_list list = {.tiles = tiles, .groups = groups, .passes = passes};
-    if (!tiles || !groups || !passes) return no_memory();
-    for (int branch = 0; branch < branches; branch++) add_pass(loop, branch, tiles, groups, passes, &list);
+    ra_tile_round *rounds = ra_pool_take(loop->b->pool, branches, sizeof *rounds);
+    ra_tile_list list = {.tiles = tiles, .groups = groups, .rounds = rounds};
+    if (!tiles || !groups || !rounds) return no_memory();
+    for (int branch = 0; branch < branches; branch++) add_round(loop, branch, tiles, groups, rounds, &list);
     loop->compute->tiles = list;
     return RA_OK;
 }

@@ -34,7 +34,7 @@ void *acc_on_device(ra_dtype acc, const double *from, int64_t count) {
     return take_copy(narrow.data(), (size_t)count * ra_dtype_bytes(acc));
 }
 
-void copy_parts(const tile_case &c, ra_kv_part *parts, double start) {
+void copy_parts(const tile_case &c, ra_kv_rows *parts, double start) {
     for (int i = 0; i < TEST_PARTS; i++)
         parts[i] = {on_device(c.k[i]), on_device(c.v[i]), filled(c.dk[i], start), filled(c.dv[i], start),
                     c.parts[i].heads};
@@ -44,22 +44,22 @@ int64_t rows_of(const ra_shape &shape) {
     return shape.batch * shape.heads_q * shape.rows_q;
 }
 
-void fold_calls(const tile_case &c, const ra_kv_part *parts, ra_view q, ra_state state, ra_launch launch) {
-    kernel->begin(&c.shape, state, &launch);
+void fold_calls(const tile_case &c, const ra_kv_rows *parts, ra_view q, ra_state state, ra_context context) {
+    kernel->begin(&c.shape, state, &context);
     for (int i = 0; i < TEST_CALLS; i++) {
         ra_prepared *prepared = prepared_of(c.shape, c.calls[i].list, parts, TEST_PARTS, RA_FORWARD);
-        ra_forward_call call = {&c.shape, q, parts, c.calls[i].list, state, launch, prepared};
+        ra_forward_call call = {&c.shape, q, parts, c.calls[i].list, state, context, prepared};
         kernel->forward(&call);
         CHECK(cudaDeviceSynchronize());
         kernel->discard(prepared);
     }
 }
 
-void backward_calls(const tile_case &c, const ra_kv_part *parts, ra_view q, ra_view dout, const void *lse,
-                    const void *delta, ra_view dq, ra_launch launch) {
+void backward_calls(const tile_case &c, const ra_kv_rows *parts, ra_view q, ra_view dout, const void *lse,
+                    const void *delta, ra_view dq, ra_context context) {
     for (int i = 0; i < TEST_CALLS; i++) {
         ra_prepared *prepared = prepared_of(c.shape, c.calls[i].list, parts, TEST_PARTS, RA_BACKWARD);
-        ra_backward_call call = {&c.shape, q, dout, lse, delta, parts, c.calls[i].list, dq, launch, prepared};
+        ra_backward_call call = {&c.shape, q, dout, lse, delta, parts, c.calls[i].list, dq, context, prepared};
         kernel->backward(&call);
         CHECK(cudaDeviceSynchronize());
         kernel->discard(prepared);

@@ -22,16 +22,16 @@ ra_view filled(const test_tensor &x, double value);
 void *acc_on_device(ra_dtype acc, const double *from, int64_t count);
 
 /* Copies of the case's parts, their gradients being `start`. parts: [TEST_PARTS] */
-void copy_parts(const tile_case &c, ra_kv_part *parts, double start);
+void copy_parts(const tile_case &c, ra_kv_rows *parts, double start);
 
 /* Query rows of all heads and batches. */
 int64_t rows_of(const ra_shape &shape);
 
 /* Begins the state and runs the case's forward calls. Everything is on the device. */
-void fold_calls(const tile_case &c, const ra_kv_part *parts, ra_view q, ra_state state, ra_launch launch);
+void fold_calls(const tile_case &c, const ra_kv_rows *parts, ra_view q, ra_state state, ra_context context);
 
 /* Runs the case's backward calls. lse, delta: of every state */
-void backward_calls(const tile_case &c, const ra_kv_part *parts, ra_view q, ra_view dout, const void *lse,
-                    const void *delta, ra_view dq, ra_launch launch);
+void backward_calls(const tile_case &c, const ra_kv_rows *parts, ra_view q, ra_view dout, const void *lse,
+                    const void *delta, ra_view dq, ra_context context);
 
 #endif

@@ -11,7 +11,7 @@ struct fresh_case {
     ra_shape shape;
     ra_tile tile;
     ra_tile_group group;
-    ra_tile_pass pass;
+    ra_tile_round pass;
     ra_tile_list list;
     std::vector<double> q, k, v, dout, lse, delta;
 };
@@ -58,7 +58,7 @@ static std::vector<unsigned char> run(const fresh_case &c, int fresh, unsigned s
     std::vector<double> zeros((size_t)(ROWS * HEADS * s.dim));
     ra_view q = rows_on_device(s.dtype, c.q, HEADS, s.dim), dout = rows_on_device(s.dtype, c.dout, HEADS, s.dim);
     ra_view dq = rows_on_device(acc, zeros, HEADS, s.dim);
-    ra_kv_part part = {rows_on_device(s.dtype, c.k, heads, s.dim),
+    ra_kv_rows part = {rows_on_device(s.dtype, c.k, heads, s.dim),
                        rows_on_device(s.dtype, c.v, heads, s.dim),
                        {take(bytes), 0, heads * s.dim, s.dim, 1},
                        {take(bytes), 0, heads * s.dim, s.dim, 1},
@@ -67,13 +67,13 @@ static std::vector<unsigned char> run(const fresh_case &c, int fresh, unsigned s
         CHECK(cudaMemset(part.dk.data, 0, bytes));
         CHECK(cudaMemset(part.dv.data, 0, bytes));
     }
-    ra_launch launch = {};
-    launch.threads = 1;
+    ra_context context = {};
+    context.threads = 1;
     void *lse = acc_on_device(acc, c.lse.data(), ROWS * HEADS),
          *delta = acc_on_device(acc, c.delta.data(), ROWS * HEADS);
     ra_prepared *prepared = prepared_of(s, c.list, NULL, 1, RA_BACKWARD);
     expect(kernel->starts(prepared) == ROWS * heads, "the number of rows that a call starts", seed, s.dtype);
-    ra_backward_call call = {&s, q, dout, lse, delta, &part, c.list, dq, launch, prepared, fresh};
+    ra_backward_call call = {&s, q, dout, lse, delta, &part, c.list, dq, context, prepared, fresh};
     kernel->backward(&call);
     CHECK(cudaDeviceSynchronize());
     std::vector<unsigned char> both = bytes_from(part.dk.data, bytes), dv = bytes_from(part.dv.data, bytes);

@@ -52,7 +52,7 @@ static int nearly_same(ra_dtype acc, const test_tensor &host, const void *device
     return 1;
 }
 
-static void check_merge(rng *r, ra_shape s, ra_dtype acc, unsigned seed, const ra_launch *launch) {
+static void check_merge(rng *r, ra_shape s, ra_dtype acc, unsigned seed, const ra_context *context) {
     s.states = rng_between(r, 1, 3);
     ra_span rows = {rng_between(r, 0, s.rows_q - 1), 1, 0};
     rows.count = rng_between(r, 1, s.rows_q - rows.first);
@@ -60,9 +60,9 @@ static void check_merge(rng *r, ra_shape s, ra_dtype acc, unsigned seed, const r
     void *o = on_device(to.o).data, *m = on_device(to.m).data, *l = on_device(to.l).data;
     kernel->merge(&s, state_of(s, o, m, l, s.rows_q), rows,
                   state_of(s, on_device(from.o).data, on_device(from.m).data, on_device(from.l).data, rows.count),
-                  launch);
+                  context);
     ra_rows_merge(&s, state_of(s, to.o.memory, to.m.memory, to.l.memory, s.rows_q), rows,
-                  state_of(s, from.o.memory, from.m.memory, from.l.memory, rows.count), launch);
+                  state_of(s, from.o.memory, from.m.memory, from.l.memory, rows.count), context);
     expect(nearly_same(acc, to.m, m), "m of merge", seed, s.dtype);
     expect(nearly_same(acc, to.l, l), "l of merge", seed, s.dtype);
     expect(nearly_same(acc, to.o, o), "o of merge", seed, s.dtype);
@@ -85,8 +85,8 @@ void check_rows(unsigned seed, ra_dtype dtype) {
     if (dtype != RA_F64 && rng_one_in(&r, 2)) s.out_dtype = RA_F32;
     ra_dtype acc = dtype == RA_F64 ? RA_F64 : RA_F32;
     int64_t rows = s.rows_q, each = s.dim + s.dim_v;
-    ra_launch launch = {};
-    launch.threads = 1;
+    ra_context context = {};
+    context.threads = 1;
 
     test_tensor k = test_tensor_make(&r, dtype, s.batch, rows, s.heads_kv, s.dim);
     test_tensor v = test_tensor_make(&r, dtype, s.batch, rows, s.heads_kv, s.dim_v);
@@ -95,40 +95,40 @@ void check_rows(unsigned seed, ra_dtype dtype) {
     int64_t count = heads.count * some.count * s.batch * each;
     std::vector<unsigned char> records((size_t)count * 8);
     void *to = take((size_t)count * 8);
-    ra_rows_pack(&s, records.data(), k.view, v.view, some, heads, &launch);
-    kernel->pack(&s, to, on_device(k), on_device(v), some, heads, &launch);
+    ra_rows_pack(&s, records.data(), k.view, v.view, some, heads, &context);
+    kernel->pack(&s, to, on_device(k), on_device(v), some, heads, &context);
     expect(same_bytes(records.data(), to, (size_t)count * ra_dtype_bytes(dtype)), "pack", seed, dtype);
 
     test_tensor dk = test_tensor_make(&r, acc, s.batch, rows, s.heads_kv, s.dim);
     test_tensor dv = test_tensor_make(&r, acc, s.batch, rows, s.heads_kv, s.dim_v);
     test_tensor from = test_tensor_make(&r, acc, 1, 1, 1, count), sum = test_tensor_make(&r, acc, 1, 1, 1, count);
     ra_view gpu_dk = on_device(dk), gpu_dv = on_device(dv), gpu_from = on_device(from), gpu_sum = on_device(sum);
-    kernel->add_rows(&s, gpu_dk, gpu_dv, gpu_from.data, some, heads, &launch);
-    ra_rows_add_rows(&s, dk.view, dv.view, from.memory, some, heads, &launch);
+    kernel->add_rows(&s, gpu_dk, gpu_dv, gpu_from.data, some, heads, &context);
+    ra_rows_add_rows(&s, dk.view, dv.view, from.memory, some, heads, &context);
     size_t acc_bytes = ra_dtype_bytes(acc);
     expect(same_bytes(dk.memory, gpu_dk.data, (size_t)dk.elements * acc_bytes), "dk of add_rows", seed, dtype);
     expect(same_bytes(dv.memory, gpu_dv.data, (size_t)dv.elements * acc_bytes), "dv of add_rows", seed, dtype);
-    kernel->add(&s, gpu_sum.data, gpu_from.data, count, &launch);
-    ra_rows_add(&s, sum.memory, from.memory, count, &launch);
+    kernel->add(&s, gpu_sum.data, gpu_from.data, count, &context);
+    ra_rows_add(&s, sum.memory, from.memory, count, &context);
     expect(same_bytes(sum.memory, gpu_sum.data, (size_t)count * acc_bytes), "add", seed, dtype);
 
     test_tensor out = test_tensor_make(&r, s.out_dtype, s.batch, rows, s.heads_kv, s.dim);
     ra_view gpu_out = on_device(out);
     size_t out_bytes = (size_t)out.elements * ra_dtype_bytes(s.out_dtype);
-    kernel->store(&s, gpu_out, gpu_dk, rows, s.heads_kv, s.dim, &launch);
-    ra_rows_store(&s, out.view, dk.view, rows, s.heads_kv, s.dim, &launch);
+    kernel->store(&s, gpu_out, gpu_dk, rows, s.heads_kv, s.dim, &context);
+    ra_rows_store(&s, out.view, dk.view, rows, s.heads_kv, s.dim, &context);
     expect(same_bytes(out.memory, gpu_out.data, out_bytes), "store", seed, dtype);
-    kernel->fill(&s, gpu_out, rows, s.heads_kv, s.dim, 0.3, &launch);
-    ra_rows_fill(&s, out.view, rows, s.heads_kv, s.dim, 0.3, &launch);
+    kernel->fill(&s, gpu_out, rows, s.heads_kv, s.dim, 0.3, &context);
+    ra_rows_fill(&s, out.view, rows, s.heads_kv, s.dim, 0.3, &context);
     expect(same_bytes(out.memory, gpu_out.data, out_bytes), "fill", seed, dtype);
 
-    check_merge(&r, s, acc, seed, &launch);
+    check_merge(&r, s, acc, seed, &context);
     test_tensor dout = test_tensor_make(&r, dtype, s.batch, rows, s.heads_q, s.dim_v);
     test_tensor o = test_tensor_make(&r, s.out_dtype, s.batch, rows, s.heads_q, s.dim_v);
     std::vector<unsigned char> delta((size_t)rows_of(s) * acc_bytes);
     void *gpu_delta = take(delta.size());
-    kernel->delta(&s, on_device(dout), on_device(o), gpu_delta, &launch);
-    ra_rows_delta(&s, dout.view, o.view, delta.data(), &launch);
+    kernel->delta(&s, on_device(dout), on_device(o), gpu_delta, &context);
+    ra_rows_delta(&s, dout.view, o.view, delta.data(), &context);
     std::vector<double> got = doubles_from(acc, gpu_delta, rows_of(s)), want((size_t)rows_of(s));
     ra_convert(RA_F64, want.data(), acc, delta.data(), rows_of(s));
     expect(error_of(got.data(), want.data(), rows_of(s), 0, 0) < 1e-6, "delta", seed, dtype);

@@ -37,9 +37,9 @@ static void check_forward(const tile_case &c) {
     const ra_shape &s = c.shape;
     int64_t rows = rows_of(s), all = s.states * rows;
     size_t acc = ra_dtype_bytes(c.acc);
-    ra_launch launch = {};
-    launch.threads = 1;
-    ra_kv_part parts[TEST_PARTS];
+    ra_context context = {};
+    context.threads = 1;
+    ra_kv_rows parts[TEST_PARTS];
     copy_parts(c, parts, 0);
     ra_state state = {c.state_o.view, c.o_state, take((size_t)all * acc), take((size_t)all * acc)};
     state.o.data = take((size_t)c.state_o.elements * acc);
@@ -47,9 +47,9 @@ static void check_forward(const tile_case &c) {
     out.data = take((size_t)c.out.elements * ra_dtype_bytes(s.out_dtype));
     if (c.in_place) out = state.o;
     void *lse = take((size_t)rows * acc), *state_lse = take((size_t)all * acc), *delta = take((size_t)all * acc);
-    fold_calls(c, parts, on_device(c.q), state, launch);
-    kernel->resume(&s, state, dout, state_lse, delta, &launch);
-    kernel->finish(&s, state, out, lse, &launch);
+    fold_calls(c, parts, on_device(c.q), state, context);
+    kernel->resume(&s, state, dout, state_lse, delta, &context);
+    kernel->finish(&s, state, out, lse, &context);
     CHECK(cudaDeviceSynchronize());
     int64_t elements = c.in_place ? c.state_o.elements : c.out.elements;
     std::vector<double> o = gather_o(c, doubles_from(s.out_dtype, out.data, elements), out);
@@ -66,13 +66,13 @@ static void check_forward(const tile_case &c) {
 static std::vector<unsigned char> run_backward(const tile_case &c, double start, int errors) {
     const ra_shape &s = c.shape;
     int64_t all = s.states * rows_of(s);
-    ra_launch launch = {};
-    launch.threads = 1;
-    ra_kv_part parts[TEST_PARTS];
+    ra_context context = {};
+    context.threads = 1;
+    ra_kv_rows parts[TEST_PARTS];
     copy_parts(c, parts, start);
     ra_view q = on_device(c.q), dout = on_device(c.dout), dq = filled(c.dq, start);
     void *lse = acc_on_device(c.acc, c.state_lse, all), *delta = acc_on_device(c.acc, c.state_delta, all);
-    backward_calls(c, parts, q, dout, lse, delta, dq, launch);
+    backward_calls(c, parts, q, dout, lse, delta, dq, context);
     std::vector<unsigned char> raw = bytes_from(dq.data, (size_t)c.dq.elements * ra_dtype_bytes(c.acc));
     if (errors)
         note(c, OF_DQ,

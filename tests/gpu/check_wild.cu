@@ -48,7 +48,7 @@ struct wild_want {
     std::vector<unsigned char> lse, delta, dq, dk[TEST_PARTS], dv[TEST_PARTS];
 };
 
-static wild_want run_ref(const tile_case &c, ra_launch launch) {
+static wild_want run_ref(const tile_case &c, ra_context context) {
     const ra_shape &s = c.shape;
     size_t acc = ra_dtype_bytes(c.acc), all = (size_t)(s.states * rows_of(s));
     std::vector<unsigned char> m(all * acc), l(all * acc), o((size_t)c.state_o.elements * acc);
@@ -58,12 +58,12 @@ static wild_want run_ref(const tile_case &c, ra_launch launch) {
     want.dq.resize((size_t)c.dq.elements * acc);
     ra_state state = {c.state_o.view, c.o_state, m.data(), l.data()};
     state.o.data = o.data();
-    ra_rows_begin(&s, state, &launch);
+    ra_rows_begin(&s, state, &context);
     ra_convert(c.acc, want.in_lse.data(), RA_F64, c.state_lse, (int64_t)all);
     ra_convert(c.acc, want.in_delta.data(), RA_F64, c.state_delta, (int64_t)all);
     ra_view dq = c.dq.view;
     dq.data = want.dq.data();
-    ra_kv_part parts[TEST_PARTS];
+    ra_kv_rows parts[TEST_PARTS];
     for (int i = 0; i < TEST_PARTS; i++) {
         want.dk[i].resize((size_t)c.dk[i].elements * acc);
         want.dv[i].resize((size_t)c.dv[i].elements * acc);
@@ -72,30 +72,30 @@ static wild_want run_ref(const tile_case &c, ra_launch launch) {
         parts[i].dv.data = want.dv[i].data();
     }
     for (int i = 0; i < TEST_CALLS; i++) {
-        ra_forward_call forward = {&s, c.q.view, parts, c.calls[i].list, state, launch, NULL};
+        ra_forward_call forward = {&s, c.q.view, parts, c.calls[i].list, state, context, NULL};
         ra_ref_forward(&forward);
         const void *lse = want.in_lse.data(), *delta = want.in_delta.data();
-        ra_backward_call backward = {&s, c.q.view, c.dout.view, lse, delta, parts, c.calls[i].list, dq, launch, NULL};
+        ra_backward_call backward = {&s, c.q.view, c.dout.view, lse, delta, parts, c.calls[i].list, dq, context, NULL};
         ra_ref_backward(&backward);
     }
-    ra_rows_resume(&s, state, c.dout.view, want.lse.data(), want.delta.data(), &launch);
+    ra_rows_resume(&s, state, c.dout.view, want.lse.data(), want.delta.data(), &context);
     return want;
 }
 
-static void expect_like_ref(const tile_case &c, const wild_want &want, ra_launch launch) {
+static void expect_like_ref(const tile_case &c, const wild_want &want, ra_context context) {
     const ra_shape &s = c.shape;
     int64_t all = s.states * rows_of(s);
     size_t bytes = (size_t)all * ra_dtype_bytes(c.acc);
-    ra_kv_part parts[TEST_PARTS];
+    ra_kv_rows parts[TEST_PARTS];
     copy_parts(c, parts, 0);
     ra_state state = {c.state_o.view, c.o_state, take(bytes), take(bytes)};
     state.o.data = take((size_t)c.state_o.elements * ra_dtype_bytes(c.acc));
     ra_view q = on_device(c.q), dout = on_device(c.dout), dq = filled(c.dq, 0);
     void *lse = take(bytes), *delta = take(bytes);
     void *in_lse = take_copy(want.in_lse.data(), bytes), *in_delta = take_copy(want.in_delta.data(), bytes);
-    fold_calls(c, parts, q, state, launch);
-    kernel->resume(&s, state, dout, lse, delta, &launch);
-    backward_calls(c, parts, q, dout, in_lse, in_delta, dq, launch);
+    fold_calls(c, parts, q, state, context);
+    kernel->resume(&s, state, dout, lse, delta, &context);
+    backward_calls(c, parts, q, dout, in_lse, in_delta, dq, context);
     CHECK(cudaDeviceSynchronize());
     expect_tame(c, "lse", c.acc, want.lse.data(), lse, all);
     expect_tame(c, "delta", c.acc, want.delta.data(), delta, all);
@@ -118,9 +118,9 @@ static void check_one(unsigned seed, ra_dtype dtype, int plain) {
         spoil(&r, &c->v[i]);
     }
     for (int64_t i = 0; i < c->shape.states * rows_of(c->shape); i += 5) c->state_lse[i] = -INFINITY;
-    ra_launch launch = {};
-    launch.threads = 1;
-    expect_like_ref(*c, run_ref(*c, launch), launch);
+    ra_context context = {};
+    context.threads = 1;
+    expect_like_ref(*c, run_ref(*c, context), context);
     tile_case_free(c);
     delete c;
 }

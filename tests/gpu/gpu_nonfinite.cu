@@ -1,4 +1,4 @@
-/* Infinities, NaN and huge scores at random places in q, k, v and dout: both passes of every CUDA kernel and type
+/* Infinities, NaN and huge scores at random places in q, k, v and dout: both rounds of every CUDA kernel and type
  * against the rule, worked out in doubles pair by pair.
  *
  *   gpu_nonfinite [--kernel NAME] [--seeds N] [--seed FIRST]
@@ -56,7 +56,7 @@ struct problem {
     tensor q, dout, k, v;
     ra_tile tiles[CALLS];
     ra_tile_group groups[CALLS];
-    ra_tile_pass passes[CALLS];
+    ra_tile_round rounds[CALLS];
     ra_tile_list lists[CALLS];
 };
 
@@ -135,8 +135,8 @@ static void make_problem(problem *p, ra_dtype dtype, unsigned seed) {
         p->tiles[c].lo = p->lo - from;
         p->tiles[c].hi = p->hi - from;
         p->groups[c] = {0, 1};
-        p->passes[c] = {0, 1, 0};
-        p->lists[c] = {&p->tiles[c], &p->groups[c], &p->passes[c], 1, 1, 1};
+        p->rounds[c] = {0, 1, 0};
+        p->lists[c] = {&p->tiles[c], &p->groups[c], &p->rounds[c], 1, 1, 1};
     }
 }
 
@@ -166,29 +166,30 @@ static results run(const problem &p) {
     const ra_shape &s = p.shape;
     int64_t rows = s.rows_q, heads = s.heads_q, all = rows * heads;
     size_t bytes = (size_t)all * ra_dtype_bytes(p.acc);
-    ra_launch launch = {};
-    launch.threads = 1;
+    ra_context context = {};
+    context.threads = 1;
     ra_view o = output(p.acc, rows, heads, s.dim_v), dq = output(p.acc, rows, heads, s.dim);
-    ra_kv_part part = {p.k.view(),
+    ra_kv_rows part = {p.k.view(),
                        p.v.view(),
                        output(p.acc, p.keys, s.heads_kv, s.dim),
                        output(p.acc, p.keys, s.heads_kv, s.dim_v),
                        {0, 1, s.heads_kv}};
     ra_state state = {{take((size_t)s.dim_v * bytes), 0, heads * s.dim_v, s.dim_v, 1}, 0, take(bytes), take(bytes)};
     void *lse = take(bytes), *delta = take(bytes);
-    kernel->begin(&s, state, &launch);
+    kernel->begin(&s, state, &context);
     for (int c = 0; c < CALLS; c++) {
         ra_prepared *prepared = prepared_of(s, p.lists[c], NULL, 1, RA_FORWARD);
-        ra_forward_call call = {&s, p.q.view(), &part, p.lists[c], state, launch, prepared};
+        ra_forward_call call = {&s, p.q.view(), &part, p.lists[c], state, context, prepared};
         kernel->forward(&call);
         CHECK(cudaDeviceSynchronize());
         kernel->discard(prepared);
     }
-    kernel->finish(&s, state, o, lse, &launch);
-    kernel->delta(&s, p.dout.view(), o, delta, &launch);
+    kernel->finish(&s, state, o, lse, &context);
+    kernel->delta(&s, p.dout.view(), o, delta, &context);
     for (int c = 0; c < CALLS; c++) {
         ra_prepared *prepared = prepared_of(s, p.lists[c], NULL, 1, RA_BACKWARD);
-        ra_backward_call call = {&s, p.q.view(), p.dout.view(), lse, delta, &part, p.lists[c], dq, launch, prepared, 0};
+        ra_backward_call call = {&s,         p.q.view(), p.dout.view(), lse,      delta, &part,
+                                 p.lists[c], dq,         context,       prepared, 0};
         kernel->backward(&call);
         CHECK(cudaDeviceSynchronize());
         kernel->discard(prepared);

@@ -22,14 +22,14 @@ extern "C" {
 struct bench_problem {
     ra_shape shape;
     ra_view q, dout, dq;
-    ra_kv_part part;
+    ra_kv_rows part;
     ra_state state;
     void *lse, *delta;
     ra_tile tile;
     ra_tile_group group;
-    ra_tile_pass pass;
+    ra_tile_round pass;
     ra_tile_list list;
-    ra_launch launch;
+    ra_context context;
 };
 
 /* [1, rows, heads, dim] with random elements, repeated every 2^20 of them. */
@@ -73,7 +73,7 @@ static void make_bench(bench_problem *b, ra_dtype dtype, int64_t n, int64_t head
     b->group = {0, 1};
     b->pass = {0, 1, 0};
     b->list = {&b->tile, &b->group, &b->pass, 1, 1, 1};
-    b->launch.threads = 1;
+    b->context.threads = 1;
 }
 
 template <class RUN> static double median_ms(RUN run, int repeats) {
@@ -101,23 +101,23 @@ static void bench_one(ra_dtype dtype, int64_t n, int64_t heads, int64_t dim, int
     make_bench(&b, dtype, n, heads, dim, causal, seed);
     ra_prepared *forward = prepared_of(b.shape, b.list, NULL, 1, RA_FORWARD);
     ra_prepared *backward = prepared_of(b.shape, b.list, NULL, 1, RA_BACKWARD);
-    ra_forward_call there = {&b.shape, b.q, &b.part, b.list, b.state, b.launch, forward};
-    ra_backward_call back = {&b.shape, b.q, b.dout, b.lse, b.delta, &b.part, b.list, b.dq, b.launch, backward};
-    kernel->begin(&b.shape, b.state, &b.launch);
+    ra_forward_call there = {&b.shape, b.q, &b.part, b.list, b.state, b.context, forward};
+    ra_backward_call back = {&b.shape, b.q, b.dout, b.lse, b.delta, &b.part, b.list, b.dq, b.context, backward};
+    kernel->begin(&b.shape, b.state, &b.context);
     kernel->forward(&there);
-    kernel->resume(&b.shape, b.state, b.dout, b.lse, b.delta, &b.launch);
+    kernel->resume(&b.shape, b.state, b.dout, b.lse, b.delta, &b.context);
     CHECK(cudaDeviceSynchronize());
-    double begin = median_ms([&] { kernel->begin(&b.shape, b.state, &b.launch); }, repeats);
+    double begin = median_ms([&] { kernel->begin(&b.shape, b.state, &b.context); }, repeats);
     double both = median_ms(
         [&] {
-            kernel->begin(&b.shape, b.state, &b.launch);
+            kernel->begin(&b.shape, b.state, &b.context);
             kernel->forward(&there);
         },
         repeats);
-    double end = median_ms([&] { kernel->finish(&b.shape, b.state, b.state.o, b.lse, &b.launch); }, repeats);
-    kernel->begin(&b.shape, b.state, &b.launch);
+    double end = median_ms([&] { kernel->finish(&b.shape, b.state, b.state.o, b.lse, &b.context); }, repeats);
+    kernel->begin(&b.shape, b.state, &b.context);
     kernel->forward(&there);
-    kernel->resume(&b.shape, b.state, b.dout, b.lse, b.delta, &b.launch);
+    kernel->resume(&b.shape, b.state, b.dout, b.lse, b.delta, &b.context);
     double gradients = median_ms([&] { kernel->backward(&back); }, repeats);
     double flops = 4.0 * (double)ra_tile_pairs(&b.tile) * (double)(heads * dim);
     printf("%-5s n %-6d heads %-3d dim %-4d %-7s forward %8.3f ms %7.1f TFLOP/s   backward %8.3f ms %7.1f TFLOP/s   "

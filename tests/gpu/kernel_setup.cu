@@ -47,7 +47,7 @@ int kernel_choose(const char *name) {
     return 1;
 }
 
-ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const ra_kv_part *parts, int64_t count,
+ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const ra_kv_rows *parts, int64_t count,
                          ra_pass pass) {
     ra_prepared *prepared = NULL;
     if (kernel->prepare(&shape, &list, parts, count, pass, &prepared) != RA_OK) {

@@ -33,7 +33,7 @@ extern const ra_kernel *kernel;
 int kernel_choose(const char *name);
 
 /* Exits when it cannot be prepared. */
-ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const ra_kv_part *parts, int64_t count,
+ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const ra_kv_rows *parts, int64_t count,
                          ra_pass pass);
 
 /* Device memory, all of its bits set: a NaN in every type. give_all_back frees what was taken. */

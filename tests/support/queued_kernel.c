@@ -15,16 +15,16 @@ static const ra_kernel *inner(void) {
 /* What a device kernel would have uploaded; used instead of what comes with the call. */
 struct ra_prepared {
     ra_tile_list tiles;
-    ra_kv_part *parts; /* NULL: the rank's own rows, which come with the call */
+    ra_kv_rows *parts; /* NULL: the rank's own rows, which come with the call */
     int64_t started;
 };
 
 /* ---- gradients that hold nothing yet ---------------------------------------------------------------------------- */
 
-typedef void (*key_visit)(void *user, const ra_kv_part *part, int64_t row, int64_t g);
+typedef void (*key_visit)(void *user, const ra_kv_rows *part, int64_t row, int64_t g);
 
 /* Every key row and key/value head of the tiles, some of them several times. */
-static void for_each_key(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, key_visit visit,
+static void for_each_key(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, key_visit visit,
                          void *user) {
     for (int64_t i = 0; i < tiles->tile_count; i++) {
         const ra_tile *t = &tiles->tiles[i];
@@ -41,7 +41,7 @@ typedef struct places {
 } places;
 
 /* By address, as parts may overlap; own rows have none yet. */
-static void note_place(void *user, const ra_kv_part *part, int64_t row, int64_t g) {
+static void note_place(void *user, const ra_kv_rows *part, int64_t row, int64_t g) {
     places *p = user;
     int64_t place = row * p->shape->heads_kv + g;
     if (part)
@@ -55,7 +55,7 @@ static int compare_places(const void *x, const void *y) {
     return (a > b) - (a < b);
 }
 
-static int64_t count_rows(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts) {
+static int64_t count_rows(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts) {
     places p = {.shape = shape};
     int64_t rows = 0;
     for_each_key(shape, tiles, parts, note_place, &p);
@@ -75,7 +75,7 @@ static void zero_row(const ra_shape *shape, ra_view view, int64_t row, int64_t h
             memset((char *)ra_view_row(view, bytes, b, row, head) + d * view.dim * (int64_t)bytes, 0, bytes);
 }
 
-static void start_row(void *user, const ra_kv_part *part, int64_t row, int64_t g) {
+static void start_row(void *user, const ra_kv_rows *part, int64_t row, int64_t g) {
     const ra_shape *shape = user;
     zero_row(shape, part->dk, row, ra_part_head(part, g), shape->dim);
     zero_row(shape, part->dv, row, ra_part_head(part, g), shape->dim_v);
@@ -87,7 +87,7 @@ static int64_t starts(const ra_prepared *prepared) {
 
 /* ---- calls ------------------------------------------------------------------------------------------------------ */
 
-static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int64_t part_count,
+static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int64_t part_count,
                          ra_pass pass, ra_prepared **prepared_out) {
     ra_prepared *p = calloc(1, sizeof *p);
     if (!p) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
@@ -108,13 +108,13 @@ static void discard(ra_prepared *prepared) {
 }
 
 /* Device kernels get no thread, no progress to make; the scratch is the plan's. */
-static job job_of(const ra_shape *shape, const ra_launch *launch, void (*run)(const job *)) {
-    if (!launch->stream || launch->progress) abort();
-    return (job){.run = run, .shape = *shape, .launch = {.threads = 1, .scratch = launch->scratch}};
+static job job_of(const ra_shape *shape, const ra_context *context, void (*run)(const job *)) {
+    if (!context->stream || context->progress) abort();
+    return (job){.run = run, .shape = *shape, .context = {.threads = 1, .scratch = context->scratch}};
 }
 
-static void put(const ra_launch *launch, const job *j) {
-    queued_put(launch->stream, j);
+static void put(const ra_context *context, const job *j) {
+    queued_put(context->stream, j);
 }
 
 static void run_forward(const job *j) {
@@ -122,16 +122,16 @@ static void run_forward(const job *j) {
     call.shape = &j->shape;
     call.parts = call.prepared->parts ? call.prepared->parts : &j->own;
     call.tiles = call.prepared->tiles;
-    call.launch = j->launch;
+    call.context = j->context;
     inner()->forward(&call);
 }
 
 static void forward(const ra_forward_call *call) {
-    job j = job_of(call->shape, &call->launch, run_forward);
+    job j = job_of(call->shape, &call->context, run_forward);
     if (!call->prepared || call->prepared->tiles.tiles != call->tiles.tiles) abort();
     j.forward = *call;
     j.own = call->parts[0];
-    put(&call->launch, &j);
+    put(&call->context, &j);
 }
 
 static void run_backward(const job *j) {
@@ -139,123 +139,123 @@ static void run_backward(const job *j) {
     call.shape = &j->shape;
     call.parts = call.prepared->parts ? call.prepared->parts : &j->own;
     call.tiles = call.prepared->tiles;
-    call.launch = j->launch;
+    call.context = j->context;
     if (call.fresh) for_each_key(&j->shape, &call.tiles, call.parts, start_row, (void *)(intptr_t)&j->shape);
     call.fresh = 0;
     inner()->backward(&call);
 }
 
 static void backward(const ra_backward_call *call) {
-    job j = job_of(call->shape, &call->launch, run_backward);
+    job j = job_of(call->shape, &call->context, run_backward);
     if (!call->prepared || call->prepared->tiles.tiles != call->tiles.tiles) abort();
     j.backward = *call;
     j.own = call->parts[0];
-    put(&call->launch, &j);
+    put(&call->context, &j);
 }
 
 static void run_begin(const job *j) {
-    inner()->begin(&j->shape, j->state, &j->launch);
+    inner()->begin(&j->shape, j->state, &j->context);
 }
 
-static void begin(const ra_shape *shape, ra_state state, const ra_launch *launch) {
-    job j = job_of(shape, launch, run_begin);
+static void begin(const ra_shape *shape, ra_state state, const ra_context *context) {
+    job j = job_of(shape, context, run_begin);
     j.state = state;
-    put(launch, &j);
+    put(context, &j);
 }
 
 static void run_merge(const job *j) {
-    inner()->merge(&j->shape, j->state, j->rows, j->other, &j->launch);
+    inner()->merge(&j->shape, j->state, j->rows, j->other, &j->context);
 }
 
-static void merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_launch *launch) {
-    job j = job_of(shape, launch, run_merge);
+static void merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_context *context) {
+    job j = job_of(shape, context, run_merge);
     j.state = state, j.rows = rows, j.other = from;
-    put(launch, &j);
+    put(context, &j);
 }
 
 static void run_finish(const job *j) {
-    inner()->finish(&j->shape, j->state, j->a, j->to, &j->launch);
+    inner()->finish(&j->shape, j->state, j->a, j->to, &j->context);
 }
 
-static void finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch) {
-    job j = job_of(shape, launch, run_finish);
+static void finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context) {
+    job j = job_of(shape, context, run_finish);
     j.state = state, j.a = o_out, j.to = lse_out;
-    put(launch, &j);
+    put(context, &j);
 }
 
 static void run_delta(const job *j) {
-    inner()->delta(&j->shape, j->a, j->b, j->to, &j->launch);
+    inner()->delta(&j->shape, j->a, j->b, j->to, &j->context);
 }
 
-static void delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_launch *launch) {
-    job j = job_of(shape, launch, run_delta);
+static void delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_context *context) {
+    job j = job_of(shape, context, run_delta);
     j.a = dout, j.b = o, j.to = delta_out;
-    put(launch, &j);
+    put(context, &j);
 }
 
 static void run_resume(const job *j) {
-    inner()->resume(&j->shape, j->state, j->a, j->to, j->to_too, &j->launch);
+    inner()->resume(&j->shape, j->state, j->a, j->to, j->to_too, &j->context);
 }
 
 static void resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                   const ra_launch *launch) {
-    job j = job_of(shape, launch, run_resume);
+                   const ra_context *context) {
+    job j = job_of(shape, context, run_resume);
     j.state = state, j.a = dout, j.to = lse_out, j.to_too = delta_out;
-    put(launch, &j);
+    put(context, &j);
 }
 
 static void run_pack(const job *j) {
-    inner()->pack(&j->shape, j->to, j->a, j->b, j->rows, j->heads, &j->launch);
+    inner()->pack(&j->shape, j->to, j->a, j->b, j->rows, j->heads, &j->context);
 }
 
 static void pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
-                 const ra_launch *launch) {
-    job j = job_of(shape, launch, run_pack);
+                 const ra_context *context) {
+    job j = job_of(shape, context, run_pack);
     j.to = to, j.a = k, j.b = v, j.rows = rows, j.heads = heads;
-    put(launch, &j);
+    put(context, &j);
 }
 
 static void run_add_rows(const job *j) {
-    inner()->add_rows(&j->shape, j->a, j->b, j->from, j->rows, j->heads, &j->launch);
+    inner()->add_rows(&j->shape, j->a, j->b, j->from, j->rows, j->heads, &j->context);
 }
 
 static void add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,
-                     const ra_launch *launch) {
-    job j = job_of(shape, launch, run_add_rows);
+                     const ra_context *context) {
+    job j = job_of(shape, context, run_add_rows);
     j.a = dk, j.b = dv, j.from = from, j.rows = rows, j.heads = heads;
-    put(launch, &j);
+    put(context, &j);
 }
 
 static void run_add(const job *j) {
-    inner()->add(&j->shape, j->to, j->from, j->count, &j->launch);
+    inner()->add(&j->shape, j->to, j->from, j->count, &j->context);
 }
 
-static void add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_launch *launch) {
-    job j = job_of(shape, launch, run_add);
+static void add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_context *context) {
+    job j = job_of(shape, context, run_add);
     j.to = to, j.from = from, j.count = count;
-    put(launch, &j);
+    put(context, &j);
 }
 
 static void run_store(const job *j) {
-    inner()->store(&j->shape, j->a, j->b, j->count, j->more, j->width, &j->launch);
+    inner()->store(&j->shape, j->a, j->b, j->count, j->more, j->width, &j->context);
 }
 
 static void store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
-                  const ra_launch *launch) {
-    job j = job_of(shape, launch, run_store);
+                  const ra_context *context) {
+    job j = job_of(shape, context, run_store);
     j.a = to, j.b = from, j.count = rows, j.more = heads, j.width = width;
-    put(launch, &j);
+    put(context, &j);
 }
 
 static void run_fill(const job *j) {
-    inner()->fill(&j->shape, j->a, j->count, j->more, j->width, j->value, &j->launch);
+    inner()->fill(&j->shape, j->a, j->count, j->more, j->width, j->value, &j->context);
 }
 
 static void fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
-                 const ra_launch *launch) {
-    job j = job_of(shape, launch, run_fill);
+                 const ra_context *context) {
+    job j = job_of(shape, context, run_fill);
     j.a = to, j.count = rows, j.more = heads, j.width = width, j.value = value;
-    put(launch, &j);
+    put(context, &j);
 }
 
 static int usable(void) {

@@ -14,10 +14,10 @@ typedef struct job {
     void (*run)(const struct job *job);
     struct job *next;
     ra_shape shape;
-    ra_launch launch;
+    ra_context context;
     ra_forward_call forward;
     ra_backward_call backward;
-    ra_kv_part own;
+    ra_kv_rows own;
     ra_state state, other;
     ra_view a, b;
     void *to, *to_too;

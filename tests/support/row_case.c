@@ -9,7 +9,7 @@
 
 static const ra_dtype types[] = {RA_F64, RA_F32, RA_BF16, RA_F16};
 
-static const ra_launch launches[] = {{.threads = 1}, {.threads = 3}};
+static const ra_context launches[] = {{.threads = 1}, {.threads = 3}};
 
 enum { SEEDS = 12 };
 

@@ -10,7 +10,7 @@ typedef struct row_subject {
     const ra_kernel *kernel;
     ra_dtype dtype;
     unsigned seed;
-    const ra_launch *launch;
+    const ra_context *context;
 } row_subject;
 
 /* Runs body for every kernel that can run here and every type, with one thread and with several. */

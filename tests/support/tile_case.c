@@ -140,7 +140,7 @@ static void make_parts(tile_case *c, rng *r) {
         c->v[i] = make_tensor(r, c->plain, shape->dtype, shape->batch, rows, heads.count, shape->dim_v);
         c->dk[i] = make_tensor(r, c->plain, c->acc, shape->batch, rows, heads.count, shape->dim);
         c->dv[i] = make_tensor(r, c->plain, c->acc, shape->batch, rows, heads.count, shape->dim_v);
-        c->parts[i] = (ra_kv_part){c->k[i].view, c->v[i].view, c->dk[i].view, c->dv[i].view, heads};
+        c->parts[i] = (ra_kv_rows){c->k[i].view, c->v[i].view, c->dk[i].view, c->dv[i].view, heads};
     }
 }
 
@@ -189,12 +189,12 @@ static ra_tile random_tile(const tile_case *c, rng *r, ra_span q_rows, ra_span h
 
 /* The groups of a pass take turns at the rows, so their rows are disjoint. */
 static void make_list(const tile_case *c, rng *r, test_list *to) {
-    to->list = (ra_tile_list){.tiles = to->tiles, .groups = to->groups, .passes = to->passes};
-    to->list.pass_count = rng_between(r, 1, TEST_PASSES);
-    for (int64_t p = 0; p < to->list.pass_count; p++) {
+    to->list = (ra_tile_list){.tiles = to->tiles, .groups = to->groups, .rounds = to->rounds};
+    to->list.round_count = rng_between(r, 1, TEST_ROUNDS);
+    for (int64_t p = 0; p < to->list.round_count; p++) {
         int64_t turns = rng_between(r, 1, TEST_GROUPS);
-        to->passes[p].first = to->list.group_count;
-        to->passes[p].state = rng_between(r, 0, c->shape.states - 1);
+        to->rounds[p].first = to->list.group_count;
+        to->rounds[p].state = rng_between(r, 0, c->shape.states - 1);
         for (int64_t g = 0; g < turns && g < c->shape.rows_q; g++) {
             ra_span rows = {g, turns, (c->shape.rows_q - 1 - g) / turns + 1};
             ra_span heads = random_heads(c, r);
@@ -205,7 +205,7 @@ static void make_list(const tile_case *c, rng *r, test_list *to) {
                 to->tiles[to->list.tile_count++] = random_tile(c, r, rows, heads, index);
             }
         }
-        to->passes[p].count = to->list.group_count - to->passes[p].first;
+        to->rounds[p].count = to->list.group_count - to->rounds[p].first;
     }
 }
 
@@ -253,10 +253,10 @@ static void visit_group(tile_case *c, const ra_tile *tiles, int64_t count, int64
 static void visit_pairs(tile_case *c, visitor visit) {
     for (int i = 0; i < TEST_CALLS; i++) {
         const test_list *call = &c->calls[i];
-        for (int64_t p = 0; p < call->list.pass_count; p++) {
-            const ra_tile_group *groups = call->groups + call->passes[p].first;
-            for (int64_t g = 0; g < call->passes[p].count; g++)
-                visit_group(c, call->tiles + groups[g].first, groups[g].count, call->passes[p].state, visit);
+        for (int64_t p = 0; p < call->list.round_count; p++) {
+            const ra_tile_group *groups = call->groups + call->rounds[p].first;
+            for (int64_t g = 0; g < call->rounds[p].count; g++)
+                visit_group(c, call->tiles + groups[g].first, groups[g].count, call->rounds[p].state, visit);
         }
     }
 }

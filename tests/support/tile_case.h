@@ -1,7 +1,7 @@
 /* Random inputs for a kernel, and what the definition of a tile makes of them, in doubles, pair by pair.
  *
  * A case has views with all kinds of strides, several key/value parts, several states, and several calls' worth of
- * tiles: passes of groups over strided rows and heads, several tiles in a group, keys that are a span or listed in any
+ * tiles: rounds of groups over strided rows and heads, several tiles in a group, keys that are a span or listed in any
  * order, bands that leave rows with nothing to see.
  */
 #ifndef RA_TESTS_SUPPORT_TILE_CASE_H
@@ -10,9 +10,9 @@
 #include "kernel/kernel.h"
 #include "support/rng.h"
 
-enum { TEST_PARTS = 3, TEST_CALLS = 2, TEST_PASSES = 3, TEST_GROUPS = 3, TEST_TILES = 3, TEST_STATES = 3 };
+enum { TEST_PARTS = 3, TEST_CALLS = 2, TEST_ROUNDS = 3, TEST_GROUPS = 3, TEST_TILES = 3, TEST_STATES = 3 };
 
-enum { TEST_LIST_TILES = TEST_PASSES * TEST_GROUPS * TEST_TILES, TEST_KEYS = 300 };
+enum { TEST_LIST_TILES = TEST_ROUNDS * TEST_GROUPS * TEST_TILES, TEST_KEYS = 300 };
 
 /* A tensor of one type, and the same elements as doubles. `view` and `exact` index alike. */
 typedef struct test_tensor {
@@ -26,8 +26,8 @@ typedef struct test_tensor {
 typedef struct test_list {
     ra_tile tiles[TEST_LIST_TILES];
     int64_t k_index[TEST_LIST_TILES][TEST_KEYS]; /* of the tiles that have one */
-    ra_tile_group groups[TEST_PASSES * TEST_GROUPS];
-    ra_tile_pass passes[TEST_PASSES];
+    ra_tile_group groups[TEST_ROUNDS * TEST_GROUPS];
+    ra_tile_round rounds[TEST_ROUNDS];
     ra_tile_list list;
 } test_list;
 
@@ -43,7 +43,7 @@ typedef struct tile_case {
     int in_place;        /* finish writes where state 0 has its o */
     test_tensor k[TEST_PARTS], v[TEST_PARTS], dk[TEST_PARTS], dv[TEST_PARTS];
     int64_t part_rows[TEST_PARTS];
-    ra_kv_part parts[TEST_PARTS];
+    ra_kv_rows parts[TEST_PARTS];
     test_list calls[TEST_CALLS];
     /* What the definition gives, the first two of all states together: */
     double *o, *lse;                 /* [batch, heads_q, rows_q, dim_v], [batch, heads_q, rows_q] */

@@ -54,17 +54,17 @@ double test_rounding_of_p(const ra_kernel *kernel, ra_dtype dtype) {
     return by_pairs && dtype == RA_BF16 ? 0x1p-8 : 0;
 }
 
-ra_launch test_launch_make(const ra_kernel *kernel, const ra_shape *shape, int threads) {
+ra_context test_launch_make(const ra_kernel *kernel, const ra_shape *shape, int threads) {
     size_t forward = kernel->scratch_bytes(shape, threads, 0), backward = kernel->scratch_bytes(shape, threads, 1);
     size_t bytes = ((forward > backward ? forward : backward) + 64) / 64 * 64;
-    ra_launch launch = {.threads = threads, .scratch = aligned_alloc(64, bytes)};
-    if (!launch.scratch) abort();
-    memset(launch.scratch, 0xff, bytes);
-    return launch;
+    ra_context context = {.threads = threads, .scratch = aligned_alloc(64, bytes)};
+    if (!context.scratch) abort();
+    memset(context.scratch, 0xff, bytes);
+    return context;
 }
 
-void test_launch_free(ra_launch *launch) {
-    free(launch->scratch);
+void test_launch_free(ra_context *context) {
+    free(context->scratch);
 }
 
 /* [batch, heads_q, rows_q, dim_v] from a view into `memory`, which is of dtype. */
@@ -95,7 +95,7 @@ static void harvest_o(const tile_case *c, test_result *result, void *state_o, vo
     free(out);
 }
 
-test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch) {
+test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const ra_context *context) {
     test_result result = {0};
     const ra_shape *shape = &c->shape;
     int64_t rows = rows_of(c), all = shape->states * rows;
@@ -104,13 +104,13 @@ test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const 
     void *lse = unwritten(c->acc, rows), *state_lse = unwritten(c->acc, all), *delta = unwritten(c->acc, all);
     ra_view out = c->out.view;
     out.data = unwritten(shape->out_dtype, c->out.elements);
-    kernel->begin(shape, state, launch);
+    kernel->begin(shape, state, context);
     for (int i = 0; i < TEST_CALLS; i++) {
-        ra_forward_call call = {shape, c->q.view, c->parts, c->calls[i].list, state, *launch, NULL};
+        ra_forward_call call = {shape, c->q.view, c->parts, c->calls[i].list, state, *context, NULL};
         kernel->forward(&call);
     }
-    kernel->resume(shape, state, c->dout.view, state_lse, delta, launch);
-    kernel->finish(shape, state, c->in_place ? state.o : out, lse, launch);
+    kernel->resume(shape, state, c->dout.view, state_lse, delta, context);
+    kernel->finish(shape, state, c->in_place ? state.o : out, lse, context);
     harvest_o(c, &result, state.o.data, out.data);
     result.lse = harvest(&result, c->acc, lse, rows);
     result.state_lse = harvest(&result, c->acc, state_lse, all);
@@ -120,14 +120,14 @@ test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const 
     return result;
 }
 
-test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch, double start) {
+test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const ra_context *context, double start) {
     test_result result = {0};
     const ra_shape *shape = &c->shape;
     int64_t all = shape->states * rows_of(c);
     void *lse = acc_array(c, c->state_lse, 0, all), *delta = acc_array(c, c->state_delta, 0, all);
     ra_view dq = c->dq.view;
     dq.data = acc_array(c, NULL, start, c->dq.elements);
-    ra_kv_part parts[TEST_PARTS];
+    ra_kv_rows parts[TEST_PARTS];
     for (int i = 0; i < TEST_PARTS; i++) {
         parts[i] = c->parts[i];
         parts[i].dk.data = acc_array(c, NULL, start, c->dk[i].elements);
@@ -135,7 +135,7 @@ test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const
     }
     for (int i = 0; i < TEST_CALLS; i++) {
         ra_backward_call call = {shape, c->q.view, c->dout.view, lse, delta, parts, c->calls[i].list,
-                                 dq,    *launch,   NULL,         0};
+                                 dq,    *context,  NULL,         0};
         kernel->backward(&call);
     }
     result.dq = harvest(&result, c->acc, dq.data, c->dq.elements);

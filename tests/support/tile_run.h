@@ -19,16 +19,16 @@ typedef struct test_result {
  * for those that multiply in the accumulation type. */
 double test_rounding_of_p(const ra_kernel *kernel, ra_dtype dtype);
 
-/* A launch with scratch for both passes, filled with NaNs, so that what is read before it is written shows. */
-ra_launch test_launch_make(const ra_kernel *kernel, const ra_shape *shape, int threads);
-void test_launch_free(ra_launch *launch);
+/* A context with scratch for both passes, filled with NaNs, so that what is read before it is written shows. */
+ra_context test_launch_make(const ra_kernel *kernel, const ra_shape *shape, int threads);
+void test_launch_free(ra_context *context);
 
 /* begin, forward once per call of the case, resume, finish. */
-test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch);
+test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const ra_context *context);
 
 /* backward once per call, from the states' lse and delta of the definition. Every element of the gradients, gaps of the
  * views included, is `start` before: kernels add, and touch nothing else. */
-test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch, double start);
+test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const ra_context *context, double start);
 
 void test_result_free(test_result *result);
 

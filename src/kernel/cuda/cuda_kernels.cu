@@ -53,7 +53,7 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
     static const gpu_variants variants_##name = {                                                                      \
         VARIANTS_OF(forward, f32_narrow, bf16_narrow, f16_narrow, bf16_wide, f16_wide),                                \
         VARIANTS_OF(backward, f32_narrow, bf16_narrow, f16_narrow, bf16, f16)};                                        \
-    static ra_status prepare_##name(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,         \
+    static ra_status prepare_##name(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,         \
                                     int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {                    \
         return gpu_prepare(&variants_##name, shape, tiles, parts, part_count, pass, prepared_out);                     \
     }
@@ -74,7 +74,7 @@ KERNEL_VARIANTS(sm90, parts, sm90_bf16, sm90_f16, sm90_bf16, sm90_f16)
 /* ---- calls ----------------------------------------------------------------------------------------------------------
  */
 
-static gpu_problem problem_of(const ra_shape *shape, const ra_kv_part *parts, const ra_prepared *prepared) {
+static gpu_problem problem_of(const ra_shape *shape, const ra_kv_rows *parts, const ra_prepared *prepared) {
     gpu_problem p = {};
     p.batch = (int)shape->batch;
     p.heads_q = (int)shape->heads_q;
@@ -115,7 +115,7 @@ static void forward(const ra_forward_call *call) {
         args.o.data = (char *)args.o.data + launch.state * call->state.o_state * (int64_t)ra_shape_acc_bytes(shape);
         args.m = state_array(call->state.m, shape, launch.state);
         args.l = state_array(call->state.l, shape, launch.state);
-        prepared->forward->launch(&args, launch.count, (cudaStream_t)call->launch.stream);
+        prepared->forward->launch(&args, launch.count, (cudaStream_t)call->context.stream);
     }
 }
 
@@ -127,7 +127,7 @@ static int64_t starts(const ra_prepared *prepared) {
 static void backward(const ra_backward_call *call) {
     const ra_prepared *prepared = call->prepared;
     const ra_shape *shape = call->shape;
-    cudaStream_t stream = (cudaStream_t)call->launch.stream;
+    cudaStream_t stream = (cudaStream_t)call->context.stream;
     if (prepared->launches.empty()) return;
     cudaMemsetAsync(prepared->tickets, 0, prepared->zero_bytes, stream);
     gpu_backward args = {};

@@ -1,4 +1,4 @@
-/* The kernels for device memory. Every entry of their tables takes device addresses, launches on launch->stream and
+/* The kernels for device memory. Every entry of their tables takes device addresses, launches on context->stream and
  * returns at once; nothing on the run path allocates, uploads or waits, so a run can be captured in a graph. */
 #ifndef RA_KERNEL_CUDA_KERNELS_H
 #define RA_KERNEL_CUDA_KERNELS_H

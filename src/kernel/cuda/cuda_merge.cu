@@ -37,7 +37,7 @@ static __global__ void merge_rows(ra_shape shape, ra_state state, ra_span rows, 
     }
 }
 
-void gpu_rows_merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_launch *launch) {
+void gpu_rows_merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_context *context) {
     int64_t count = shape->states * shape->batch * shape->heads_q * rows.count;
     int64_t bytes = (int64_t)ra_shape_acc_bytes(shape);
     if (count == 0) return;
@@ -46,6 +46,6 @@ void gpu_rows_merge(const ra_shape *shape, ra_state state, ra_span rows, ra_stat
         bool whole = is_whole(state.o, bytes, shape->dim_v, N) && is_whole(from.o, bytes, shape->dim_v, N) &&
                      (state.o_state | from.o_state) % N == 0;
         auto merge = whole ? merge_rows<ACC, N> : merge_rows<ACC, 1>;
-        launch_rows(merge, row_blocks(count), launch->stream, *shape, state, rows, from, count);
+        launch_rows(merge, row_blocks(count), context->stream, *shape, state, rows, from, count);
     })
 }

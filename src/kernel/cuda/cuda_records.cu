@@ -57,11 +57,11 @@ static ra_view in_units(ra_view view, int64_t each) {
 }
 
 void gpu_rows_pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
-                   const ra_launch *launch) {
+                   const ra_context *context) {
     int64_t bytes = (int64_t)ra_dtype_bytes(shape->dtype), each = 16 / bytes, dim = shape->dim, dim_v = shape->dim_v;
     int64_t records = shape->batch * rows.count * heads.count;
     unsigned blocks = row_blocks((records + PACKED_TOGETHER - 1) / PACKED_TOGETHER);
-    cudaStream_t stream = (cudaStream_t)launch->stream;
+    cudaStream_t stream = (cudaStream_t)context->stream;
     if (blocks == 0) return;
     if (is_whole(k, bytes, dim, (int)each) && is_whole(v, bytes, dim_v, (int)each) && ((uint64_t)to & 15) == 0)
         launch_rows(pack_records<uint4>, blocks, stream, (uint4 *)to, in_units(k, each), in_units(v, each), rows, heads,
@@ -90,10 +90,10 @@ static __global__ void add_records(ra_view dk, ra_view dv, const ACC *from, ra_s
 }
 
 void gpu_rows_add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,
-                       const ra_launch *launch) {
+                       const ra_context *context) {
     unsigned blocks = row_blocks(shape->batch * rows.count * heads.count);
     int64_t bytes = (int64_t)ra_shape_acc_bytes(shape);
-    cudaStream_t stream = (cudaStream_t)launch->stream;
+    cudaStream_t stream = (cudaStream_t)context->stream;
     if (blocks == 0) return;
     WITH_ACC(shape, ACC, {
         constexpr int N = TOGETHER<ACC>;
@@ -109,8 +109,8 @@ template <class ACC> static __global__ void add_elements(ACC *to, const ACC *fro
         to[i] += from[i];
 }
 
-void gpu_rows_add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_launch *launch) {
+void gpu_rows_add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_context *context) {
     unsigned blocks = row_blocks((count + 31) / 32);
     if (blocks == 0) return;
-    WITH_ACC(shape, ACC, launch_rows(add_elements<ACC>, blocks, launch->stream, (ACC *)to, (const ACC *)from, count))
+    WITH_ACC(shape, ACC, launch_rows(add_elements<ACC>, blocks, context->stream, (ACC *)to, (const ACC *)from, count))
 }

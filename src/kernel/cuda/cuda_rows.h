@@ -4,20 +4,20 @@
 
 #include "kernel/cuda/kernel_table.h"
 
-void gpu_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *launch);
-void gpu_rows_merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_launch *launch);
-void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch);
-void gpu_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_launch *launch);
+void gpu_rows_begin(const ra_shape *shape, ra_state state, const ra_context *context);
+void gpu_rows_merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_context *context);
+void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context);
+void gpu_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_context *context);
 void gpu_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                     const ra_launch *launch);
+                     const ra_context *context);
 void gpu_rows_pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
-                   const ra_launch *launch);
+                   const ra_context *context);
 void gpu_rows_add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,
-                       const ra_launch *launch);
-void gpu_rows_add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_launch *launch);
+                       const ra_context *context);
+void gpu_rows_add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_context *context);
 void gpu_rows_store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
-                    const ra_launch *launch);
+                    const ra_context *context);
 void gpu_rows_fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
-                   const ra_launch *launch);
+                   const ra_context *context);
 
 #endif

@@ -19,11 +19,11 @@ template <class ACC> static __global__ void begin_rows(ACC *m, ACC *l, int64_t r
     }
 }
 
-void gpu_rows_begin(const ra_shape *shape, ra_state state, const ra_launch *launch) {
+void gpu_rows_begin(const ra_shape *shape, ra_state state, const ra_context *context) {
     int64_t rows = state_rows(shape) * shape->states;
     if (rows == 0) return;
     WITH_ACC(shape, ACC,
-             launch_rows(begin_rows<ACC>, row_blocks((rows + 31) / 32), launch->stream, (ACC *)state.m, (ACC *)state.l,
+             launch_rows(begin_rows<ACC>, row_blocks((rows + 31) / 32), context->stream, (ACC *)state.m, (ACC *)state.l,
                          rows))
 }
 
@@ -119,9 +119,9 @@ static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ACC *ls
     launch_rows(kernel, row_blocks((rows + 31) / 32), stream, *shape, state, o_out, lse_out, rows);
 }
 
-void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_launch *launch) {
+void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context) {
     int64_t rows = state_rows(shape);
-    cudaStream_t stream = (cudaStream_t)launch->stream;
+    cudaStream_t stream = (cudaStream_t)context->stream;
     if (rows == 0) return;
     WITH_ACC(shape, ACC,
              WITH_TYPE(shape->out_dtype, OUT, finish<ACC, OUT>(shape, state, o_out, (ACC *)lse_out, rows, stream)))
@@ -157,9 +157,9 @@ static void delta(const ra_shape *shape, ra_view dout, ra_view o, ACC *delta_out
 }
 
 /* Outputs have the inputs' type or the accumulation type. */
-void gpu_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_launch *launch) {
+void gpu_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_context *context) {
     int64_t rows = state_rows(shape);
-    cudaStream_t stream = (cudaStream_t)launch->stream;
+    cudaStream_t stream = (cudaStream_t)context->stream;
     if (rows == 0) return;
     if (shape->dtype == RA_F64)
         WITH_TYPE(shape->out_dtype, OUT, delta<double, OUT>(shape, dout, o, (double *)delta_out, rows, stream))
@@ -188,9 +188,9 @@ static __global__ void resume_rows(ra_shape shape, ra_state state, ra_view dout,
 }
 
 void gpu_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                     const ra_launch *launch) {
+                     const ra_context *context) {
     int64_t each = state_rows(shape), rows = each * shape->states;
-    cudaStream_t stream = (cudaStream_t)launch->stream;
+    cudaStream_t stream = (cudaStream_t)context->stream;
     if (rows == 0) return;
     if (shape->dtype == RA_F64)
         launch_rows(resume_rows<double, double>, row_blocks(rows), stream, *shape, state, dout, (double *)lse_out,
@@ -222,9 +222,9 @@ static __global__ void store_rows(ra_view to, ra_view from, int64_t batch, int64
 }
 
 void gpu_rows_store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
-                    const ra_launch *launch) {
+                    const ra_context *context) {
     unsigned blocks = row_blocks(shape->batch * rows * heads);
-    cudaStream_t stream = (cudaStream_t)launch->stream;
+    cudaStream_t stream = (cudaStream_t)context->stream;
     if (blocks == 0) return;
     WITH_ACC(shape, ACC, WITH_TYPE(shape->out_dtype, OUT, {
                  constexpr int N = TOGETHER<ACC>;
@@ -247,9 +247,9 @@ static __global__ void fill_rows(ra_view to, int64_t batch, int64_t rows, int64_
 }
 
 void gpu_rows_fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
-                   const ra_launch *launch) {
+                   const ra_context *context) {
     unsigned blocks = row_blocks(shape->batch * rows * heads);
-    cudaStream_t stream = (cudaStream_t)launch->stream;
+    cudaStream_t stream = (cudaStream_t)context->stream;
     if (blocks == 0) return;
     WITH_TYPE(shape->out_dtype, OUT, {
         constexpr int N = TOGETHER<OUT>;

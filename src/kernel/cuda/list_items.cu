@@ -26,7 +26,7 @@ struct key_set {
 struct item_builder {
     const ra_shape *shape;
     const ra_tile_list *tiles;
-    const ra_kv_part *parts; /* NULL: one part, the rank's own */
+    const ra_kv_rows *parts; /* NULL: one part, the rank's own */
     int rows, keys;
     gpu_lists *lists;
     std::vector<int> group_of; /* [tiles] */
@@ -54,9 +54,9 @@ static auto key_of(const ra_tile &t) {
 }
 
 /* A set has at most one tile of a group: the group's queue for dQ goes through one set after the other. */
-static void make_sets(item_builder &b, const ra_tile_pass *pass) {
+static void make_sets(item_builder &b, const ra_tile_round *round) {
     std::vector<int> order;
-    for (int64_t g = pass->first; g < pass->first + pass->count; g++)
+    for (int64_t g = round->first; g < round->first + round->count; g++)
         for (int64_t t = 0; t < b.tiles->groups[g].count; t++) {
             int tile = (int)(b.tiles->groups[g].first + t);
             b.group_of[tile] = (int)g;
@@ -196,13 +196,13 @@ static int key_blocks(const item_builder &b, const ra_tile &t, int64_t block) {
 }
 
 /* In the order of the sets, tile by tile: each continues its group's queues where the one before has left them. */
-static void make_turns(item_builder &b, const ra_tile_pass *pass) {
-    std::vector<std::vector<int>> queued((size_t)pass->count);
-    std::vector<int64_t> chains((size_t)pass->count);
+static void make_turns(item_builder &b, const ra_tile_round *round) {
+    std::vector<std::vector<int>> queued((size_t)round->count);
+    std::vector<int64_t> chains((size_t)round->count);
     for (const key_set &set : b.sets)
         for (int tile : set.tiles) {
             const ra_tile &t = tile_of(b, tile);
-            size_t g = (size_t)(b.group_of[tile] - pass->first);
+            size_t g = (size_t)(b.group_of[tile] - round->first);
             int64_t blocks = blocks_of(t.q_rows.count, b.rows);
             if (queued[g].empty()) {
                 queued[g].resize((size_t)blocks);
@@ -265,21 +265,21 @@ static int64_t rows_written(const item_builder &b, const key_set &set) {
     return rows * (set.g1 - set.g0 + 1);
 }
 
-void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int rows, int keys,
+void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int rows, int keys,
                     gpu_lists *lists) {
     item_builder b = {shape, tiles, parts, rows, keys, lists, std::vector<int>((size_t)tiles->tile_count), {}};
-    for (int64_t p = 0; p < tiles->pass_count; p++) {
-        const ra_tile_pass *pass = &tiles->passes[p];
-        make_sets(b, pass);
+    for (int64_t p = 0; p < tiles->round_count; p++) {
+        const ra_tile_round *round = &tiles->rounds[p];
+        make_sets(b, round);
         find_levels(b);
         std::stable_sort(b.sets.begin(), b.sets.end(), [](const key_set &x, const key_set &y) {
             return std::make_pair(x.level, -x.work) < std::make_pair(y.level, -y.work);
         });
-        make_turns(b, pass);
+        make_turns(b, round);
         for (size_t from = 0, to; from < b.sets.size(); from = to) {
             for (to = from; to < b.sets.size() && b.sets[to].level == b.sets[from].level;) to++;
             for (size_t i = from; i < to && lists->launches.empty(); i++) lists->started += rows_written(b, b.sets[i]);
-            add_launch(b, from, to, pass->state);
+            add_launch(b, from, to, round->state);
         }
     }
 }

@@ -68,22 +68,22 @@ static void rank_group(const ra_tile_list *tiles, const ra_tile_group *group, in
 }
 
 void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, gpu_lists *lists) {
-    for (int64_t p = 0; p < tiles->pass_count; p++) {
-        const ra_tile_pass *pass = &tiles->passes[p];
-        if (pass->count == 0) continue;
-        int64_t heads = tiles->tiles[tiles->groups[pass->first].first].heads.count;
+    for (int64_t p = 0; p < tiles->round_count; p++) {
+        const ra_tile_round *round = &tiles->rounds[p];
+        if (round->count == 0) continue;
+        int64_t heads = tiles->tiles[tiles->groups[round->first].first].heads.count;
         bool spelled = false; /* heads, in the entries: groups have different numbers of them */
-        for (int64_t g = 0; g < pass->count; g++)
-            spelled |= tiles->tiles[tiles->groups[pass->first + g].first].heads.count != heads;
+        for (int64_t g = 0; g < round->count; g++)
+            spelled |= tiles->tiles[tiles->groups[round->first + g].first].heads.count != heads;
         std::vector<ranked_unit> ranked;
-        for (int64_t g = 0; g < pass->count; g++)
-            rank_group(tiles, &tiles->groups[pass->first + g], rows, spelled, &ranked);
+        for (int64_t g = 0; g < round->count; g++)
+            rank_group(tiles, &tiles->groups[round->first + g], rows, spelled, &ranked);
         if (ranked.empty()) continue;
         std::stable_sort(ranked.begin(), ranked.end(),
                          [](const ranked_unit &a, const ranked_unit &b) { return a.keys > b.keys; });
         int per_entry = (int)(shape->batch * (spelled ? 1 : heads));
         lists->launches.push_back(
-            {(int64_t)lists->units.size(), (unsigned)(ranked.size() * (size_t)per_entry), per_entry, pass->state});
+            {(int64_t)lists->units.size(), (unsigned)(ranked.size() * (size_t)per_entry), per_entry, round->state});
         for (const ranked_unit &r : ranked) lists->units.push_back(r.unit);
     }
 }

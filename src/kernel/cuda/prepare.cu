@@ -47,7 +47,7 @@ template <class X> static size_t bytes_of(const std::vector<X> &x) {
 static block_layout lay_out(const gpu_lists &lists, int64_t part_count, size_t zero_bytes) {
     carver c = {0};
     block_layout at;
-    at.parts = c.take((size_t)part_count * sizeof(ra_kv_part));
+    at.parts = c.take((size_t)part_count * sizeof(ra_kv_rows));
     at.tiles = c.take(bytes_of(lists.tiles));
     at.index = c.take(bytes_of(lists.index));
     at.units = c.take(bytes_of(lists.units));
@@ -65,7 +65,7 @@ static cudaError_t upload(char *to, const void *from, size_t bytes) {
     return bytes ? cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice) : cudaSuccess;
 }
 
-static cudaError_t upload_all(char *memory, const block_layout &at, const gpu_lists &lists, const ra_kv_part *parts,
+static cudaError_t upload_all(char *memory, const block_layout &at, const gpu_lists &lists, const ra_kv_rows *parts,
                               int64_t part_count) {
     cudaError_t error = upload(memory + at.parts, parts, (size_t)part_count * sizeof *parts);
     if (!error) error = upload(memory + at.tiles, lists.tiles.data(), bytes_of(lists.tiles));
@@ -88,7 +88,7 @@ static size_t redo_bytes(const gpu_lists &lists) {
     return (2 + (size_t)most * REDO_PIECES) * sizeof(unsigned);
 }
 
-static ra_status place(gpu_lists &lists, const ra_kv_part *parts, int64_t part_count, ra_prepared *to) {
+static ra_status place(gpu_lists &lists, const ra_kv_rows *parts, int64_t part_count, ra_prepared *to) {
     int64_t count = parts ? part_count : 0;
     size_t ticket_bytes = (lists.launches.size() * sizeof(unsigned) + redo_bytes(lists) + 255) / 256 * 256;
     to->zero_bytes = ticket_bytes + (size_t)lists.chains * sizeof(int);
@@ -105,7 +105,7 @@ static ra_status place(gpu_lists &lists, const ra_kv_part *parts, int64_t part_c
         if (t.k_index) t.k_index = (const int64_t *)(memory + at.index) + ((uintptr_t)t.k_index - 1);
     error = upload_all(memory, at, lists, parts, count);
     if (error) return device_failed(error, "uploading a plan's tiles");
-    to->parts = parts ? (const ra_kv_part *)(memory + at.parts) : NULL;
+    to->parts = parts ? (const ra_kv_rows *)(memory + at.parts) : NULL;
     to->tiles = (const gpu_tile *)(memory + at.tiles);
     to->units = (const gpu_unit *)(memory + at.units);
     to->items = (const gpu_item *)(memory + at.items);
@@ -135,7 +135,7 @@ static void list_units(const ra_shape *shape, const ra_tile_list *tiles, const g
 }
 
 static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
-                         const ra_kv_part *parts, int64_t part_count, ra_pass pass, ra_prepared *to) {
+                         const ra_kv_rows *parts, int64_t part_count, ra_pass pass, ra_prepared *to) {
     gpu_lists lists;
     int width = width_index(shape), type = (int)shape->dtype - (int)RA_F32;
     if (width < 0 || type < 0 || type > 3)
@@ -156,7 +156,7 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
 }
 
 ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
-                      const ra_kv_part *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {
+                      const ra_kv_rows *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {
     ra_prepared *made = new (std::nothrow) ra_prepared();
     if (!made) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     ra_status status;

@@ -38,7 +38,7 @@ struct gpu_variants {
 
 struct ra_prepared {
     void *memory; /* device: one block that holds all of the arrays below */
-    const ra_kv_part *parts;
+    const ra_kv_rows *parts;
     const gpu_tile *tiles;
     const gpu_unit *units;
     const gpu_item *items;
@@ -58,11 +58,11 @@ struct ra_prepared {
 /* Fills lists->tiles and lists->index from the tiles; then the units, or the items. */
 void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists);
 void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, gpu_lists *lists);
-void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts, int rows, int keys,
+void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int rows, int keys,
                     gpu_lists *lists);
 
 ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
-                      const ra_kv_part *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out);
+                      const ra_kv_rows *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out);
 void gpu_discard(ra_prepared *prepared);
 
 #endif

@@ -5,7 +5,7 @@
 #include "kernel/cuda/async_copy.cuh"
 #include "kernel/cuda/work.cuh"
 
-__device__ __forceinline__ const ra_kv_part &part_of(const gpu_problem &p, int part) {
+__device__ __forceinline__ const ra_kv_rows &part_of(const gpu_problem &p, int part) {
     return p.parts ? p.parts[part] : p.own;
 }
 
@@ -80,7 +80,7 @@ struct key_source {
 template <class T>
 __device__ __forceinline__ void set_keys(key_source *to, const gpu_problem &p, int b, int h, int tile) {
     const gpu_tile &t = p.tiles[tile];
-    const ra_kv_part &part = part_of(p, t.part);
+    const ra_kv_rows &part = part_of(p, t.part);
     int64_t g = (h / p.share - part.heads.first) / part.heads.stride;
     to->k = source_of<T>(part.k, b, g, t.k_first, t.k_stride, t.k_index);
     to->v = source_of<T>(part.v, b, g, t.k_first, t.k_stride, t.k_index);

@@ -58,8 +58,8 @@ struct gpu_problem {
     int dim, dim_v;
     int64_t rows_q;
     double scale;
-    ra_kv_part own;          /* the one part, where parts is NULL */
-    const ra_kv_part *parts; /* device memory */
+    ra_kv_rows own;          /* the one part, where parts is NULL */
+    const ra_kv_rows *parts; /* device memory */
     const gpu_tile *tiles;
     int per_entry; /* numbers of an entry */
 };
@@ -105,7 +105,7 @@ struct gpu_forward_variant {
     cudaError_t (*allow)(void); /* once per device: lets it have the shared memory it needs */
     void (*launch)(const gpu_forward *args, unsigned count, cudaStream_t stream);
     /* Plan time: lists the tensor maps that it can use; NULL: none. */
-    void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+    void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,
                       gpu_lists *lists) = NULL;
     int rows_copied = 0; /* rows in a unit of the kernel that does without them, where it has others */
 };
@@ -114,7 +114,7 @@ struct gpu_backward_variant {
     int rows, keys; /* of a block */
     cudaError_t (*allow)(void);
     void (*launch)(const gpu_backward *args, unsigned count, cudaStream_t stream);
-    void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+    void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,
                       gpu_lists *lists) = NULL;
 };
 

@@ -12,7 +12,7 @@ typedef struct tile_head {
     const ra_backward_call *call;
     const ra_shape *shape;
     const ra_tile *tile;
-    const ra_kv_part *part;
+    const ra_kv_rows *part;
     int64_t s, b, h, g; /* s: the state */
 } tile_head;
 
@@ -73,7 +73,7 @@ static void run_query(const tile_head *at, int64_t a) {
     }
     int64_t row = ra_span_at(at->tile->q_rows, a);
     add_to(shape, ra_view_row(at->call->dq, bytes, at->b, row, at->h), at->call->dq.dim, dq, shape->dim);
-    ra_launch_progress(&at->call->launch, 0);
+    ra_launch_progress(&at->call->context, 0);
 }
 
 static void run_key(const tile_head *at, int64_t j) {
@@ -93,14 +93,14 @@ static void run_key(const tile_head *at, int64_t j) {
     }
     add_to(shape, ra_view_row(at->part->dk, bytes, at->b, row, at->g), at->part->dk.dim, dk, shape->dim);
     add_to(shape, ra_view_row(at->part->dv, bytes, at->b, row, at->g), at->part->dv.dim, dv, shape->dim_v);
-    ra_launch_progress(&at->call->launch, 0);
+    ra_launch_progress(&at->call->context, 0);
 }
 
 static void run_tile(const ra_backward_call *call, const ra_tile *tile, int64_t s, int64_t b, int64_t h) {
-    const ra_kv_part *part = &call->parts[tile->part];
+    const ra_kv_rows *part = &call->parts[tile->part];
     tile_head at = {call, call->shape, tile, part, s, b, h, ra_ref_kv_head(call->shape, part, h)};
-    for (int64_t a = 0; a < tile->q_rows.count && !ra_launch_stops(&call->launch); a++) run_query(&at, a);
-    for (int64_t j = 0; j < tile->k_rows.count && !ra_launch_stops(&call->launch); j++) run_key(&at, j);
+    for (int64_t a = 0; a < tile->q_rows.count && !ra_launch_stops(&call->context); a++) run_query(&at, a);
+    for (int64_t j = 0; j < tile->k_rows.count && !ra_launch_stops(&call->context); j++) run_key(&at, j);
 }
 
 static void run_group(const ra_backward_call *call, const ra_tile_group *group, int64_t state) {
@@ -113,7 +113,7 @@ static void run_group(const ra_backward_call *call, const ra_tile_group *group, 
 
 void ra_ref_backward(const ra_backward_call *call) {
     const ra_tile_list *list = &call->tiles;
-    for (int64_t p = 0; p < list->pass_count; p++)
-        for (int64_t g = 0; g < list->passes[p].count; g++)
-            run_group(call, &list->groups[list->passes[p].first + g], list->passes[p].state);
+    for (int64_t p = 0; p < list->round_count; p++)
+        for (int64_t g = 0; g < list->rounds[p].count; g++)
+            run_group(call, &list->groups[list->rounds[p].first + g], list->rounds[p].state);
 }

@@ -24,7 +24,7 @@ static void fold_key(row_state *state, double s, const double *v, int64_t dim_v)
 static void fold_row(const ra_forward_call *call, const ra_tile *tile, int64_t b, int64_t h, int64_t a,
                      row_state *state) {
     const ra_shape *shape = call->shape;
-    const ra_kv_part *part = &call->parts[tile->part];
+    const ra_kv_rows *part = &call->parts[tile->part];
     int64_t g = ra_ref_kv_head(shape, part, h), from, to;
     double q[RA_MAX_DIM], k[RA_MAX_DIM], v[RA_MAX_DIM];
     ra_ref_load(q, shape->dtype, call->q, b, ra_span_at(tile->q_rows, a), h, shape->dim);
@@ -55,22 +55,22 @@ static void run_row(const ra_forward_call *call, const ra_tile *tile, int64_t s,
     ra_row_store_f64(acc, m, 1, &state.m, 1);
     ra_row_store_f64(acc, l, 1, &state.l, 1);
     ra_row_store_f64(acc, o, o_view.dim, state.o, shape->dim_v);
-    ra_launch_progress(&call->launch, 0);
+    ra_launch_progress(&call->context, 0);
 }
 
 static void run_tile(const ra_forward_call *call, const ra_tile *tile, int64_t state) {
     for (int64_t b = 0; b < call->shape->batch; b++)
         for (int64_t h = 0; h < tile->heads.count; h++)
-            for (int64_t a = 0; a < tile->q_rows.count && !ra_launch_stops(&call->launch); a++)
+            for (int64_t a = 0; a < tile->q_rows.count && !ra_launch_stops(&call->context); a++)
                 run_row(call, tile, state, b, ra_span_at(tile->heads, h), a);
 }
 
 void ra_ref_forward(const ra_forward_call *call) {
     const ra_tile_list *list = &call->tiles;
-    for (int64_t p = 0; p < list->pass_count; p++)
-        for (int64_t g = 0; g < list->passes[p].count; g++) {
-            const ra_tile_group *group = &list->groups[list->passes[p].first + g];
+    for (int64_t p = 0; p < list->round_count; p++)
+        for (int64_t g = 0; g < list->rounds[p].count; g++) {
+            const ra_tile_group *group = &list->groups[list->rounds[p].first + g];
             for (int64_t t = 0; t < group->count; t++)
-                run_tile(call, &list->tiles[group->first + t], list->passes[p].state);
+                run_tile(call, &list->tiles[group->first + t], list->rounds[p].state);
         }
 }

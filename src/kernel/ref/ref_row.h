@@ -12,7 +12,7 @@ static inline void ra_ref_load(double *to, ra_dtype dtype, ra_view x, int64_t b,
 }
 
 /* Which head of the part's views query head h reads. */
-static inline int64_t ra_ref_kv_head(const ra_shape *shape, const ra_kv_part *part, int64_t h) {
+static inline int64_t ra_ref_kv_head(const ra_shape *shape, const ra_kv_rows *part, int64_t h) {
     return ra_part_head(part, h / (shape->heads_q / shape->heads_kv));
 }
 

@@ -43,18 +43,18 @@ static void attend(const head *h, double *const in[INPUTS], double *out[OUTPUTS]
     ra_view *result = view + INPUTS;
     ra_state state = {result[O], h->n * h->dim, room(h, 1), room(h, 1)};
     void *lse = room(h, 1), *delta = room(h, 1);
-    ra_kv_part part = {view[K], view[V], result[DK], result[DV], {0, 1, 1}};
+    ra_kv_rows part = {view[K], view[V], result[DK], result[DV], {0, 1, 1}};
     ra_tile tile = {.q_rows = {0, 1, h->n}, .k_rows = {0, 1, h->n}, .heads = {0, 1, 1}, .lo = -h->n};
     ra_tile_group group = {0, 1};
-    ra_tile_pass pass = {.count = 1};
+    ra_tile_round pass = {.count = 1};
     ra_tile_list tiles = {&tile, &group, &pass, 1, 1, 1};
-    ra_launch launch = test_launch_make(h->kernel, &shape, 2);
-    ra_forward_call forward = {&shape, view[Q], &part, tiles, state, launch, NULL};
-    h->kernel->begin(&shape, state, &launch);
+    ra_context context = test_launch_make(h->kernel, &shape, 2);
+    ra_forward_call forward = {&shape, view[Q], &part, tiles, state, context, NULL};
+    h->kernel->begin(&shape, state, &context);
     h->kernel->forward(&forward);
-    h->kernel->finish(&shape, state, result[O], lse, &launch);
-    h->kernel->delta(&shape, view[DOUT], result[O], delta, &launch);
-    ra_backward_call backward = {&shape, view[Q], view[DOUT], lse, delta, &part, tiles, result[DQ], launch, NULL, 0};
+    h->kernel->finish(&shape, state, result[O], lse, &context);
+    h->kernel->delta(&shape, view[DOUT], result[O], delta, &context);
+    ra_backward_call backward = {&shape, view[Q], view[DOUT], lse, delta, &part, tiles, result[DQ], context, NULL, 0};
     h->kernel->backward(&backward);
     for (int i = 0; i < OUTPUTS; i++) out[i] = test_as_doubles(h->dtype, result[i].data, h->n * h->dim);
     for (int i = 0; i < INPUTS + OUTPUTS; i++) free(view[i].data);
@@ -62,7 +62,7 @@ static void attend(const head *h, double *const in[INPUTS], double *out[OUTPUTS]
     free(state.l);
     free(lse);
     free(delta);
-    test_launch_free(&launch);
+    test_launch_free(&context);
 }
 
 static double *random_floats(rng *r, int64_t count) {

@@ -27,8 +27,8 @@ static void expect_close(const tile_case *c, const ra_kernel *kernel, const char
 }
 
 static void check(const tile_case *c, const ra_kernel *kernel, int threads, double start) {
-    ra_launch launch = test_launch_make(kernel, &c->shape, threads);
-    test_result got = test_run_backward(c, kernel, &launch, start);
+    ra_context context = test_launch_make(kernel, &c->shape, threads);
+    test_result got = test_run_backward(c, kernel, &context, start);
     double limit = c->shape.dtype == RA_F64 ? 1e-13 : 1e-5 + 4 * test_rounding_of_p(kernel, c->shape.dtype);
     expect_close(c, kernel, "dq", error_of(got.dq, c->dq_want, c->dq.elements, start), limit);
     for (int i = 0; i < TEST_PARTS; i++) {
@@ -36,7 +36,7 @@ static void check(const tile_case *c, const ra_kernel *kernel, int threads, doub
         expect_close(c, kernel, "dv", error_of(got.dv[i], c->dv_want[i], c->dv[i].elements, start), limit);
     }
     test_result_free(&got);
-    test_launch_free(&launch);
+    test_launch_free(&context);
 }
 
 static void test_random_tiles(void **state) {
@@ -65,7 +65,7 @@ static void test_bits_do_not_depend_on_threads(void **state) {
         for (int i = 0; ra_kernel_at(i); i++) {
             const ra_kernel *kernel = ra_kernel_at(i);
             if (!kernel->usable()) continue;
-            ra_launch one = test_launch_make(kernel, &c.shape, 1), four = test_launch_make(kernel, &c.shape, 4);
+            ra_context one = test_launch_make(kernel, &c.shape, 1), four = test_launch_make(kernel, &c.shape, 4);
             test_result a = test_run_backward(&c, kernel, &one, 0), b = test_run_backward(&c, kernel, &four, 0);
             assert_memory_equal(a.raw, b.raw, a.raw_bytes);
             test_result_free(&a);
@@ -79,8 +79,8 @@ static void test_bits_do_not_depend_on_threads(void **state) {
 
 /* The loss whose gradients, over the weight, the backward pass gives: sum of dout * o, o by the same kernel's forward
  * pass. */
-static double loss(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch) {
-    test_result got = test_run_forward(c, kernel, launch);
+static double loss(const tile_case *c, const ra_kernel *kernel, const ra_context *context) {
+    test_result got = test_run_forward(c, kernel, context);
     const ra_shape *shape = &c->shape;
     double sum = 0;
     for (int64_t i = 0; i < shape->batch * shape->heads_q * shape->rows_q * shape->dim_v; i++) {
@@ -93,13 +93,14 @@ static double loss(const tile_case *c, const ra_kernel *kernel, const ra_launch 
     return sum;
 }
 
-static void check_slope(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch, double *x, double slope) {
+static void check_slope(const tile_case *c, const ra_kernel *kernel, const ra_context *context, double *x,
+                        double slope) {
     const double step = 1e-5;
     double keep = *x;
     *x = keep + step;
-    double up = loss(c, kernel, launch);
+    double up = loss(c, kernel, context);
     *x = keep - step;
-    double down = loss(c, kernel, launch);
+    double down = loss(c, kernel, context);
     *x = keep;
     double found = (up - down) / (2 * step);
     if (!(fabs(found - slope) <= 1e-6 * (1 + fabs(slope))))
@@ -107,7 +108,7 @@ static void check_slope(const tile_case *c, const ra_kernel *kernel, const ra_la
 }
 
 /* x's view and its gradient's differ in their strides, so each has its index. */
-static void check_tensor(const tile_case *c, const ra_kernel *kernel, const ra_launch *launch, const test_tensor *x,
+static void check_tensor(const tile_case *c, const ra_kernel *kernel, const ra_context *context, const test_tensor *x,
                          ra_view gradient_view, const double *gradient, int64_t rows, int64_t heads, int64_t width) {
     rng r = {c->seed};
     for (int i = 0; i < 6; i++) {
@@ -115,7 +116,7 @@ static void check_tensor(const tile_case *c, const ra_kernel *kernel, const ra_l
         int64_t h = rng_between(&r, 0, heads - 1), d = rng_between(&r, 0, width - 1);
         double *element = (double *)x->memory + test_index(x->view, b, row, h, d);
         double slope = c->shape.weight * gradient[test_index(gradient_view, b, row, h, d)];
-        check_slope(c, kernel, launch, element, slope);
+        check_slope(c, kernel, context, element, slope);
     }
 }
 
@@ -129,17 +130,17 @@ static void test_finite_differences(void **state) {
         for (int i = 0; ra_kernel_at(i); i++) {
             const ra_kernel *kernel = ra_kernel_at(i);
             if (!kernel->usable()) continue;
-            ra_launch launch = test_launch_make(kernel, shape, 1);
-            test_result got = test_run_backward(&c, kernel, &launch, 0);
+            ra_context context = test_launch_make(kernel, shape, 1);
+            test_result got = test_run_backward(&c, kernel, &context, 0);
             int64_t heads = c.parts[0].heads.count;
-            check_tensor(&c, kernel, &launch, &c.q, c.dq.view, got.dq, shape->rows_q, shape->heads_q, shape->dim);
+            check_tensor(&c, kernel, &context, &c.q, c.dq.view, got.dq, shape->rows_q, shape->heads_q, shape->dim);
             for (int p = 0; p < TEST_PARTS; p++) {
                 int64_t rows = c.part_rows[p];
-                check_tensor(&c, kernel, &launch, &c.k[p], c.dk[p].view, got.dk[p], rows, heads, shape->dim);
-                check_tensor(&c, kernel, &launch, &c.v[p], c.dv[p].view, got.dv[p], rows, heads, shape->dim_v);
+                check_tensor(&c, kernel, &context, &c.k[p], c.dk[p].view, got.dk[p], rows, heads, shape->dim);
+                check_tensor(&c, kernel, &context, &c.v[p], c.dv[p].view, got.dv[p], rows, heads, shape->dim_v);
             }
             test_result_free(&got);
-            test_launch_free(&launch);
+            test_launch_free(&context);
         }
         tile_case_free(&c);
     }
@@ -165,22 +166,22 @@ static void check_unseen_rows(const ra_kernel *kernel, ra_dtype dtype) {
     float memory[INPUTS][3]; /* room for any type that is summed in float */
     ra_tile tile = {.q_rows = {0, 1, 3}, .k_rows = {0, 1, 3}, .heads = {0, 1, 1}};
     ra_tile_group group = {0, 1};
-    ra_tile_pass pass = {.count = 1};
+    ra_tile_round pass = {.count = 1};
     ra_view view[INPUTS], sum = {dq, 3, 1, 1, 1};
     for (int i = 0; i < INPUTS; i++) {
         ra_convert(dtype, memory[i], RA_F32, in[i], 3);
         view[i] = (ra_view){memory[i], 3, 1, 1, 1};
     }
-    ra_kv_part part = {view[K], view[V], sum, sum, {0, 1, 1}};
+    ra_kv_rows part = {view[K], view[V], sum, sum, {0, 1, 1}};
     part.dk.data = dk, part.dv.data = dv;
-    ra_launch launch = test_launch_make(kernel, &shape, 1);
+    ra_context context = test_launch_make(kernel, &shape, 1);
     ra_backward_call call = {&shape, view[Q], view[DOUT], lse, delta, &part, {&tile, &group, &pass, 1, 1, 1},
-                             sum,    launch,  NULL,       0};
+                             sum,    context, NULL,       0};
     kernel->backward(&call);
     assert_true(dq[0] == 0 && dk[0] == 0 && dv[0] == 0);
     assert_true(fabsf(dq[1] - 1) < 1e-6f && fabsf(dk[1] - 1) < 1e-6f && fabsf(dv[1] - 3) < 1e-6f);
     assert_true(isnan(dv[2]));
-    test_launch_free(&launch);
+    test_launch_free(&context);
 }
 
 static void test_unseen_rows_do_not_leak(void **state) {

@@ -69,20 +69,20 @@ static void *start(void *user) {
 static trails *walk(const tile_case *c, int which, int threads) {
     enum { SCRATCH = 64 };
     size_t bytes = ra_backward_items_bytes(&c->shape, threads, SCRATCH);
-    ra_launch launch = {.threads = threads, .scratch = aligned_alloc(64, (bytes + 63) / 64 * 64)};
-    ra_backward_call call = {.shape = &c->shape, .tiles = c->calls[which].list, .launch = launch};
+    ra_context context = {.threads = threads, .scratch = aligned_alloc(64, (bytes + 63) / 64 * 64)};
+    ra_backward_call call = {.shape = &c->shape, .tiles = c->calls[which].list, .context = context};
     ra_backward_cut cut = {KEYS, QUERIES, SCRATCH, run};
     worker workers[THREADS_MAX];
     now = calloc(1, sizeof *now);
-    assert_true(now && launch.scratch);
-    memset(launch.scratch, 0xff, bytes);
+    assert_true(now && context.scratch);
+    memset(context.scratch, 0xff, bytes);
     ra_backward_work work = ra_backward_work_make(&call, &cut);
     for (int i = 0; i < threads; i++) {
         workers[i] = (worker){.work = &work, .number = i};
         assert_int_equal(0, pthread_create(&workers[i].thread, NULL, start, &workers[i]));
     }
     for (int i = 0; i < threads; i++) pthread_join(workers[i].thread, NULL);
-    free(launch.scratch);
+    free(context.scratch);
     return now;
 }
 
@@ -127,12 +127,12 @@ static void test_one_head_is_shared_among_threads(void **state) {
     ra_shape shape = {.batch = 1, .heads_q = 1, .heads_kv = 1, .dim = 1, .dim_v = 1, .rows_q = N, .states = 1};
     ra_tile tile = {.q_rows = {0, 1, N}, .k_rows = {0, 1, N}, .heads = {0, 1, 1}, .lo = -N, .hi = N};
     ra_tile_group group = {0, 1};
-    ra_tile_pass pass = {.count = 1};
+    ra_tile_round pass = {.count = 1};
     ra_backward_cut cut = {KEYS, QUERIES, 64, meet};
     size_t bytes = ra_backward_items_bytes(&shape, 2, 64);
     ra_backward_call call = {.shape = &shape, .tiles = {&tile, &group, &pass, 1, 1, 1}};
-    call.launch = (ra_launch){.threads = 2, .scratch = aligned_alloc(64, bytes)};
-    assert_non_null(call.launch.scratch);
+    call.context = (ra_context){.threads = 2, .scratch = aligned_alloc(64, bytes)};
+    assert_non_null(call.context.scratch);
     ra_backward_work work = ra_backward_work_make(&call, &cut);
     worker workers[2];
     for (int i = 0; i < 2; i++) {
@@ -141,7 +141,7 @@ static void test_one_head_is_shared_among_threads(void **state) {
     }
     for (int i = 0; i < 2; i++) pthread_join(workers[i].thread, NULL);
     assert_int_equal(arrived, 4);
-    free(call.launch.scratch);
+    free(call.context.scratch);
 }
 
 int main(void) {

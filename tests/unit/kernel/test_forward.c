@@ -23,8 +23,8 @@ static void expect_close(const tile_case *c, const ra_kernel *kernel, const char
 }
 
 static void check(const tile_case *c, const ra_kernel *kernel, int threads) {
-    ra_launch launch = test_launch_make(kernel, &c->shape, threads);
-    test_result got = test_run_forward(c, kernel, &launch);
+    ra_context context = test_launch_make(kernel, &c->shape, threads);
+    test_result got = test_run_forward(c, kernel, &context);
     int64_t rows = c->shape.batch * c->shape.heads_q * c->shape.rows_q, all = c->shape.states * rows;
     double limit = c->shape.dtype == RA_F64 ? 1e-14 : 1e-6, of_o = limit + test_rounding_of_p(kernel, c->shape.dtype);
     expect_close(c, kernel, "o", test_relative_error(got.o, c->o, rows * c->shape.dim_v), tolerance(&c->shape, of_o));
@@ -33,7 +33,7 @@ static void check(const tile_case *c, const ra_kernel *kernel, int threads) {
     expect_close(c, kernel, "a state's delta", test_relative_error(got.state_delta, c->state_delta, all), of_o);
     expect_close(c, kernel, "the number of elements written", (double)got.stray, 0);
     test_result_free(&got);
-    test_launch_free(&launch);
+    test_launch_free(&context);
 }
 
 static void test_random_tiles(void **state) {
@@ -62,7 +62,7 @@ static void test_bits_do_not_depend_on_threads(void **state) {
         for (int i = 0; ra_kernel_at(i); i++) {
             const ra_kernel *kernel = ra_kernel_at(i);
             if (!kernel->usable()) continue;
-            ra_launch one = test_launch_make(kernel, &c.shape, 1), four = test_launch_make(kernel, &c.shape, 4);
+            ra_context one = test_launch_make(kernel, &c.shape, 1), four = test_launch_make(kernel, &c.shape, 4);
             test_result a = test_run_forward(&c, kernel, &one), b = test_run_forward(&c, kernel, &four);
             assert_memory_equal(a.raw, b.raw, a.raw_bytes);
             test_result_free(&a);
@@ -98,14 +98,14 @@ static void test_progress_comes_from_the_calling_thread(void **state) {
         if (!ra_kernel_at(i)->usable()) continue;
         for (int threads = 1; threads <= 3; threads += 2) {
             progress_count count = {0, 0, pthread_self(), 0};
-            ra_launch launch = test_launch_make(ra_kernel_at(i), &c.shape, threads);
-            launch.progress = count_progress;
-            launch.progress_user = &count;
-            test_result got = test_run_forward(&c, ra_kernel_at(i), &launch);
+            ra_context context = test_launch_make(ra_kernel_at(i), &c.shape, threads);
+            context.progress = count_progress;
+            context.progress_user = &count;
+            test_result got = test_run_forward(&c, ra_kernel_at(i), &context);
             assert_int_equal(count.elsewhere, 0);
             if (threads == 1) assert_true(count.calls > 0);
             test_result_free(&got);
-            test_launch_free(&launch);
+            test_launch_free(&context);
         }
     }
     tile_case_free(&c);
@@ -122,15 +122,15 @@ static void test_a_call_can_be_ended(void **state) {
         for (int stops = 0; stops <= 1; stops++) {
             int stop = 0;
             progress_count count = {0, 0, pthread_self(), stops};
-            ra_launch launch = test_launch_make(ra_kernel_at(i), &c.shape, 1);
-            launch.progress = count_progress;
-            launch.progress_user = &count;
-            launch.stop = &stop;
-            test_result got = test_run_forward(&c, ra_kernel_at(i), &launch);
+            ra_context context = test_launch_make(ra_kernel_at(i), &c.shape, 1);
+            context.progress = count_progress;
+            context.progress_user = &count;
+            context.stop = &stop;
+            test_result got = test_run_forward(&c, ra_kernel_at(i), &context);
             calls[stops] = count.calls;
             assert_int_equal(stop, stops);
             test_result_free(&got);
-            test_launch_free(&launch);
+            test_launch_free(&context);
         }
         print_message("%s: asked %d times, %d when it is to end\n", ra_kernel_at(i)->name, calls[0], calls[1]);
         assert_true(calls[1] < calls[0]);
@@ -160,21 +160,21 @@ static void run_small(const ra_kernel *kernel, ra_dtype dtype, int64_t n, const 
     ra_convert(dtype, memory[2], RA_F64, v, n);
     ra_view view = {NULL, n, 1, 1, 1};
     ra_view qv = view, ov = view, sum = view;
-    ra_kv_part part = {.k = view, .v = view, .heads = {0, 1, 1}};
+    ra_kv_rows part = {.k = view, .v = view, .heads = {0, 1, 1}};
     qv.data = memory[0], part.k.data = memory[1], part.v.data = memory[2], ov.data = memory[3];
     sum.data = memory[4];
     ra_tile tile = {.q_rows = {0, 1, n}, .k_rows = {0, 1, n}, .heads = {0, 1, 1}, .lo = -n};
     ra_tile_group group = {0, 1};
-    ra_tile_pass pass = {.count = 1};
+    ra_tile_round pass = {.count = 1};
     ra_state state = {sum, n, memory[5], memory[6]};
-    ra_launch launch = test_launch_make(kernel, &shape, 1);
-    ra_forward_call call = {&shape, qv, &part, {&tile, &group, &pass, 1, 1, 1}, state, launch, NULL};
-    kernel->begin(&shape, state, &launch);
+    ra_context context = test_launch_make(kernel, &shape, 1);
+    ra_forward_call call = {&shape, qv, &part, {&tile, &group, &pass, 1, 1, 1}, state, context, NULL};
+    kernel->begin(&shape, state, &context);
     kernel->forward(&call);
-    kernel->finish(&shape, state, ov, memory[7], &launch);
+    kernel->finish(&shape, state, ov, memory[7], &context);
     ra_convert(RA_F64, o_out, acc, memory[3], n);
     ra_convert(RA_F64, lse_out, acc, memory[7], n);
-    test_launch_free(&launch);
+    test_launch_free(&context);
 }
 
 /* Scores of -inf count as unseen; a score of +inf makes o and lse NaN; huge ones differ by more than a type holds. */

@@ -104,8 +104,8 @@ static void test_random_states(void **state) {
         rows.count = rng_between(&r, 1, s.rows_q - rows.first);
         plain_state to = make_state(&r, &s, s.rows_q, 4), from = make_state(&r, &s, rows.count, 4);
         plain_state before = copy_of(&s, &to);
-        ra_launch launch = {.threads = 2};
-        ra_rows_merge(&s, view_of(&s, &to), rows, view_of(&s, &from), &launch);
+        ra_context context = {.threads = 2};
+        ra_rows_merge(&s, view_of(&s, &to), rows, view_of(&s, &from), &context);
         for (int64_t band = 0; band < s.states * s.batch * s.heads_q; band++) {
             for (int64_t i = 0; i < rows.count; i++) {
                 two_places at = place(&to, &from, rows, band, i);
@@ -135,8 +135,8 @@ static void test_nan_stays(void **state) {
     to.m[0] = to.l[0] = NAN;
     from.m[1] = -INFINITY, from.l[1] = NAN; /* every score was NaN: the maximum has lost them */
     from.l[2] = NAN;
-    ra_launch launch = {.threads = 1};
-    ra_rows_merge(&s, view_of(&s, &to), rows, view_of(&s, &from), &launch);
+    ra_context context = {.threads = 1};
+    ra_rows_merge(&s, view_of(&s, &to), rows, view_of(&s, &from), &context);
     for (int i = 0; i < 3; i++) assert_true(isnan(to.l[i]));
     assert_true(isfinite(to.m[3]) && isfinite(to.l[3]) && isfinite(to.o[3 * s.dim_v]));
     free_state(&to);

@@ -26,7 +26,7 @@ static void store_rounds_once(const row_subject *on) {
     output_case c = make_output(on, &r);
     test_tensor other = test_tensor_make(&r, row_acc(&c.shape), c.shape.batch, c.rows, c.heads, c.width);
     const test_tensor *from = c.to.dtype == other.dtype && on->seed % 3 ? &c.to : &other;
-    on->kernel->store(&c.shape, c.to.view, from->view, c.rows, c.heads, c.width, on->launch);
+    on->kernel->store(&c.shape, c.to.view, from->view, c.rows, c.heads, c.width, on->context);
     for (int64_t i = 0; i < c.shape.batch * c.rows * c.heads * c.width; i++) {
         int64_t d = i % c.width, h = i / c.width % c.heads, row = i / c.width / c.heads % c.rows;
         int64_t b = i / c.width / c.heads / c.rows;
@@ -45,7 +45,7 @@ static void fill_is_the_value(const row_subject *on) {
     rng r = {on->seed};
     output_case c = make_output(on, &r);
     double value = values[on->seed % 3];
-    on->kernel->fill(&c.shape, c.to.view, c.rows, c.heads, c.width, value, on->launch);
+    on->kernel->fill(&c.shape, c.to.view, c.rows, c.heads, c.width, value, on->context);
     for (int64_t i = 0; i < c.shape.batch * c.rows * c.heads * c.width; i++) {
         int64_t d = i % c.width, h = i / c.width % c.heads, row = i / c.width / c.heads % c.rows;
         int64_t b = i / c.width / c.heads / c.rows;

@@ -46,7 +46,7 @@ static void pack_copies_rows(const row_subject *on) {
     rng r = {on->seed};
     record_case c = make_records(on, &r, 0);
     void *packed = row_unwritten(on->dtype, c.count + 1);
-    on->kernel->pack(&c.shape, packed, c.k.view, c.v.view, c.rows, c.heads, on->launch);
+    on->kernel->pack(&c.shape, packed, c.k.view, c.v.view, c.rows, c.heads, on->context);
     double *got = test_as_doubles(on->dtype, packed, c.count + 1);
     for (int64_t i = 0; i < c.count; i++) row_expect(on, got[i] == *record_element(&c, i), "a record");
     row_expect(on, isnan(got[c.count]), "what follows the records");
@@ -61,7 +61,7 @@ static void add_rows_adds_records(const row_subject *on) {
     rng r = {on->seed};
     record_case c = make_records(on, &r, 1);
     test_tensor from = test_tensor_make(&r, row_acc(&c.shape), 1, 1, 1, c.count);
-    on->kernel->add_rows(&c.shape, c.k.view, c.v.view, from.memory, c.rows, c.heads, on->launch);
+    on->kernel->add_rows(&c.shape, c.k.view, c.v.view, from.memory, c.rows, c.heads, on->context);
     for (int64_t i = 0; i < c.count; i++) {
         double *to = record_element(&c, i);
         *to = row_rounded(from.dtype, *to + from.exact[i]);
@@ -78,7 +78,7 @@ static void add_some(const row_subject *on, const ra_shape *shape, rng *r, int64
     ra_dtype acc = row_acc(shape);
     test_tensor x = test_tensor_make(r, acc, 1, 1, 1, count + 1);
     test_tensor y = test_tensor_make(r, acc, 1, 1, 1, count + 1);
-    on->kernel->add(shape, x.memory, y.memory, count, on->launch);
+    on->kernel->add(shape, x.memory, y.memory, count, on->context);
     for (int64_t i = 0; i < count; i++) x.exact[i] = row_rounded(acc, x.exact[i] + y.exact[i]);
     row_expect(on, row_is_as_said(&x), "the sum");
     row_expect(on, row_is_as_said(&y), "what is added");

@@ -66,7 +66,7 @@ static ra_state make_state(const row_subject *on, const ra_shape *shape, rng *r,
     ra_state state = {.m = row_unwritten(acc, all), .l = row_unwritten(acc, all)};
     *o_out = test_state_o_make(r, shape, &state.o_state);
     state.o = o_out->view;
-    on->kernel->begin(shape, state, on->launch);
+    on->kernel->begin(shape, state, on->context);
     for (int64_t n = 0; n < all; n++) {
         int64_t s = n / places(shape);
         place at = place_at(shape, n % places(shape));
@@ -97,7 +97,7 @@ static void begin_is_nothing_seen(const row_subject *on) {
     ra_state state = {.m = row_unwritten(acc, all), .l = row_unwritten(acc, all)};
     test_tensor o = test_state_o_make(&r, &shape, &state.o_state);
     state.o = o.view;
-    on->kernel->begin(&shape, state, on->launch);
+    on->kernel->begin(&shape, state, on->context);
     double *m = test_as_doubles(acc, state.m, all), *l = test_as_doubles(acc, state.l, all);
     for (int64_t n = 0; n < all; n++) {
         place at = place_at(&shape, n % places(&shape));
@@ -140,7 +140,7 @@ static void finish_sums_the_softmaxes(const row_subject *on) {
     other = test_tensor_make(&r, shape.out_dtype, shape.batch, shape.rows_q, shape.heads_q, shape.dim_v);
     test_tensor *o = shape.out_dtype == acc && on->seed % 3 ? &state_o : &other;
     void *lse = row_unwritten(acc, places(&shape));
-    on->kernel->finish(&shape, state, o->view, lse, on->launch);
+    on->kernel->finish(&shape, state, o->view, lse, on->context);
     double *got = test_as_doubles(acc, lse, places(&shape));
     for (int64_t i = 0; i < places(&shape); i++) check_finished(on, &shape, o, place_at(&shape, i), got[i]);
     row_expect(on, row_is_as_said(&state_o) && row_is_as_said(&other), "what finish has to leave alone");
@@ -159,8 +159,8 @@ static void finish_without_lse(const row_subject *on) {
     with = test_tensor_make(&r, shape.out_dtype, shape.batch, shape.rows_q, shape.heads_q, shape.dim_v);
     without = test_tensor_make(&again, shape.out_dtype, shape.batch, shape.rows_q, shape.heads_q, shape.dim_v);
     void *lse = row_unwritten(row_acc(&shape), places(&shape));
-    on->kernel->finish(&shape, state, with.view, lse, on->launch);
-    on->kernel->finish(&shape, state, without.view, NULL, on->launch);
+    on->kernel->finish(&shape, state, with.view, lse, on->context);
+    on->kernel->finish(&shape, state, without.view, NULL, on->context);
     size_t bytes = (size_t)with.elements * ra_dtype_bytes(with.dtype);
     row_expect(on, memcmp(with.memory, without.memory, bytes) == 0, "o without lse");
     free(lse);
@@ -179,7 +179,7 @@ static void delta_is_dout_times_o(const row_subject *on) {
     void *delta = row_unwritten(acc, places(&shape));
     test_tensor o = test_tensor_make(&r, shape.out_dtype, shape.batch, shape.rows_q, shape.heads_q, shape.dim_v);
     test_tensor dout = test_tensor_make(&r, on->dtype, shape.batch, shape.rows_q, shape.heads_q, shape.dim_v);
-    on->kernel->delta(&shape, dout.view, o.view, delta, on->launch);
+    on->kernel->delta(&shape, dout.view, o.view, delta, on->context);
     double *got = test_as_doubles(acc, delta, places(&shape));
     for (int64_t i = 0; i < places(&shape); i++) {
         place at = place_at(&shape, i);
@@ -208,7 +208,7 @@ static void resume_is_lse_and_delta(const row_subject *on) {
     ra_state state = make_state(on, &shape, &r, &o);
     test_tensor dout = test_tensor_make(&r, on->dtype, shape.batch, shape.rows_q, shape.heads_q, shape.dim_v);
     void *lse = row_unwritten(acc, all), *delta = row_unwritten(acc, all);
-    on->kernel->resume(&shape, state, dout.view, lse, delta, on->launch);
+    on->kernel->resume(&shape, state, dout.view, lse, delta, on->context);
     double *got_lse = test_as_doubles(acc, lse, all), *got_delta = test_as_doubles(acc, delta, all);
     for (int64_t n = 0; n < all; n++) {
         int64_t s = n / places(&shape);

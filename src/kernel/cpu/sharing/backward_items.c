@@ -42,8 +42,8 @@ size_t ra_backward_items_bytes(const ra_shape *shape, int threads, size_t scratc
 
 ra_backward_work ra_backward_work_make(const ra_backward_call *call, const ra_backward_cut *cut) {
     const ra_shape *shape = call->shape;
-    int threads = call->launch.threads;
-    char *scratch = call->launch.scratch;
+    int threads = call->context.threads;
+    char *scratch = call->context.scratch;
     ra_backward_work work = {
         .call = call, .cut = cut, .chains = (ra_backward_chain *)scratch, .ring = ring_of(threads)};
     int64_t *positions = (int64_t *)(scratch + chains_bytes(shape));
@@ -80,7 +80,7 @@ static const int64_t FINISHED = ((int64_t)1 << 32) - 1; /* more blocks than any 
 static void wait_for(const ra_backward_item *item, const int64_t *value, int64_t least) {
     for (int spins = 0; __atomic_load_n(value, __ATOMIC_ACQUIRE) < least; spins++) {
         if (spins < SPINS) continue;
-        ra_launch_progress(&item->call->launch, item->thread);
+        ra_launch_progress(&item->call->context, item->thread);
         sched_yield();
     }
 }
@@ -216,7 +216,7 @@ static void run_tile(walker *w) {
     if (add_to_hull(&w->hull, w->item.tile))
         for (int64_t g = 0; g < w->item.call->shape->heads_kv; g++) w->fences[g] = w->items[g];
     w->item.query_blocks = (w->item.tile->q_rows.count + w->work->cut->queries - 1) / w->work->cut->queries;
-    for (; w->taken < end; w->taken = ra_launch_take(&w->work->call->launch, &w->work->next)) {
+    for (; w->taken < end; w->taken = ra_launch_take(&w->work->call->context, &w->work->next)) {
         int64_t index = w->taken - w->first, chain = index % (batch * kv_heads);
         run_item(w, &cut, index / (batch * kv_heads), chain / kv_heads, cut.kv_first + chain % kv_heads);
     }
@@ -240,11 +240,11 @@ void ra_backward_work_run(void *user, int thread) {
                 .fences = counts + heads_kv};
     unsigned underflow = ra_underflow_to_zero(work->call->shape);
     for (int64_t g = 0; g < heads_kv; g++) w.items[g] = w.fences[g] = 0;
-    w.taken = ra_launch_take(&work->call->launch, &work->next);
-    for (int64_t p = 0; p < list->pass_count; p++) {
-        w.item.state = list->passes[p].state;
-        for (int64_t g = 0; g < list->passes[p].count; g++) {
-            const ra_tile_group *group = &list->groups[list->passes[p].first + g];
+    w.taken = ra_launch_take(&work->call->context, &work->next);
+    for (int64_t p = 0; p < list->round_count; p++) {
+        w.item.state = list->rounds[p].state;
+        for (int64_t g = 0; g < list->rounds[p].count; g++) {
+            const ra_tile_group *group = &list->groups[list->rounds[p].first + g];
             for (int64_t t = 0; t < group->count; t++) {
                 w.item.tile = &list->tiles[group->first + t];
                 run_tile(&w);
@@ -267,7 +267,7 @@ static int64_t count_items(const ra_backward_work *work, int64_t enough) {
 
 void ra_backward_items(const ra_backward_call *call, const ra_backward_cut *cut) {
     ra_backward_work work = ra_backward_work_make(call, cut);
-    int threads = call->launch.threads;
+    int threads = call->context.threads;
     int64_t items = count_items(&work, threads);
     ra_parallel(items < threads ? (int)items : threads, ra_backward_work_run, &work);
 }

@@ -48,7 +48,7 @@ int64_t ra_block_number(const ra_forward_unit *unit, int64_t keys, const ra_tile
 typedef struct pass_work {
     const ra_forward_call *call;
     const ra_forward_cut *cut;
-    const ra_tile_pass *pass;
+    const ra_tile_round *pass;
     int64_t strips; /* of a unit, at most */
     int64_t next;   /* unit to be taken */
 } pass_work;
@@ -97,7 +97,7 @@ static group_cut cut_group(const pass_work *work, int64_t index) {
     }
     int64_t strips = work->strips / widest;
     cut.lots = cut.coarse_lots = shape->batch * cut.chunks;
-    if (index == work->pass->count - 1 && work->call->launch.threads > 1) cut.coarse_lots -= cut.lots / 4;
+    if (index == work->pass->count - 1 && work->call->context.threads > 1) cut.coarse_lots -= cut.lots / 4;
     cut.coarse = cut_rows(rows, strip, strips);
     cut.fine = cut_rows(rows, strip, strips > 4 ? strips / 4 : 1);
     return cut;
@@ -145,15 +145,15 @@ static void run_thread(void *user, int thread) {
     ra_forward_unit unit = {.call = call,
                             .state = work->pass->state,
                             .thread = thread,
-                            .scratch = (char *)call->launch.scratch + (size_t)thread * work->cut->scratch_bytes};
+                            .scratch = (char *)call->context.scratch + (size_t)thread * work->cut->scratch_bytes};
     unsigned underflow = ra_underflow_to_zero(call->shape);
-    int64_t number = ra_launch_take(&call->launch, &work->next), first = 0;
+    int64_t number = ra_launch_take(&call->context, &work->next), first = 0;
     for (int64_t g = 0; g < work->pass->count; g++) {
         group_cut cut = cut_group(work, g);
         int64_t units = units_of(&cut);
         unit.tiles = cut.tile;
         unit.tile_count = call->tiles.groups[work->pass->first + g].count;
-        for (; number < first + units; number = ra_launch_take(&call->launch, &work->next))
+        for (; number < first + units; number = ra_launch_take(&call->context, &work->next))
             run_numbered(work, &cut, number - first, &unit);
         first += units;
     }
@@ -161,9 +161,9 @@ static void run_thread(void *user, int thread) {
 }
 
 void ra_forward_units(const ra_forward_call *call, const ra_forward_cut *cut) {
-    int64_t threads = call->launch.threads, enough = UNITS_PER_THREAD * threads;
-    for (int64_t p = 0; p < call->tiles.pass_count; p++) {
-        pass_work work = {.call = call, .cut = cut, .pass = &call->tiles.passes[p], .strips = cut->strips_max};
+    int64_t threads = call->context.threads, enough = UNITS_PER_THREAD * threads;
+    for (int64_t p = 0; p < call->tiles.round_count; p++) {
+        pass_work work = {.call = call, .cut = cut, .pass = &call->tiles.rounds[p], .strips = cut->strips_max};
         while (threads > 1 && work.strips > 1 && units_of_pass(&work, enough) < enough) work.strips = work.strips / 2;
         int64_t units = units_of_pass(&work, threads);
         ra_parallel(units < threads ? (int)units : (int)threads, run_thread, &work);

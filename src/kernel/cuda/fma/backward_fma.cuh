@@ -66,7 +66,7 @@ __device__ __forceinline__ void copy_dout_fma(const gpu_problem &p, const fma_me
 /* The rows of a view of the item's keys. */
 template <class REAL>
 __device__ __forceinline__ row_source item_rows(const gpu_backward &args, const item_place &item,
-                                                const ra_kv_part &part, const ra_view &view) {
+                                                const ra_kv_rows &part, const ra_view &view) {
     const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
     int64_t g = (item.g - part.heads.first) / part.heads.stride;
     return source_of<REAL>(view, item.b, g, t.k_first, t.k_stride, t.k_index);
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) backward_fma(const __grid
     if (!walk->more) return;
     {
         const gpu_tile &tile = p.tiles[args.by_key[walk->item.first]];
-        const ra_kv_part &part = part_of(p, tile.part);
+        const ra_kv_rows &part = part_of(p, tile.part);
         int b0 = walk->item.block * S::KEYS;
         row_source rows = item_rows<REAL>(args, walk->item, part, part.k);
         copy_rows<REAL, S::DIM, S::KEYS, S::THREADS>(memory.k, rows, b0, tile.k_count, p.dim);
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) backward_fma(const __grid
     __syncthreads();
     if (threadIdx.x == PASSER) chain_pass(chain_of(walk, n));
     const gpu_tile &tile = p.tiles[args.by_key[walk->item.first]];
-    const ra_kv_part &part = part_of(p, tile.part);
+    const ra_kv_rows &part = part_of(p, tile.part);
     int b0 = walk->item.block * S::KEYS;
     add_to_view<S>(dv, item_rows<REAL>(args, walk->item, part, part.dv), b0, tile.k_count, p.dim_v, (REAL)1,
                    args.fresh);

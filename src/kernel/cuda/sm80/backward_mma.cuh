@@ -49,7 +49,7 @@ __device__ __forceinline__ void copy_keys(const gpu_backward &args, const backwa
                                           const item_place &item) {
     using T = typename S::T;
     const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
-    const ra_kv_part &part = part_of(args.problem, t.part);
+    const ra_kv_rows &part = part_of(args.problem, t.part);
     int64_t g = (item.g - part.heads.first) / part.heads.stride;
     int b0 = item.block * S::KEYS;
     row_source k = source_of<T>(part.k, item.b, g, t.k_first, t.k_stride, t.k_index);
@@ -230,7 +230,7 @@ template <class S>
 __device__ __forceinline__ void write_key_gradients(const gpu_backward &args, const item_place &item,
                                                     const key_gradients<S> &sum, float scale) {
     const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
-    const ra_kv_part &part = part_of(args.problem, t.part);
+    const ra_kv_rows &part = part_of(args.problem, t.part);
     int64_t g = (item.g - part.heads.first) / part.heads.stride;
     int warp = (int)threadIdx.x / 32;
     int key0 = warp % S::KV_WARPS * S::KV_MT * 16, d0 = warp / S::KV_WARPS * S::KV_NT * 8;

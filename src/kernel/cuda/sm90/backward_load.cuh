@@ -47,7 +47,7 @@ __device__ __forceinline__ void load_keys(const gpu_backward &args, const backwa
     using T = typename S::T;
     const item_place &item = room.plan().item;
     const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
-    const ra_kv_part &part = part_of(args.problem, t.part);
+    const ra_kv_rows &part = part_of(args.problem, t.part);
     int64_t g = (item.g - part.heads.first) / part.heads.stride;
     int b0 = item.block * S::KEYS;
     row_source k = source_of<T>(part.k, item.b, g, t.k_first, t.k_stride, t.k_index);

@@ -122,8 +122,8 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_tma_me
         if (thread == 0) chain_pass(chain);
     }
     int limit = key_count(args, item);
-    slow_write<S>(key_rows<&ra_kv_part::dv>(args, item), b, limit, dv, column0, p.dim_v, 1, args.fresh);
-    slow_write<S>(key_rows<&ra_kv_part::dk>(args, item), b, limit, dk, column0, p.dim, (float)p.scale, args.fresh);
+    slow_write<S>(key_rows<&ra_kv_rows::dv>(args, item), b, limit, dv, column0, p.dim_v, 1, args.fresh);
+    slow_write<S>(key_rows<&ra_kv_rows::dk>(args, item), b, limit, dk, column0, p.dim, (float)p.scale, args.fresh);
 }
 
 #endif

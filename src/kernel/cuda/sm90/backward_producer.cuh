@@ -62,7 +62,7 @@ __device__ __forceinline__ void copy_keys(const gpu_backward &args, const tensor
                                           const backward_tma_memory<S> &memory) {
     const item_place &item = memory.plan().item;
     const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
-    const ra_kv_part &part = part_of(args.problem, t.part);
+    const ra_kv_rows &part = part_of(args.problem, t.part);
     const CUtensorMap *map = key_map(maps, t);
     int g = (int)((item.g - part.heads.first) / part.heads.stride), row = t.k_at + item.block * S::KEYS;
     mbarrier_arrive_expecting(memory.keys_full(), 2 * S::KEY_TILE);

@@ -154,10 +154,10 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     keep_registers(sum.dv);
     int count = key_count(args, plan.item), first = plan.item.block * S::KEYS + at.key0 + at.warp * 16;
     if (consumers_any(sums_are_odd<S>(sum, first + at.lane / 4, count))) return true;
-    add_to_rows<S>(key_rows<&ra_kv_part::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1, args.fresh,
+    add_to_rows<S>(key_rows<&ra_kv_rows::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1, args.fresh,
                    at.lane);
     __syncwarp(); /* registers are short: one after the other */
-    add_to_rows<S>(key_rows<&ra_kv_part::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale,
+    add_to_rows<S>(key_rows<&ra_kv_rows::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale,
                    args.fresh, at.lane);
     return false;
 }
@@ -224,7 +224,7 @@ void backward_tma_launch(const gpu_backward *args, unsigned count, cudaStream_t 
 }
 
 template <class S>
-void backward_tma_list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+void backward_tma_list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,
                             gpu_lists *lists) {
     (void)tiles;
     tensor_maps_list(shape, parts, S::KEYS, lists);

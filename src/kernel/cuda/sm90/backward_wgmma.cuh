@@ -141,10 +141,10 @@ __device__ __forceinline__ void add_to_rows(const row_source &to, int first, int
 }
 
 /* The rows of the item's keys in dk or dv; they are nobody else's in this launch. */
-template <ra_view ra_kv_part::*WHICH>
+template <ra_view ra_kv_rows::*WHICH>
 __device__ __forceinline__ row_source key_rows(const gpu_backward &args, const item_place &item) {
     const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
-    const ra_kv_part &part = part_of(args.problem, t.part);
+    const ra_kv_rows &part = part_of(args.problem, t.part);
     int64_t g = (item.g - part.heads.first) / part.heads.stride;
     return source_of<float>(part.*WHICH, item.b, g, t.k_first, t.k_stride, t.k_index);
 }
@@ -164,9 +164,9 @@ __device__ __forceinline__ void add_wild_pairs(const gpu_backward &args, const b
     const item_place &item = room.plan().item;
     int count = key_count(args, item);
     int first = item.block * S::KEYS + at.key0 + at.warp * 16;
-    add_those_seen<S>(key_rows<&ra_kv_part::dv>(args, item), first, count, args.problem.dim_v, p, room.dout(stage), 1,
+    add_those_seen<S>(key_rows<&ra_kv_rows::dv>(args, item), first, count, args.problem.dim_v, p, room.dout(stage), 1,
                       fresh);
-    add_those_seen<S>(key_rows<&ra_kv_part::dk>(args, item), first, count, args.problem.dim, ds, room.q(stage),
+    add_those_seen<S>(key_rows<&ra_kv_rows::dk>(args, item), first, count, args.problem.dim, ds, room.q(stage),
                       (float)args.problem.scale, fresh);
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++)
@@ -281,10 +281,10 @@ __device__ __forceinline__ void multiply_item(const gpu_backward &args, const ba
     keep_registers(sum.dv);
     int count = key_count(args, plan.item);
     int first = plan.item.block * S::KEYS + at.key0 + at.warp * 16;
-    add_to_rows<S>(key_rows<&ra_kv_part::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1, fresh,
+    add_to_rows<S>(key_rows<&ra_kv_rows::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1, fresh,
                    at.lane);
     __syncwarp(); /* registers are short: one after the other */
-    add_to_rows<S>(key_rows<&ra_kv_part::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale, fresh,
+    add_to_rows<S>(key_rows<&ra_kv_rows::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale, fresh,
                    at.lane);
 }
 

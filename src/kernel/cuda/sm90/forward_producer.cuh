@@ -62,7 +62,7 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
 #pragma unroll 1
         do {
             const gpu_tile &t = p.tiles[keys.tile];
-            const ra_kv_part &part = part_of(p, t.part);
+            const ra_kv_rows &part = part_of(p, t.part);
             const CUtensorMap *k_map = key_map(maps, t);
             int g = (int)((unit.h / p.share - part.heads.first) / part.heads.stride), row = t.k_at + keys.b0;
             key_cursor next = next_keys(p, unit, keys, S::KEYS);

@@ -251,7 +251,7 @@ static inline bool rows_see_many_keys(const ra_tile_list *tiles) {
 }
 
 template <class S, class LONG>
-void forward_tma_list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_part *parts,
+void forward_tma_list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,
                            gpu_lists *lists) {
     tensor_maps_list(shape, parts, rows_see_many_keys(tiles) ? LONG::KEYS : S::KEYS, lists);
 }

@@ -65,7 +65,7 @@ static bool encode(const map_shape &shape, const ra_view &view, const gpu_map_ro
 }
 
 /* K's and V's of one set of rows. */
-static bool encode_keys(const map_shape &shape, const ra_kv_part &part, const gpu_map_rows &rows, int64_t dim,
+static bool encode_keys(const map_shape &shape, const ra_kv_rows &part, const gpu_map_rows &rows, int64_t dim,
                         int64_t dim_v, int box_rows, CUtensorMap *maps_out) {
     return encode(shape, part.k, rows, dim, part.heads.count, box_rows, &maps_out[0]) &&
            encode(shape, part.v, rows, dim_v, part.heads.count, box_rows, &maps_out[1]);
@@ -120,7 +120,7 @@ static bool has_boxes(const gpu_tile &t) {
     return is_empty(t) || (!t.k_index && t.q_stride > 0 && t.k_stride > 0);
 }
 
-void tensor_maps_list(const ra_shape *shape, const ra_kv_part *parts, int keys, gpu_lists *lists) {
+void tensor_maps_list(const ra_shape *shape, const ra_kv_rows *parts, int keys, gpu_lists *lists) {
     map_shape maps = map_shape_of(shape->dtype, shape->batch);
     if (!std::all_of(lists->tiles.begin(), lists->tiles.end(), has_boxes)) return;
     list_rows(lists);

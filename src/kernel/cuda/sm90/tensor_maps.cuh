@@ -30,7 +30,7 @@ struct tensor_maps {
 };
 
 /* Plan time: lists the maps that the tiles need, and makes those of slots. keys: rows of a box of keys. */
-void tensor_maps_list(const ra_shape *shape, const ra_kv_part *parts, int keys, gpu_lists *lists);
+void tensor_maps_list(const ra_shape *shape, const ra_kv_rows *parts, int keys, gpu_lists *lists);
 
 /* A call's. Fail where some rows are not in chunks of 16 bytes, or more maps are needed than there is room for. */
 bool tensor_maps_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out);
