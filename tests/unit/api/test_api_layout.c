@@ -45,7 +45,7 @@ static void test_refusals(void **state) {
 
 static void test_names(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = RA_LAYOUT_AUTO; i <= RA_LAYOUT_DOCUMENTS; i++) {
         ra_layout layout;
         ra_strategy strategy;
         assert_int_equal(ra_layout_parse(ra_layout_name((ra_layout)i), &layout), RA_OK);
