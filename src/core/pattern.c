@@ -31,7 +31,7 @@ static int64_t min64(int64_t a, int64_t b) {
 /* The rows at which positions, a part of one span of a shard, lie. */
 static ra_span rows_of(const ra_shard *shard, int s, ra_span positions) {
     ra_span span = shard->spans[s];
-    if (span.stride == 1) /* a division by 1 is slow all the same */
+    if (span.stride == 1)
         return (ra_span){shard->first_row[s] + positions.first - span.first, positions.stride, positions.count};
     return (ra_span){shard->first_row[s] + (positions.first - span.first) / span.stride, positions.stride / span.stride,
                      positions.count};
@@ -42,8 +42,11 @@ static ra_span rows_of(const ra_shard *shard, int s, ra_span positions) {
 static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_rows, ra_span k, int key_span, int64_t lo,
                               int64_t hi) {
     int64_t shift = k.first - q.first;
-    ra_tile band = {
-        .q_rows = q, .k_rows = k, .lo = ra_ceil_div(lo - shift, q.stride), .hi = ra_floor_div(hi - shift, q.stride)};
+    int run = q.stride == 1; /* a division by 1 is slow all the same */
+    ra_tile band = {.q_rows = q,
+                    .k_rows = k,
+                    .lo = run ? lo - shift : ra_ceil_div(lo - shift, q.stride),
+                    .hi = run ? hi - shift : ra_floor_div(hi - shift, q.stride)};
     int64_t from, to;
     ra_tile_visible(&band, 0, q.count, &from, &to);
     if (from == to) return RA_OK;
@@ -194,29 +197,45 @@ static ra_status span_contacts(const contact_loop *loop, int query_span) {
     return RA_OK;
 }
 
+/* RA_LAYOUT_DOCUMENTS, nothing dilated: the runs are what meets. */
+static ra_status meet_runs(const contact_loop *loop, int query_span, ra_document document) {
+    ra_span q = loop->queries.spans[query_span];
+    int64_t lo, hi;
+    ra_problem_band(loop->cut->problem, document, &lo, &hi);
+    for (int s = 0; s < 2; s++)
+        if (loop->keys.spans[s].count)
+            RA_TRY(emit_contact(loop, q, rows_of(&loop->queries, query_span, q), loop->keys.spans[s], s, lo, hi));
+    return RA_OK;
+}
+
 /* RA_LAYOUT_DOCUMENTS: every document has queries and keys of every rank, and is cut by itself. */
-static ra_status dealt_contacts(contact_loop *loop, int query_span) {
+static ra_status dealt_contacts(contact_loop *loop) {
     const ra_problem *problem = loop->cut->problem;
-    int ranks = loop->cut->ranks;
+    int ranks = loop->cut->ranks, runs = loop->meet == meet_owner && !problem->branches;
     for (int64_t d = 0; d < problem->documents; d++) {
         ra_document document = ra_problem_document(problem, d);
         loop->queries = ra_shard_in_document(document.q0, document.q1, ranks, loop->q_from, loop->q_to);
-        if (loop->queries.spans[query_span].count == 0) continue;
+        if (loop->queries.rows == 0) continue;
         if (loop->k_rank >= 0)
             loop->keys = ra_shard_in_document(document.k0, document.k1, ranks, loop->k_rank, loop->k_rank + 1);
-        RA_TRY(document_contacts(loop, query_span, document));
+        for (int s = 0; s < 2; s++) {
+            if (loop->queries.spans[s].count == 0) continue;
+            if (runs)
+                RA_TRY(meet_runs(loop, s, document));
+            else
+                RA_TRY(document_contacts(loop, s, document));
+        }
     }
     return RA_OK;
 }
 
-/* The lower and the upper runs of all documents, each by itself, so that the rows of either rise. */
 static ra_status run_dealt(contact_loop *loop, ra_head_range heads) {
     ra_selection_cursor cursor = {0};
     loop->key_first = 0;
     loop->key_last = loop->cut->problem->seq_k - 1;
     while (ra_selection_next(loop->cut->problem, &cursor, &loop->selection)) {
         if (ra_span_clip(loop->selection.heads, heads.from, heads.to).count == 0) continue;
-        for (int s = 0; s < 2; s++) RA_TRY(dealt_contacts(loop, s));
+        RA_TRY(dealt_contacts(loop));
     }
     return RA_OK;
 }
