@@ -13,7 +13,7 @@ typedef struct ra_queries {
     ra_shape shape;          /* rows_q: of these queries */
     ra_view q, dout;         /* of dtype; dout in the backward pass */
     const void *lse, *delta; /* backward: [states, batch, heads_q, rows_q] */
-    ra_state state;          /* forward: folded into */
+    ra_state state;          /* forward: accumulated into */
     ra_view dq;              /* backward: added to */
 } ra_queries;
 
