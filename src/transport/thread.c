@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "transport/comm.h"
+#include "transport/comm_state.h"
 #include "transport/link.h"
 
 #include <pthread.h>

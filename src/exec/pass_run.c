@@ -16,7 +16,7 @@
 static int make_progress(void *user) {
     ra_comm *comm = user;
     ra_comm_progress(comm);
-    return comm->failure != RA_OK;
+    return ra_comm_has_failed(comm);
 }
 
 ra_context ra_program_context(const ra_program *program, void *stream) {
@@ -136,10 +136,10 @@ static void compute_step(ra_pass_run *run, const ra_step *step, const ra_bound_s
     const ra_program *program = run->program;
     int computes_here = !ra_device_is_asynchronous(program->setup->device);
     int stop = 0;
-    run->context.progress = computes_here && program->comm->ranks > 1 ? make_progress : NULL;
+    run->context.progress = computes_here && ra_comm_ranks(program->comm) > 1 ? make_progress : NULL;
     run->context.progress_user = program->comm;
     run->context.stop = &stop;
-    for (int64_t i = 0; i < step->compute_count && program->comm->failure == RA_OK; i++) {
+    for (int64_t i = 0; i < step->compute_count && !ra_comm_has_failed(program->comm); i++) {
         compute_one(run, &step->computes[i], &bound->computes[i]);
         ra_comm_progress(program->comm);
     }
