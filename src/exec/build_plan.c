@@ -45,15 +45,14 @@ static void note_traffic(ra_plan *plan) {
     plan->backward_traffic = planned.backward;
 }
 
-/* What an asynchronous device needs beside memory. */
+/* What the comm, and an asynchronous device, need beside memory. */
 static ra_status link_device(ra_plan *plan) {
     const ra_device *device = ra_plan_device(plan);
-    size_t send = 0, receive = 0;
-    if (!ra_device_is_asynchronous(device)) return RA_OK;
-    RA_TRY(device->event_create(device, &plan->finished));
-    ra_program_group_bytes(&plan->forward, &send, &receive);
-    ra_program_group_bytes(&plan->backward, &send, &receive);
-    return ra_comm_attach(plan->comm, device, send, receive);
+    ra_group_size most = {0};
+    if (ra_device_is_asynchronous(device)) RA_TRY(device->event_create(device, &plan->finished));
+    ra_program_group_size(&plan->forward, &most);
+    ra_program_group_size(&plan->backward, &most);
+    return ra_comm_attach(plan->comm, device, most);
 }
 
 static ra_status build(ra_plan *plan, int serial, const ra_problem *problem, const ra_options *options) {

@@ -56,8 +56,8 @@ void ra_program_release(ra_program *program);
  * released. */
 ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pass_tags pass, ra_program *program_out);
 
-/* Raises *send_out and *receive_out to the most bytes that a step sends and receives. */
-void ra_program_group_bytes(const ra_program *program, size_t *send_out, size_t *receive_out);
+/* Raises *most to what the steps' groups have. A program that was not bound has none. */
+void ra_program_group_size(const ra_program *program, ra_group_size *most);
 
 /* Whether the first compute of a backward program starts this rank's own dk and dv. */
 int ra_program_starts_own(const ra_program *program);

@@ -145,8 +145,15 @@ static ra_status vet(const ra_comm *comm, ra_status status, unsigned said) {
     return ra_fail(status, "the transport '%s' failed without a reason: %s", comm->ops.name, ra_status_text(status));
 }
 
-ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_bytes, size_t receive_bytes) {
-    if (!ra_device_is_asynchronous(device) || comm->ranks == 1) return RA_OK;
+static ra_status reserve(ra_comm *comm, int count) {
+    unsigned said = ra_fail_count();
+    return comm->ops.reserve ? vet(comm, comm->ops.reserve(comm->self, count), said) : RA_OK;
+}
+
+ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, ra_group_size most) {
+    if (comm->ranks == 1) return RA_OK;
+    RA_TRY(reserve(comm, most.messages));
+    if (!ra_device_is_asynchronous(device)) return RA_OK;
     if (comm->device && comm->device != device)
         return ra_fail(RA_ERR_UNSUPPORTED,
                        "this communicator already moves the memory of another device than this plan's: "
@@ -155,7 +162,7 @@ ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_byt
     if (comm->ops.attach)
         RA_TRY(vet(comm, comm->ops.attach(comm->self, device), said));
     else
-        RA_TRY(ra_staging_attach(&comm->ops, comm->self, device, send_bytes, receive_bytes, &comm->staging));
+        RA_TRY(ra_staging_attach(&comm->ops, comm->self, device, most.send_bytes, most.receive_bytes, &comm->staging));
     comm->device = device;
     return RA_OK;
 }

@@ -34,9 +34,14 @@ int ra_comm_machine_ranks(const ra_comm *comm);
 /* A plan is begun: how many were before it. That is the same on every rank, for making one is collective. */
 int ra_comm_count_plan(ra_comm *comm);
 
-/* At plan time: gets ready for groups in the memory of device, which send and receive at most so many bytes each.
- * Nothing to do for the CPU or for a rank that is alone. */
-ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_bytes, size_t receive_bytes);
+/* The most that any group of a plan has. */
+typedef struct ra_group_size {
+    int messages;
+    size_t send_bytes, receive_bytes;
+} ra_group_size;
+
+/* At plan time: gets ready for groups of that size in the memory of device. Nothing to do for a rank that is alone. */
+ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, ra_group_size most);
 
 /* Posts a group; on failure the comm is lost. queue: what its memory belongs to, the attached device; NULL, or a device
  * that is not asynchronous, for host memory. */
