@@ -6,6 +6,7 @@
 #include "transport/collective.h"
 
 #include "base/status.h"
+#include "transport/comm_state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ typedef struct exchange {
 } exchange;
 
 static exchange begin(ra_comm *comm, tag_pair tags, double timeout_seconds) {
-    return (exchange){comm, tags, timeout_seconds > 0 ? timeout_seconds : RA_DEFAULT_TIMEOUT};
+    return (exchange){comm, tags, timeout_seconds > 0 ? timeout_seconds : RA_TIMEOUT_DEFAULT};
 }
 
 static ra_status run_group(const exchange *x, const ra_message *messages, int count) {
