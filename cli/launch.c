@@ -53,7 +53,8 @@ ra_status launch_open(const cli_options *options, cli_launch *launch_out) {
     CLI_TRY(devices_ordinal(options, 0, &ordinal));
     if (nccl && !devices_have_nccl())
         return ra_fail(RA_ERR_UNSUPPORTED,
-                       "--transport nccl: this ringattn was built without NCCL; use --transport mpi");
+                       "--transport nccl: there is no NCCL (libnccl.so.2, 2.14 or later) or this ringattn was built "
+                       "without it; use --transport mpi");
     if (launch_out->transport == CLI_TRANSPORT_UCX && !launch_ucx_wants_mpi(options))
         return launch_ucx_open(launch_out);
     int mpi = nccl || launch_out->transport == CLI_TRANSPORT_MPI || launch_out->transport == CLI_TRANSPORT_UCX;
