@@ -1,7 +1,7 @@
-/* Whole problems over MPI, on a communicator whose ranks are in reverse: processes/sweep.h. */
+/* Whole problems over MPI, on a communicator whose ranks are in reverse: processes/process_sweep.h. */
 #include "mpi_test.h"
 
-#include "processes/sweep.h"
+#include "processes/process_sweep.h"
 
 #include <ringattn/mpi.h>
 

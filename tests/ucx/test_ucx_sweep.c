@@ -1,7 +1,7 @@
-/* Whole problems over UCX: processes/sweep.h. */
+/* Whole problems over UCX: processes/process_sweep.h. */
 #include "ucx_test.h"
 
-#include "processes/sweep.h"
+#include "processes/process_sweep.h"
 
 int main(void) {
     ra_comm *comm = NULL;

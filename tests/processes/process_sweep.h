@@ -1,8 +1,8 @@
 /* Whole problems over a comm of processes: every layout with every strategy, random in everything else. In doubles
  * against the definition; in every type against in-process ranks, bit for bit: the transport must not show in the
  * answer. RINGATTN_SWEEP=N runs N problems instead of 120. Included behind the transport's own test header. */
-#ifndef RA_TESTS_PROCESSES_SWEEP_H
-#define RA_TESTS_PROCESSES_SWEEP_H
+#ifndef RA_TESTS_PROCESSES_PROCESS_SWEEP_H
+#define RA_TESTS_PROCESSES_PROCESS_SWEEP_H
 
 #include "processes/check.h"
 #include "support/sweep.h"
@@ -34,7 +34,7 @@ static void check_one(ra_comm *comm, test_case *c) {
     sweep_data_free(data);
 }
 
-static void run_sweep(ra_comm *comm) {
+static inline void run_sweep(ra_comm *comm) {
     static test_case c;
     enum { LAYOUTS = 4, STRATEGIES = 4, FIRST_SEED = 5000 };
     const ra_layout layouts[LAYOUTS] = {RA_LAYOUT_CONTIGUOUS, RA_LAYOUT_ZIGZAG, RA_LAYOUT_STRIPED, RA_LAYOUT_DOCUMENTS};
