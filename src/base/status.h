@@ -2,13 +2,7 @@
 #ifndef RA_BASE_STATUS_H
 #define RA_BASE_STATUS_H
 
-#include <ringattn/transport.h>
-
-#define RA_TRY(expr)                                                                                                   \
-    do {                                                                                                               \
-        ra_status ra_try_status = (expr);                                                                              \
-        if (ra_try_status != RA_OK) return ra_try_status;                                                              \
-    } while (0)
+#include <ringattn/ringattn.h>
 
 /* How often ra_fail was called on this thread: tells whether somebody who failed has also said why. */
 unsigned ra_fail_count(void);

@@ -2,6 +2,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "core/problem_fields.h"
 
 #include <float.h>
 #include <math.h>
@@ -26,18 +27,17 @@ static ra_status check_types(ra_problem *p) {
     return RA_OK;
 }
 
+static ra_status check_lengths(ra_problem *p) {
+#define CHECK(kind, field, zero, most)                                                                                 \
+    if (p->field == 0) p->field = (zero);                                                                              \
+    RA_TRY(check_length(#field, p->field, (most)));
+    RA_PROBLEM_LENGTHS(CHECK)
+#undef CHECK
+    return RA_OK;
+}
+
 static ra_status check_shape(ra_problem *p) {
-    if (p->batch == 0) p->batch = 1;
-    if (p->seq_k == 0) p->seq_k = p->seq_q;
-    if (p->heads_kv == 0) p->heads_kv = p->heads_q;
-    if (p->dim_v == 0) p->dim_v = p->dim;
-    RA_TRY(check_length("batch", p->batch, 1 << 20));
-    RA_TRY(check_length("seq_q", p->seq_q, RA_MAX_LENGTH));
-    RA_TRY(check_length("seq_k", p->seq_k, RA_MAX_LENGTH));
-    RA_TRY(check_length("heads_q", p->heads_q, 1 << 16));
-    RA_TRY(check_length("heads_kv", p->heads_kv, p->heads_q));
-    RA_TRY(check_length("dim", p->dim, 256));
-    RA_TRY(check_length("dim_v", p->dim_v, 256));
+    RA_TRY(check_lengths(p));
     if (p->heads_q % p->heads_kv)
         RA_REFUSE(
             "heads_kv is %lld, which does not divide heads_q, %lld: every key/value head serves as many query heads",

@@ -201,7 +201,7 @@ static void attend(const query *row, double *s, double *o_out, double *lse_out, 
     const ra_problem *problem = row->problem;
     int mean = problem->branches > 0 && problem->dilated_combine == RA_DILATED_MEAN;
     int64_t softmaxes = mean ? problem->branches : 1;
-    double own[256], weight = mean ? 1 / (double)problem->branches : 1;
+    double own[RA_MAX_DIM], weight = mean ? 1 / (double)problem->branches : 1;
     memset(o_out, 0, (size_t)problem->dim_v * sizeof *o_out);
     *lse_out = scores(row, 0, problem->branches, s);
     for (int64_t i = 0; i < softmaxes; i++) {
