@@ -6,7 +6,7 @@
 
 typedef struct contact_loop contact_loop;
 struct contact_loop {
-    const ra_small_problem *cut;
+    const ra_cut_problem *cut;
     ra_shard queries, keys;
     int64_t key_first, key_last; /* no key outside these positions matters */
     ra_selection selection;
@@ -200,7 +200,7 @@ static ra_status run_loop(contact_loop *loop, ra_head_range heads) {
     return RA_OK;
 }
 
-ra_status ra_pattern_contacts_of(const ra_small_problem *cut, int q_rank, int k_rank, ra_head_range heads,
+ra_status ra_pattern_contacts_of(const ra_cut_problem *cut, int q_rank, int k_rank, ra_head_range heads,
                                  ra_contact_emit emit, void *user) {
     const ra_problem *problem = cut->problem;
     contact_loop loop = {.cut = cut,
@@ -216,7 +216,7 @@ ra_status ra_pattern_contacts_of(const ra_small_problem *cut, int q_rank, int k_
     return run_loop(&loop, heads);
 }
 
-ra_status ra_pattern_contacts(const ra_small_problem *cut, int q_rank, int k_rank, ra_contact_emit emit, void *user) {
+ra_status ra_pattern_contacts(const ra_cut_problem *cut, int q_rank, int k_rank, ra_contact_emit emit, void *user) {
     return ra_pattern_contacts_of(cut, q_rank, k_rank, (ra_head_range){0, cut->problem->heads_q}, emit, user);
 }
 
@@ -232,7 +232,7 @@ static ra_status run_sights(contact_loop *loop, ra_head_range heads) {
     return RA_OK;
 }
 
-ra_status ra_pattern_sights(const ra_small_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
+ra_status ra_pattern_sights(const ra_cut_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
                             void *user) {
     contact_loop loop = {.cut = cut,
                          .queries = ra_shard_of(cut->layout, cut->problem->seq_q, cut->ranks, q_rank),
@@ -242,7 +242,7 @@ ra_status ra_pattern_sights(const ra_small_problem *cut, int q_rank, ra_head_ran
     return run_sights(&loop, heads);
 }
 
-ra_status ra_pattern_hints(const ra_small_problem *cut, int from, int to, int k_rank, ra_head_range heads,
+ra_status ra_pattern_hints(const ra_cut_problem *cut, int from, int to, int k_rank, ra_head_range heads,
                            ra_sight_emit emit, void *user) {
     contact_loop loop = {.cut = cut,
                          .queries = ra_shard_hull(cut->layout, cut->problem->seq_q, cut->ranks, from, to),
@@ -258,7 +258,7 @@ static ra_status count_pairs(const ra_contact *contact, void *user) {
     return RA_OK;
 }
 
-int64_t ra_pattern_pairs(const ra_small_problem *cut, int q_rank, int k_rank) {
+int64_t ra_pattern_pairs(const ra_cut_problem *cut, int q_rank, int k_rank) {
     int64_t pairs = 0;
     ra_pattern_contacts(cut, q_rank, k_rank, count_pairs, &pairs);
     return pairs * cut->problem->batch;

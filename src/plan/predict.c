@@ -4,7 +4,7 @@
 #include "base/status.h"
 
 ra_status ra_prediction_make(ra_pool *pool, ra_prediction *p) {
-    ra_small_problem cut = ra_setup_cut(&p->setup);
+    ra_cut_problem cut = ra_setup_cut(&p->setup);
     RA_TRY(ra_schedule_make(pool, &cut, p->setup.strategy, RA_FORWARD, p->setup.rank, &p->forward));
     if (p->setup.backward)
         RA_TRY(ra_schedule_make(pool, &cut, p->setup.strategy, RA_BACKWARD, p->setup.rank, &p->backward));

@@ -7,7 +7,7 @@
 #include "schedule/schedule.h"
 
 typedef struct ra_builder {
-    const ra_small_problem *cut;
+    const ra_cut_problem *cut;
     ra_pass pass;
     int rank, ranks;
     ra_pool *pool;    /* what the schedule keeps */

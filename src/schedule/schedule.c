@@ -2,7 +2,7 @@
 
 #include "schedule/builder.h"
 
-ra_status ra_schedule_make(ra_pool *pool, const ra_small_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
+ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
                            ra_schedule *schedule_out) {
     const ra_strategy_entry *entry = ra_strategy_find(strategy);
     if (!entry || !entry->make) return ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)strategy);
