@@ -7,11 +7,13 @@
 
 static ra_status check(ra_layout layout, int64_t n, int ranks, int rank) {
     if (layout != RA_LAYOUT_CONTIGUOUS && layout != RA_LAYOUT_ZIGZAG && layout != RA_LAYOUT_STRIPED)
-        RA_REFUSE("layout %d is not contiguous, zigzag or striped; resolve RA_LAYOUT_AUTO with ra_layout_resolve",
-                  (int)layout);
-    if (n < 0 || n > RA_MAX_LENGTH) RA_REFUSE("n is %lld; it must be between 0 and 2^40", (long long)n);
-    if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
-    if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
+        return ra_refuse(
+            "layout %d is not contiguous, zigzag or striped; resolve RA_LAYOUT_AUTO with ra_layout_resolve",
+            (int)layout);
+    if (n < 0 || n > RA_MAX_LENGTH) return ra_refuse("n is %lld; it must be between 0 and 2^40", (long long)n);
+    if (ranks < 1 || ranks > RA_MAX_RANKS)
+        return ra_refuse("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
+    if (rank < 0 || rank >= ranks) return ra_refuse("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     return RA_OK;
 }
 
@@ -23,8 +25,8 @@ ra_status ra_layout_position(ra_layout layout, int64_t n, int ranks, int rank, i
     RA_TRY(check(layout, n, ranks, rank));
     ra_shard shard = ra_shard_of(layout, n, ranks, rank);
     if (row < 0 || row >= shard.rows)
-        RA_REFUSE("row is %lld; rank %d has %lld rows", (long long)row, rank, (long long)shard.rows);
-    if (!position_out) RA_REFUSE("position_out is NULL");
+        return ra_refuse("row is %lld; rank %d has %lld rows", (long long)row, rank, (long long)shard.rows);
+    if (!position_out) return ra_refuse("position_out is NULL");
     *position_out = ra_shard_position(&shard, row);
     return RA_OK;
 }
@@ -32,8 +34,8 @@ ra_status ra_layout_position(ra_layout layout, int64_t n, int ranks, int rank, i
 ra_status ra_layout_locate(ra_layout layout, int64_t n, int ranks, int64_t position, int *rank_out, int64_t *row_out) {
     RA_TRY(check(layout, n, ranks, 0));
     if (position < 0 || position >= n)
-        RA_REFUSE("position is %lld; it must be between 0 and %lld", (long long)position, (long long)n - 1);
-    if (!rank_out || !row_out) RA_REFUSE("rank_out or row_out is NULL");
+        return ra_refuse("position is %lld; it must be between 0 and %lld", (long long)position, (long long)n - 1);
+    if (!rank_out || !row_out) return ra_refuse("rank_out or row_out is NULL");
     ra_shard_locate(layout, n, ranks, position, rank_out, row_out);
     return RA_OK;
 }
@@ -41,7 +43,7 @@ ra_status ra_layout_locate(ra_layout layout, int64_t n, int ranks, int64_t posit
 ra_status ra_layout_positions(ra_layout layout, int64_t n, int ranks, int rank, int64_t *positions_out) {
     RA_TRY(check(layout, n, ranks, rank));
     ra_shard shard = ra_shard_of(layout, n, ranks, rank);
-    if (shard.rows && !positions_out) RA_REFUSE("positions_out is NULL");
+    if (shard.rows && !positions_out) return ra_refuse("positions_out is NULL");
     for (int64_t row = 0; row < shard.rows; row++) positions_out[row] = ra_shard_position(&shard, row);
     return RA_OK;
 }
@@ -59,9 +61,9 @@ static void copy_span(ra_span span, unsigned char *whole, unsigned char *shard, 
 static ra_status copy(ra_layout layout, int64_t n, int ranks, int rank, int64_t batch, size_t row_bytes,
                       unsigned char *whole, unsigned char *part, int to_shard) {
     RA_TRY(check(layout, n, ranks, rank));
-    if (batch < 0) RA_REFUSE("batch is negative");
+    if (batch < 0) return ra_refuse("batch is negative");
     ra_shard shard = ra_shard_of(layout, n, ranks, rank);
-    if (batch && row_bytes && shard.rows && (!whole || !part)) RA_REFUSE("whole or shard is NULL");
+    if (batch && row_bytes && shard.rows && (!whole || !part)) return ra_refuse("whole or shard is NULL");
     for (int64_t b = 0; b < batch && row_bytes; b++)
         for (int s = 0; s < shard.span_count; s++)
             copy_span(shard.spans[s], whole + (size_t)(b * n) * row_bytes,

@@ -7,7 +7,7 @@
 /* How often ra_fail was called on this thread: tells whether somebody who failed has also said why. */
 unsigned ra_fail_count(void);
 
-/* Shorthand for the commonest error. */
-#define RA_REFUSE(...) return ra_fail(RA_ERR_ARGUMENT, __VA_ARGS__)
+/* Shorthand for the commonest error: return ra_refuse(...). */
+#define ra_refuse(...) ra_fail(RA_ERR_ARGUMENT, __VA_ARGS__)
 
 #endif
