@@ -33,8 +33,11 @@ OUTSIDERS = ("cli", "bench", "examples", "src/transport/mpi")
 # libringattn_cuda: its folders keep to their layers and may use one another, and nothing else may use them.
 CUDA = ("src/api/cuda", "src/device/cuda", "src/kernel/cuda", "src/transport/nccl")
 
-# It calls only what libringattn exports for it (base/internal.h) and sees no structure that is private to a file there.
+# It calls only what libringattn exports for it (base/internal.h).
 HIDDEN_FROM_CUDA = ("src/transport/comm.h", "src/transport/staged.h", "src/transport/link.h", "src/transport/thread.h")
+
+# Headers that only their own layer may include.
+PRIVATE = ("src/transport/comm_state.h",)
 
 PURE = ("src/core", "src/schedule")
 PURE_HEADERS = {"assert.h", "float.h", "inttypes.h", "limits.h", "math.h", "stdarg.h", "stdbool.h", "stddef.h",
@@ -85,6 +88,8 @@ def check_library(path, target):
         return f"{layer} may not use {inner}"
     if first_of(target, OUTSIDERS) or (first_of(target, CUDA) and not first_of(path, CUDA)):
         return f"{inner} belongs to a library of its own"
+    if target in PRIVATE and (layer != inner.split("/")[0] or first_of(path, CUDA)):
+        return f"{inner} is private to its layer"
     if target in HIDDEN_FROM_CUDA and first_of(path, CUDA):
         return f"{inner} is private to libringattn: transport/host.h has what it exports"
     return None

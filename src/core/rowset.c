@@ -43,7 +43,7 @@ static ra_status append(ra_pool *pool, ra_rowset *set, ra_span span) {
     return RA_OK;
 }
 
-/* ---- walking two sets at once -------------------------------------------------------------------------------------- */
+/* ---- going through two sets at once -------------------------------------------------------------------------------------- */
 
 typedef struct cursor {
     const ra_rowset *set;
@@ -191,7 +191,8 @@ static ra_status collect_sight(const ra_sight *sight, void *user) {
 }
 
 static ra_status unite(need_loop *loop, ra_rowset *set_out) {
-    for (int64_t n = loop->count; n > 1; n = (n + 1) / 2) /* by pairs, so that no set is walked more than log n times */
+    for (int64_t n = loop->count; n > 1;
+         n = (n + 1) / 2) /* by pairs, so that no set is gone through more than log n times */
         for (int64_t j = 0; j < (n + 1) / 2; j++) {
             if (2 * j + 1 < n)
                 RA_TRY(ra_rowset_union(loop->pool, &loop->sets[2 * j], &loop->sets[2 * j + 1], &loop->sets[j]));

@@ -1,10 +1,10 @@
-/* The forward pass: the state (m, l, O) is folded from step to step and cast once, at the end. */
+/* The forward pass: the state (m, l, O) is accumulated from step to step and cast once, at the end. */
 #include "base/status.h"
 #include "exec/exec.h"
 
 #include <math.h>
 
-static void compute(const ra_pass_run *walk, const ra_queries *queries, const ra_kv_rows *parts,
+static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
                     const ra_compute *compute, const ra_bound_compute *bound) {
     ra_forward_call call = {.shape = &queries->shape,
                             .q = queries->q,
@@ -12,12 +12,12 @@ static void compute(const ra_pass_run *walk, const ra_queries *queries, const ra
                             .tiles = compute->tiles,
                             .prepared = bound->prepared,
                             .state = queries->state,
-                            .context = walk->context};
-    walk->program->setup->kernel->forward(&call);
+                            .context = run->context};
+    run->program->setup->kernel->forward(&call);
 }
 
-static void begin(const ra_pass_run *walk, const ra_queries *visitors) {
-    walk->program->setup->kernel->begin(&visitors->shape, visitors->state, &walk->context);
+static void begin(const ra_pass_run *run, const ra_queries *visitors) {
+    run->program->setup->kernel->begin(&visitors->shape, visitors->state, &run->context);
 }
 
 ra_state ra_program_state(const ra_program *program, const ra_view *o) {
@@ -32,19 +32,19 @@ ra_state ra_program_state(const ra_program *program, const ra_view *o) {
 ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state, const char *name,
                          ra_context context, ra_traffic *sent) {
     const ra_setup *setup = program->setup;
-    ra_pass_run walk = {.program = program,
-                        .context = context,
-                        .name = name,
-                        .begin = begin,
-                        .compute = compute,
-                        .queries = {.shape = setup->shape, .q = q, .state = state},
-                        .own = program->own};
-    walk.own.k = k;
-    walk.own.v = v;
+    ra_pass_run run = {.program = program,
+                       .context = context,
+                       .name = name,
+                       .begin = begin,
+                       .compute = compute,
+                       .queries = {.shape = setup->shape, .q = q, .state = state},
+                       .own = program->own};
+    run.own.k = k;
+    run.own.v = v;
     setup->kernel->begin(&setup->shape, state, &context);
-    ra_status status = ra_run_steps(&walk);
-    sent->bytes_sent += walk.sent.bytes_sent;
-    sent->messages_sent += walk.sent.messages_sent;
+    ra_status status = ra_run_steps(&run);
+    sent->bytes_sent += run.sent.bytes_sent;
+    sent->messages_sent += run.sent.messages_sent;
     return status;
 }
 

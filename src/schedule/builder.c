@@ -68,13 +68,13 @@ ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slo
     return add_transfer(b, step, (ra_transfer){.peer = peer, .cargo = cargo, .slot = slot, .elements = elements});
 }
 
-ra_status ra_add_fold(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel) {
+ra_status ra_add_reduce(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel) {
     if (parcel->elements == 0) return RA_OK;
     ra_step *s = &b->schedule->steps[step];
-    ra_fold *fold = ra_pool_append(b->pool, &s->folds, &s->fold_count, &s->fold_capacity, sizeof *fold);
-    if (!fold) return no_memory();
-    *fold = (ra_fold){.cargo = cargo, .to = to, .from = from};
-    RA_TRY(keep(b, parcel, &fold->parcel));
+    ra_reduce *reduce = ra_pool_append(b->pool, &s->reduces, &s->reduce_count, &s->reduce_capacity, sizeof *reduce);
+    if (!reduce) return no_memory();
+    *reduce = (ra_reduce){.cargo = cargo, .to = to, .from = from};
+    RA_TRY(keep(b, parcel, &reduce->parcel));
     RA_TRY(reserve(b, cargo, to, elements_as(b, cargo, parcel)));
     return reserve(b, cargo, from, elements_as(b, cargo, parcel));
 }

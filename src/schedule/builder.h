@@ -36,7 +36,7 @@ ra_status ra_parcel_queries(ra_builder *b, int q_rank, int k_rank, ra_parcel *pa
 ra_status ra_add_pack(ra_builder *b, int step, ra_cargo cargo, int slot, const ra_parcel *parcel);
 ra_status ra_add_send(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t offset, int64_t elements);
 ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t elements);
-ra_status ra_add_fold(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel);
+ra_status ra_add_reduce(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel);
 
 /* Computes this rank's queries with the parcel in kv_slot. In a forward pass nothing is added when there are no tiles;
  * in a backward pass an empty contribution still zeroes its slot. */

@@ -35,7 +35,7 @@ static ra_status gradients_step(ra_builder *b, int s, const exchange *e) {
     const ra_parcel *sent = &e->in[s - 1], *arriving = &e->out[s - 1];
     RA_TRY(ra_add_send(b, s, ra_rank_along(b, b->rank, 1 - s), RA_CARGO_GRAD, (s - 1) % 2, 0, sent->elements));
     RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, s - 1), RA_CARGO_GRAD, ARRIVES, arriving->elements));
-    return ra_add_fold(b, s, RA_CARGO_GRAD, RA_OWN, ARRIVES, arriving);
+    return ra_add_reduce(b, s, RA_CARGO_GRAD, RA_OWN, ARRIVES, arriving);
 }
 
 ra_status ra_make_pairwise(ra_builder *b) {

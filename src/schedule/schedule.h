@@ -6,7 +6,7 @@
  *     packs      own rows into a slot, so that they can be sent
  *     transfers  all posted at once ...
  *     computes   ... while the tiles are computed; then the step waits for its transfers
- *     folds      gradients that have arrived are added up, states are merged, in this order
+ *     reduces      gradients that have arrived are added up, states are merged, in this order
  *
  * All ranks have the same number of steps, and a message is sent and received in the same step at both ends: hence no
  * schedule can deadlock, and a transport may start a step's messages as one group.
@@ -97,21 +97,21 @@ typedef struct ra_compute {
     int64_t pairs; /* over batch and heads */
 } ra_compute;
 
-typedef struct ra_fold {
+typedef struct ra_reduce {
     ra_cargo cargo;   /* GRAD and DQ are added, STATE is merged */
     int to, from;     /* slots of it. to may be RA_OWN, and is for all but GRAD */
     ra_parcel parcel; /* what `from` holds; `to`, unless RA_OWN, holds the same from its start */
-} ra_fold;
+} ra_reduce;
 
 typedef struct ra_step {
     ra_pack *packs;
     ra_transfer *transfers;
     ra_compute *computes;
-    ra_fold *folds;
+    ra_reduce *reduces;
     int64_t pack_count, pack_capacity;
     int64_t transfer_count, transfer_capacity;
     int64_t compute_count, compute_capacity;
-    int64_t fold_count, fold_capacity;
+    int64_t reduce_count, reduce_capacity;
 } ra_step;
 
 typedef struct ra_slots {

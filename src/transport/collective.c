@@ -6,6 +6,7 @@
 #include "transport/collective.h"
 
 #include "base/status.h"
+#include "transport/comm_state.h"
 
 #include <math.h>
 #include <stdlib.h>

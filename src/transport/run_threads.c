@@ -1,6 +1,6 @@
 /* ra_run_threads: in-process ranks with their threads, and one answer for all of them. */
 #include "base/status.h"
-#include "transport/comm.h"
+#include "transport/comm_state.h"
 #include "transport/thread.h"
 
 #include <pthread.h>
