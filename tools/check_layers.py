@@ -33,6 +33,9 @@ OUTSIDERS = ("cli", "bench", "examples", "src/transport/mpi")
 # libringattn_cuda: its folders keep to their layers and may use one another, and nothing else may use them.
 CUDA = ("src/api/cuda", "src/device/cuda", "src/kernel/cuda", "src/transport/nccl")
 
+# It calls only what libringattn exports for it (base/internal.h) and sees no structure that is private to a file there.
+HIDDEN_FROM_CUDA = ("src/transport/comm.h", "src/transport/staged.h", "src/transport/link.h", "src/transport/thread.h")
+
 PURE = ("src/core", "src/schedule")
 PURE_HEADERS = {"assert.h", "float.h", "inttypes.h", "limits.h", "math.h", "stdarg.h", "stdbool.h", "stddef.h",
                 "stdint.h", "stdio.h", "stdlib.h", "string.h"}
@@ -61,8 +64,8 @@ def first_of(path, folders):
 
 
 def resolve(root, path, name):
-    """The file of the tree that a quoted include means. Tests may look into tests/ and cli/ as well."""
-    folders = ("src", "tests", "cli") if inside(path, "tests") else ("src",)
+    """The file of the tree that a quoted include means: beside it, or from a root that its part of the tree has."""
+    folders = ("src", "tests", "cli") if inside(path, "tests") else ("cli",) if inside(path, "cli") else ("src",)
     for base in (root / path).parent, *(root / folder for folder in folders):
         target = (base / name).resolve()
         if target.is_file() and target.is_relative_to(root):
@@ -82,6 +85,8 @@ def check_library(path, target):
         return f"{layer} may not use {inner}"
     if first_of(target, OUTSIDERS) or (first_of(target, CUDA) and not first_of(path, CUDA)):
         return f"{inner} belongs to a library of its own"
+    if target in HIDDEN_FROM_CUDA and first_of(path, CUDA):
+        return f"{inner} is private to libringattn: transport/host.h has what it exports"
     return None
 
 
