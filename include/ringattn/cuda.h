@@ -43,7 +43,7 @@ RA_API int ra_cuda_has_nccl(void);
 /* Collective over host, whose ranks the new comm has; each gives a device of its own. NCCL's unique id goes round over
  * host, which also carries what is in host memory (agreeing on a plan, ra_comm_allgather) and the news of a failure; it
  * must outlive the new comm and may not be used beside it. When one rank cannot (a wrong device, no memory) every rank
- * gets an error. Every wait has a deadline, here of timeout_seconds (0: 60). */
+ * gets an error. Every wait has a deadline, here of timeout_seconds. */
 RA_API ra_status ra_comm_create_nccl(ra_comm *host, int device, double timeout_seconds, ra_comm **comm_out);
 
 /* The same over an ncclComm_t of the caller's, which has the same ranks as host. It should be a non-blocking one

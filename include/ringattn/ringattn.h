@@ -191,6 +191,9 @@ typedef enum ra_pass { RA_FORWARD = 0, RA_BACKWARD = 1 } ra_pass;
  * stands for the CPU. */
 typedef struct ra_backend ra_backend;
 
+/* Seconds: what a timeout of 0 stands for, wherever one is given. */
+#define RA_TIMEOUT_DEFAULT 60.0
+
 /* How it is computed. May differ between ranks only in threads, workspace, kernel and which of several like devices. */
 typedef struct ra_options {
     size_t struct_size;
@@ -201,7 +204,7 @@ typedef struct ra_options {
     int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process.
                              * A child of fork() may go on with plans of a comm that is alone and on the CPU, or make
                              * comms and plans of its own; comms of several ranks, and devices, do not survive a fork */
-    double timeout_seconds; /* a peer that is silent for so long is given up; default 60. A rank that computes a pass,
+    double timeout_seconds; /* a peer that is silent for so long is given up. A rank that computes a pass,
                              * or waits for others in one, is not silent, one that plans or is outside of ringattn is:
                              * see ra_comm_progress. Also how long a message may take between two ranks that both wait
                              * for it, and a step's wait for the device, where messages go through host memory */
@@ -251,7 +254,7 @@ RA_API int ra_comm_lost(ra_comm *comm);
 RA_API void ra_comm_progress(ra_comm *comm);
 
 /* Collective: every rank contributes `bytes` bytes, all_out [ranks * bytes] has everyone's in rank order. Also the
- * way to find out whether all ranks have come this far. A peer that is silent for timeout_seconds (0: 60) is given up.
+ * way to find out whether all ranks have come this far. A peer that is silent for timeout_seconds is given up.
  */
 RA_API ra_status ra_comm_allgather(ra_comm *comm, const void *mine, size_t bytes, void *all_out,
                                    double timeout_seconds);

@@ -112,7 +112,7 @@ static ra_status agree(ra_comm *comm, const ra_digest *mine, double timeout_seco
 static double timeout_of(const ra_options *options) {
     int has_it = options && options->struct_size >= offsetof(ra_options, timeout_seconds) + sizeof(double);
     double seconds = has_it ? options->timeout_seconds : 0;
-    return seconds > 0 && isfinite(seconds) ? seconds : RA_DEFAULT_TIMEOUT;
+    return seconds > 0 && isfinite(seconds) ? seconds : RA_TIMEOUT_DEFAULT;
 }
 
 /* A rank's own failure tells it more than that the ranks do not agree. A rank among others says which one it is. */

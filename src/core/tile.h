@@ -14,6 +14,7 @@
 #ifndef RA_CORE_TILE_H
 #define RA_CORE_TILE_H
 
+#include "base/internal.h"
 #include "core/span.h"
 
 typedef struct ra_tile {
@@ -51,7 +52,7 @@ typedef struct ra_tile_list {
 
 /* The visible keys [*from_out, *to_out) of the queries with indices [a0, a1): their union; a1 > a0. Empty: from = to.
  */
-void ra_tile_visible(const ra_tile *tile, int64_t a0, int64_t a1, int64_t *from_out, int64_t *to_out);
+RA_INTERNAL void ra_tile_visible(const ra_tile *tile, int64_t a0, int64_t a1, int64_t *from_out, int64_t *to_out);
 
 /* The same among the keys [b0, b1). */
 void ra_tile_visible_among(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t *from_out,
@@ -65,6 +66,6 @@ int ra_tile_is_full(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int
 int64_t ra_band_pairs(int64_t rows, int64_t keys, int64_t slope, int64_t lo, int64_t hi);
 
 /* Visible pairs for one head. */
-int64_t ra_tile_pairs(const ra_tile *tile);
+RA_INTERNAL int64_t ra_tile_pairs(const ra_tile *tile);
 
 #endif

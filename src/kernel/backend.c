@@ -5,15 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-const ra_backend ra_backend_cpu = {RA_VERSION_NUMBER, &ra_device_cpu, ra_kernel_at};
+const ra_backend ra_backend_cpu = {RA_INTERNAL_VERSION, &ra_device_cpu, ra_kernel_at};
 
 ra_status ra_backend_check(const ra_backend *backend, const ra_backend **backend_out) {
     *backend_out = backend ? backend : &ra_backend_cpu;
-    if ((*backend_out)->version != RA_VERSION_NUMBER)
+    if ((*backend_out)->version != RA_INTERNAL_VERSION)
         return ra_fail(RA_ERR_UNSUPPORTED,
-                       "the backend is of version %d of ringattn, this library of version %d: install "
-                       "both from one source",
-                       (*backend_out)->version, RA_VERSION_NUMBER);
+                       "the backend was built for the internal version %d of libringattn, but this libringattn has %d: "
+                       "install both from one build",
+                       (*backend_out)->version, RA_INTERNAL_VERSION);
     return RA_OK;
 }
 

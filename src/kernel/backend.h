@@ -1,15 +1,14 @@
 /* A backend: a device and the kernels that run on it. The CPU's is built in; others come from libraries of their own,
- * which see the tables of this one and therefore must be of the same version. */
+ * which see the tables of this one and therefore must be of the same internal version. */
 #ifndef RA_KERNEL_BACKEND_H
 #define RA_KERNEL_BACKEND_H
 
+#include "base/internal.h"
 #include "device/device.h"
 #include "kernel/kernel.h"
 
-#define RA_VERSION_NUMBER (RA_VERSION_MAJOR * 1000000 + RA_VERSION_MINOR * 1000 + RA_VERSION_PATCH)
-
 struct ra_backend {
-    int version; /* RA_VERSION_NUMBER of the headers it was compiled with */
+    int version; /* RA_INTERNAL_VERSION of the headers it was compiled with */
     const ra_device *device;
     const ra_kernel *(*kernel_at)(int index); /* best last; NULL past the end */
 };

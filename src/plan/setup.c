@@ -15,7 +15,7 @@ static ra_status read_options(const ra_options *in, ra_options *out) {
     if (o.threads < 0 || o.threads > 4096) RA_REFUSE("options.threads is %d; it must be between 0 and 4096", o.threads);
     if (!(o.timeout_seconds >= 0) || isinf(o.timeout_seconds))
         RA_REFUSE("options.timeout_seconds must be finite and not negative");
-    if (o.timeout_seconds == 0) o.timeout_seconds = 60;
+    if (o.timeout_seconds == 0) o.timeout_seconds = RA_TIMEOUT_DEFAULT;
     if (o.workspace && (uintptr_t)o.workspace % 64) RA_REFUSE("options.workspace must be 64-byte aligned");
     *out = o;
     return RA_OK;

@@ -25,7 +25,7 @@ typedef struct exchange {
 } exchange;
 
 static exchange begin(ra_comm *comm, tag_pair tags, double timeout_seconds) {
-    return (exchange){comm, tags, timeout_seconds > 0 ? timeout_seconds : RA_DEFAULT_TIMEOUT};
+    return (exchange){comm, tags, timeout_seconds > 0 ? timeout_seconds : RA_TIMEOUT_DEFAULT};
 }
 
 static ra_status run_group(const exchange *x, const ra_message *messages, int count) {

@@ -36,7 +36,6 @@ typedef struct ra_place {
     int step;         /* -1: none */
 } ra_place;
 
-#define RA_DEFAULT_TIMEOUT 60.0
 #define RA_LONGEST_WAIT 1e6 /* that a transport is asked for at once; any finite deadline is made of such waits */
 
 /* RA_ERR_BROKEN when the comm was lost earlier. */

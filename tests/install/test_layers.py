@@ -11,7 +11,8 @@ CHECKER = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check_layers.
 # The targets that the includes below mean.
 HEADERS = ("include/ringattn/ringattn.h", "include/ringattn/mpi.h", "src/base/status.h", "src/core/span.h",
            "src/kernel/kernel.h", "src/kernel/ref/loops.h", "src/transport/link.h", "src/device/device.h",
-           "src/plan/sizes.h", "src/exec/steps.h", "cli/options.h", "include/ringattn/cuda.h", "src/device/cuda/gpu.h")
+           "src/plan/sizes.h", "src/exec/steps.h", "cli/options.h", "include/ringattn/cuda.h", "src/device/cuda/gpu.h",
+           "src/transport/comm.h", "src/transport/host.h")
 
 ALLOWED = (
     ("src/core/a.c", '"base/status.h"'), ("src/core/a.c", "<stdint.h>"), ("src/core/a.c", "<ringattn/ringattn.h>"),
@@ -21,6 +22,7 @@ ALLOWED = (
     ("examples/a.c", "<mpi.h>"), ("tests/a.c", '"kernel/ref/loops.h"'), ("tests/a.c", '"options.h"'),
     ("src/device/cuda/a.c", "<cuda_runtime_api.h>"), ("src/transport/nccl/a.c", "<nccl.h>"),
     ("src/transport/nccl/a.c", '"device/cuda/gpu.h"'), ("src/api/cuda/a.c", "<ringattn/cuda.h>"),
+    ("src/transport/nccl/a.c", '"transport/host.h"'), ("src/exec/a.c", '"transport/comm.h"'),
 )
 
 FORBIDDEN = (
@@ -34,6 +36,7 @@ FORBIDDEN = (
     ("src/api/a.c", '"nowhere.h"'), ("src/api/a.c", "<ringattn/nowhere.h>"), ("src/misc/a.c", '"base/status.h"'),
     ("src/transport/a.c", '"device/cuda/gpu.h"'), ("src/api/a.c", "<ringattn/cuda.h>"),
     ("src/device/cuda/a.c", '"kernel/kernel.h"'), ("src/kernel/cuda/a.cu", '"transport/link.h"'),
+    ("src/transport/nccl/a.c", '"transport/comm.h"'), ("src/api/cuda/a.c", '"transport/comm.h"'),
     ("src/api/a.c", '"../cli/options.h"'), ("include/ringattn/ringattn.h", '"../../src/base/status.h"'),
 )
 

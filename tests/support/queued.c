@@ -176,7 +176,7 @@ queued_device *queued_create(queued_habits habits) {
                             .query = query,
                             .copy = copy,
                             .check = check};
-    q->backend = (ra_backend){RA_VERSION_NUMBER, &q->device, queued_kernel_at};
+    q->backend = (ra_backend){RA_INTERNAL_VERSION, &q->device, queued_kernel_at};
     pthread_mutex_init(&q->lock, NULL);
     return q;
 }

@@ -27,7 +27,7 @@ ra_status ra_comm_create_nccl(ra_comm *host, int device, double timeout_seconds,
     if (!host) RA_REFUSE("host is NULL");
     ra_status status = usable ? find_device(host, device, comm_out, &found)
                               : ra_fail(RA_ERR_ARGUMENT, "timeout_seconds must be finite and not negative");
-    double seconds = usable && timeout_seconds > 0 ? timeout_seconds : RA_DEFAULT_TIMEOUT;
+    double seconds = usable && timeout_seconds > 0 ? timeout_seconds : RA_TIMEOUT_DEFAULT;
     return ra_nccl_create(host, status, found, seconds, comm_out);
 }
 

@@ -60,7 +60,7 @@ typedef struct ra_mpi_limits {
     double destroy_seconds; /* likewise when the communicator is given back */
 } ra_mpi_limits;
 #define RA_MPI_LIMITS_DEFAULT                                                                                          \
-    { .part_bytes = (size_t)1 << 30, .create_seconds = 60, .destroy_seconds = 5 }
+    { .part_bytes = (size_t)1 << 30, .create_seconds = RA_TIMEOUT_DEFAULT, .destroy_seconds = 5 }
 
 /* A piece of a message: one MPI request. */
 typedef struct ra_mpi_part {

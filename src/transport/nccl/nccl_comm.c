@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "device/cuda/device_cuda.h"
+#include "transport/host.h"
 
 #include <nccl.h>
 #include <stdio.h>
@@ -60,7 +61,8 @@ static ra_status settle(nccl *n, double seconds, const char *call, int *done_out
 static ra_status post(void *self, const ra_message *messages, int count, void *stream) {
     nccl *n = self;
     n->on_device = n->listening = 0;
-    return n->host->ops.post(n->host->self, messages, count, stream);
+    (void)stream;
+    return ra_host_post(n->host, messages, count);
 }
 
 static ra_status attach(void *self, const ra_device *device) {
@@ -99,16 +101,16 @@ static ra_status post_device(void *self, const ra_message *messages, int count, 
 /* Whether a peer has given up, which comes over the host. */
 static ra_status listen(nccl *n) {
     int done, culprit;
-    if (!n->listening) RA_TRY(n->host->ops.post(n->host->self, NULL, 0, NULL));
+    if (!n->listening) RA_TRY(ra_host_post(n->host, NULL, 0));
     n->listening = 1;
-    return n->host->ops.poll(n->host->self, 0, &done, &culprit);
+    return ra_host_poll(n->host, 0, &done, &culprit);
 }
 
 /* With no group in flight: whether NCCL or a peer has something to say. Waits for one turn at most: whoever waits
  * longer asks again, and hears of a peer's failure in between. */
 static ra_status poll(void *self, double seconds, int *done_out, int *culprit_out) {
     nccl *n = self;
-    if (!n->on_device) return n->host->ops.poll(n->host->self, seconds, done_out, culprit_out);
+    if (!n->on_device) return ra_host_poll(n->host, seconds, done_out, culprit_out);
     *culprit_out = -1;
     RA_TRY(listen(n));
     double turn = seconds < TURN_SECONDS ? seconds : TURN_SECONDS;
@@ -124,29 +126,20 @@ static ra_status join(void *self, void *stream) {
     return n->device->wait(n->device, stream, n->arrived);
 }
 
-/* The host comm brings the peers the news. */
-static void lose_host(ra_comm *host, const char *reason) {
-    if (host->broken) return;
-    host->broken = 1;
-    snprintf(host->reason, sizeof host->reason, "%s", reason);
-    host->memory_held = !host->ops.abandon(host->self, reason);
-}
-
 static void inquire(void *self, int peer, ra_sign *sign_out) {
     const nccl *n = self;
-    n->host->ops.inquire(n->host->self, peer, sign_out);
+    ra_host_inquire(n->host, peer, sign_out);
 }
 
-/* Aborting ends the kernels that wait for a peer, so the streams come to their end. The host comm is lost with this
- * one. */
+/* The host comm, which is lost with this one, brings the peers the news. Aborting ends the kernels that wait for a
+ * peer, so the streams come to their end. */
 static int abandon(void *self, const char *reason) {
     nccl *n = self;
-    ra_comm *host = n->host;
-    lose_host(host, reason);
+    int memory_is_free = ra_host_abandon(n->host, reason);
     if (n->comm) ncclCommAbort(n->comm);
     n->comm = NULL;
     n->starting = 0;
-    return !host->memory_held;
+    return memory_is_free;
 }
 
 static void let_go(nccl *n) {
@@ -196,13 +189,9 @@ static ra_status publish(nccl *n, ra_comm **comm_out) {
                                          .attach = attach,
                                          .post_device = post_device,
                                          .join = join,
-                                         .ends_on_device = 1};
-    ra_transport_ops mine = ops;
-    mine.machine_ranks = n->host->machine_ranks;
-    if (n->host->ops.inquire) mine.inquire = inquire;
-    RA_TRY(ra_comm_create_custom(&mine, n, n->host->rank, n->host->ranks, comm_out));
-    (*comm_out)->process_ranks = n->host->process_ranks;
-    return RA_OK;
+                                         .ends_on_device = 1,
+                                         .inquire = inquire};
+    return ra_comm_create_beside(n->host, &ops, n, comm_out);
 }
 
 /* What a rank shows the others before and after NCCL is asked to connect them. */
@@ -215,14 +204,15 @@ typedef struct greeting {
 static ra_status greet(ra_comm *host, ra_status mine, double timeout_seconds, ncclUniqueId *id) {
     char why[512];
     snprintf(why, sizeof why, "%s", ra_last_error());
-    greeting hello = {.id = *id, .status = mine}, *all = calloc((size_t)host->ranks, sizeof *all);
+    int ranks = ra_comm_ranks(host);
+    greeting hello = {.id = *id, .status = mine}, *all = calloc((size_t)ranks, sizeof *all);
     if (!all) {
-        lose_host(host, "no memory to open NCCL");
-        return ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", host->ranks);
+        ra_host_abandon(host, "no memory to open NCCL");
+        return ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", ranks);
     }
     ra_status status = ra_comm_allgather(host, &hello, sizeof hello, all, timeout_seconds);
     if (status == RA_OK) *id = all[0].id;
-    for (int r = 0; status == RA_OK && r < host->ranks; r++)
+    for (int r = 0; status == RA_OK && r < ranks; r++)
         if (all[r].status != RA_OK) status = ra_fail((ra_status)all[r].status, "rank %d could not open NCCL", r);
     free(all);
     return mine == RA_OK ? status : ra_fail(mine, "%s", why);
@@ -230,15 +220,12 @@ static ra_status greet(ra_comm *host, ra_status mine, double timeout_seconds, nc
 
 static ra_status connect(nccl *n, ncclUniqueId id, double timeout_seconds) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    int done = 0;
+    int done = 0, rank = ra_comm_rank(n->host), ranks = ra_comm_ranks(n->host);
     config.blocking = 0;
-    RA_TRY(check(n, ncclCommInitRankConfig(&n->comm, n->host->ranks, id, n->host->rank, &config),
-                 "ncclCommInitRankConfig"));
+    RA_TRY(check(n, ncclCommInitRankConfig(&n->comm, ranks, id, rank, &config), "ncclCommInitRankConfig"));
     n->ours = 1;
     RA_TRY(settle(n, timeout_seconds, "ncclCommInitRankConfig", &done));
-    if (!done)
-        return ra_fail(RA_ERR_TIMEOUT, "NCCL did not connect the %d ranks within %g s", n->host->ranks,
-                       timeout_seconds);
+    if (!done) return ra_fail(RA_ERR_TIMEOUT, "NCCL did not connect the %d ranks within %g s", ranks, timeout_seconds);
     return RA_OK;
 }
 
@@ -246,7 +233,7 @@ static ra_status connect(nccl *n, ncclUniqueId id, double timeout_seconds) {
 static ra_status open_all(ra_comm *host, nccl *n, ra_status status, double timeout_seconds) {
     ncclUniqueId id;
     memset(&id, 0, sizeof id);
-    if (status == RA_OK && host->rank == 0) status = check(n, ncclGetUniqueId(&id), "ncclGetUniqueId");
+    if (status == RA_OK && ra_comm_rank(host) == 0) status = check(n, ncclGetUniqueId(&id), "ncclGetUniqueId");
     RA_TRY(greet(host, status, timeout_seconds, &id));
     status = connect(n, id, timeout_seconds);
     return greet(host, status, timeout_seconds, &id);
@@ -274,11 +261,10 @@ ra_status ra_nccl_create(ra_comm *host, ra_status mine, const ra_device *device,
 
 ra_status ra_nccl_wrap(ra_comm *host, void *comm, const ra_device *device, ra_comm **comm_out) {
     nccl *n = NULL;
-    int ranks = -1, rank = -1;
+    int ranks = -1, rank = -1, host_rank = ra_comm_rank(host), host_ranks = ra_comm_ranks(host);
     if (ncclCommCount(comm, &ranks) != ncclSuccess || ncclCommUserRank(comm, &rank) != ncclSuccess ||
-        ranks != host->ranks || rank != host->rank)
-        RA_REFUSE("the NCCL communicator is rank %d of %d, host is rank %d of %d", rank, ranks, host->rank,
-                  host->ranks);
+        ranks != host_ranks || rank != host_rank)
+        RA_REFUSE("the NCCL communicator is rank %d of %d, host is rank %d of %d", rank, ranks, host_rank, host_ranks);
     RA_TRY(make(host, device, &n));
     n->comm = comm;
     ra_status status = publish(n, comm_out);

@@ -12,12 +12,12 @@ ra_status ra_meeting_make(int rank, int ranks, double timeout_seconds, ra_rendez
     if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
     if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     if (!(timeout_seconds >= 0) || timeout_seconds > RA_LONGEST_WAIT)
-        RA_REFUSE("timeout_seconds must be between 0 (60 s) and %g", RA_LONGEST_WAIT);
+        RA_REFUSE("timeout_seconds must be between 0 (%g s) and %g", RA_TIMEOUT_DEFAULT, RA_LONGEST_WAIT);
     ra_rendezvous *meeting = calloc(1, sizeof *meeting);
     if (!meeting) return ra_fail(RA_ERR_MEMORY, "no memory for a rendezvous");
     meeting->rank = rank;
     meeting->ranks = ranks;
-    meeting->timeout_seconds = timeout_seconds > 0 ? timeout_seconds : RA_DEFAULT_TIMEOUT;
+    meeting->timeout_seconds = timeout_seconds > 0 ? timeout_seconds : RA_TIMEOUT_DEFAULT;
     *meeting_out = meeting;
     return RA_OK;
 }

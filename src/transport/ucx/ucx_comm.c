@@ -106,7 +106,7 @@ static ra_status check_options(const ra_ucx_options *given, ra_ucx_options *opti
     double *create = &options_out->create_seconds, *destroy_ = &options_out->destroy_seconds;
     if (!(*create >= 0) || !(*destroy_ >= 0) || *create > RA_LONGEST_WAIT || *destroy_ > RA_LONGEST_WAIT)
         RA_REFUSE("create_seconds and destroy_seconds must be between 0 (the default) and %g", RA_LONGEST_WAIT);
-    if (*create == 0) *create = RA_DEFAULT_TIMEOUT;
+    if (*create == 0) *create = RA_TIMEOUT_DEFAULT;
     if (*destroy_ == 0) *destroy_ = 5;
     return RA_OK;
 }
