@@ -97,6 +97,7 @@ def cross_entropy(logits: Tensor, shift_labels: Tensor, num_items_in_batch: Unio
 
 
 def mean_loss(loss: Tensor, ctx: Optional[Context] = None) -> Tensor:
-    """The mean of every rank's loss, without a gradient: with cross_entropy, the loss of the whole batch.
-    Collective."""
+    """The mean of every rank's loss, without a gradient: with cross_entropy, the loss of the whole batch. Collective.
+    On a GPU it waits for the attention before it (Context.wait), so that a dead peer raises here."""
+    current(ctx).wait()
     return torch.stack(current(ctx).gather(loss.detach().reshape(1))).mean()

@@ -26,8 +26,11 @@ _SCHEMAS = {
     "shard": "(Tensor x, int dim, int ctx) -> Tensor",
     "unshard": "(Tensor x, int dim, int ctx, SymInt n) -> Tensor",
 }
+# Ranks meet on the host in every call, and a first call makes a plan: neither can be replayed by a CUDA graph.
+_TAGS = tuple(getattr(torch.Tag, _name) for _name in ("pt2_compliant_tag", "cudagraph_unsafe")
+              if hasattr(torch.Tag, _name))
 for _name, _schema in _SCHEMAS.items():
-    torch.library.define(f"ringattn::{_name}", _schema)
+    torch.library.define(f"ringattn::{_name}", _schema, tags=_TAGS)
 attention_op = torch.ops.ringattn.attention.default
 attention_backward_op = torch.ops.ringattn.attention_backward.default
 shard_op = torch.ops.ringattn.shard.default
@@ -74,6 +77,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Op
                      causal, left, right, scale, segments, rates, how)
         o, lse = _forward_like(q, v)
         plan.forward(q, k, v, o, lse, stream=_stream(q))
+        here.ran(plan, q.device)
         return o, lse
     except contexts.LOST:
         here.lost()
@@ -102,6 +106,7 @@ def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor
         plan = _plan(here, q, k, v, cu_q, cu_k, True, seq_q, seq_k, causal, left, right, scale, segments, rates, how)
         dq, dk, dv = _backward_like(q, k, v)
         plan.backward(q, k, v, o, lse, dout, dq, dk, dv, stream=_stream(q))
+        here.ran(plan, q.device)
         return dq, dk, dv
     except contexts.LOST:
         here.lost()
