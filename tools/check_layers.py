@@ -81,8 +81,8 @@ def first_of(path, folders):
 
 
 def resolve(root, path, name):
-    """The file of the tree that a quoted include means. Tests may look into tests/ and cli/ as well."""
-    folders = ("src", "tests", "cli") if inside(path, "tests") else ("src",)
+    """The file of the tree that a quoted include means: beside it, or from a root that its part of the tree has."""
+    folders = ("src", "tests", "cli") if inside(path, "tests") else ("cli",) if inside(path, "cli") else ("src",)
     for base in (root / path).parent, *(root / folder for folder in folders):
         target = (base / name).resolve()
         if target.is_file() and target.is_relative_to(root):

@@ -188,7 +188,9 @@ typedef enum ra_layout {
     RA_LAYOUT_AUTO = 0,   /* the one whose slowest rank has least to compute and to be sent: docs/design.md */
     RA_LAYOUT_CONTIGUOUS, /* rank r has the r-th of p runs */
     RA_LAYOUT_ZIGZAG,     /* rank r has the r-th and the r-th last of 2p runs */
-    RA_LAYOUT_STRIPED     /* rank r has positions r, r + p, r + 2p, ... */
+    RA_LAYOUT_STRIPED,    /* rank r has positions r, r + p, r + 2p, ... */
+    RA_LAYOUT_DOCUMENTS /* of every document rank r has the r-th and the r-th last of 2p runs; runs of a document differ
+                         * by at most a row, and which ones are longer goes round from document to document */
 } ra_layout;
 
 typedef enum ra_strategy {
@@ -427,7 +429,10 @@ RA_API ra_status ra_predict_steps(const ra_problem *problem, const ra_options *o
 
 /* ---- where rows live ------------------------------------------------------------------------------------------ */
 
-/* All of these take a layout, a length n and a number of ranks. RA_LAYOUT_AUTO is refused: resolve it first. */
+/* All of these take a layout, a length n and a number of ranks. RA_LAYOUT_AUTO is refused: resolve it first. The
+ * ra_packed functions take the documents as well, as a problem has them (cu_seqlens [documents + 1], from 0 to n; NULL
+ * for one document): on RA_LAYOUT_DOCUMENTS, where they decide who has which row, the others but ra_layout_rows refuse.
+ */
 
 /* What RA_LAYOUT_AUTO means for this problem. */
 RA_API ra_status ra_layout_resolve(const ra_problem *problem, const ra_options *options, int ranks,
@@ -451,6 +456,17 @@ RA_API ra_status ra_layout_scatter(ra_layout layout, int64_t n, int ranks, int r
                                    const void *whole, void *shard_out);
 RA_API ra_status ra_layout_gather(ra_layout layout, int64_t n, int ranks, int rank, int64_t batch, size_t row_bytes,
                                   const void *shard, void *whole_out);
+
+/* The same for packed sequences, on any layout. Positions count through all documents; the position of a token in its
+ * document is its position less the document's start. */
+RA_API ra_status ra_packed_locate(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu_seqlens, int ranks,
+                                  int64_t position, int *rank_out, int64_t *row_out);
+RA_API ra_status ra_packed_positions(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu_seqlens,
+                                     int ranks, int rank, int64_t *positions_out);
+RA_API ra_status ra_packed_scatter(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu_seqlens, int ranks,
+                                   int rank, int64_t batch, size_t row_bytes, const void *whole, void *shard_out);
+RA_API ra_status ra_packed_gather(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu_seqlens, int ranks,
+                                  int rank, int64_t batch, size_t row_bytes, const void *shard, void *whole_out);
 
 /* ---- names, types, features ------------------------------------------------------------------------------------ */
 

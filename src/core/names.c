@@ -3,10 +3,11 @@
 
 #include <string.h>
 
-static const char *const layouts[] = {"auto", "contiguous", "zigzag", "striped"};
+static const char *const layouts[] = {"auto", "contiguous", "zigzag", "striped", "documents"};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 const char *ra_layout_name(ra_layout layout) {
-    return (unsigned)layout < 4 ? layouts[layout] : NULL;
+    return (unsigned)layout < LAYOUTS ? layouts[layout] : NULL;
 }
 
 /* The index of a name among `count`; -1 when it is none. */
@@ -17,9 +18,10 @@ static int find(const char *const *names, int count, const char *name) {
 }
 
 ra_status ra_layout_parse(const char *name, ra_layout *layout_out) {
-    int i = find(layouts, 4, name);
+    int i = find(layouts, LAYOUTS, name);
     if (i < 0 || !layout_out)
-        return ra_refuse("'%s' is no layout; there are contiguous, zigzag, striped and auto", name ? name : "NULL");
+        return ra_refuse("'%s' is no layout; there are contiguous, zigzag, striped, documents and auto",
+                         name ? name : "NULL");
     *layout_out = (ra_layout)i;
     return RA_OK;
 }

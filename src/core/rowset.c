@@ -171,9 +171,15 @@ typedef struct need_loop {
     int64_t count, capacity;
 } need_loop;
 
+/* Two runs of a rank's queries mostly see the same keys. */
+static int is_within_run(ra_span rows, ra_span run) {
+    return run.stride == 1 && rows.first >= run.first && last_of(rows) <= last_of(run);
+}
+
 static ra_status collect(need_loop *loop, ra_span heads, ra_span rows) {
     if (ra_span_clip(heads, loop->heads.from, loop->heads.to).count == 0) return RA_OK;
     ra_rowset *last = loop->count ? &loop->sets[loop->count - 1] : NULL;
+    if (last && is_within_run(rows, last->spans[last->count - 1])) return RA_OK;
     int rises = last && rows.first > last_of(last->spans[last->count - 1]);
     if (!rises) {
         last = ra_pool_append(loop->pool, &loop->sets, &loop->count, &loop->capacity, sizeof *last);

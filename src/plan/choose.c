@@ -6,8 +6,8 @@
 #include <math.h>
 
 /* The layouts that are weighed, in the order in which they are preferred: contiguous shards have the fewest neighbours,
- * striped ones need a bit of everybody. */
-static const ra_layout layouts[] = {RA_LAYOUT_CONTIGUOUS, RA_LAYOUT_ZIGZAG, RA_LAYOUT_STRIPED};
+ * documents that are dealt to all and stripes need a bit of everybody. */
+static const ra_layout layouts[] = {RA_LAYOUT_CONTIGUOUS, RA_LAYOUT_ZIGZAG, RA_LAYOUT_DOCUMENTS, RA_LAYOUT_STRIPED};
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 double ra_cost_of(const ra_problem *p, const ra_load *load) {
@@ -47,6 +47,11 @@ ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cos
     return RA_OK;
 }
 
+/* One document that is dealt to all is zigzag. */
+static int is_weighed(const ra_problem *p, ra_layout layout) {
+    return layout != RA_LAYOUT_DOCUMENTS || p->documents > 1;
+}
+
 /* A layout is given up at the first rank that takes longer than the best one's slowest: what is far off, stripes of
  * many documents above all, is found out cheaply. One that is given up has an earlier one before it that is no worse,
  * so it need not be known exactly. */
@@ -55,6 +60,8 @@ ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layou
     int chosen = 0;
     for (int i = 0; i < LAYOUTS && ranks > 1; i++) {
         ra_cut_problem cut = {normal, layouts[i], ranks};
+        cost[i] = INFINITY;
+        if (!is_weighed(normal, layouts[i])) continue;
         RA_TRY(ra_cost_of_layout(&cut, least, &cost[i]));
         if (cost[i] < least) least = cost[i];
     }
@@ -112,7 +119,8 @@ static double parts_of(const ra_problem *p) {
 
 static int is_worth_comparing(const ra_cut_problem *cut) {
     double parts = parts_of(cut->problem), pairs_of_ranks = (double)cut->ranks * cut->ranks;
-    return cut->layout != RA_LAYOUT_STRIPED || parts == 1 || parts * pairs_of_ranks <= RA_STRIPES_COMPARED;
+    int in_bits = cut->layout == RA_LAYOUT_STRIPED || cut->layout == RA_LAYOUT_DOCUMENTS;
+    return !in_bits || parts == 1 || parts * pairs_of_ranks <= RA_STRIPES_COMPARED;
 }
 
 /* The ring never sends less than pairwise of any owner's rows. So one owner can decide against it, and one from the

@@ -31,8 +31,8 @@ double ra_cost_of(const ra_problem *normal, const ra_load *load);
 #define RA_WEIGHING_BYTES (16 << 20)
 ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cost_out);
 
-/* The first of contiguous, zigzag and striped that none of the others beats by RA_LAYOUT_MARGIN. Fails only for want of
- * memory. */
+/* The first of contiguous, zigzag, documents (where there are several) and striped that none of the others beats by
+ * RA_LAYOUT_MARGIN. Fails only for want of memory. */
 ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layout_out);
 
 /* passq where queries are so few that sending all of them to all ranks, and their states home, is less than sending the

@@ -6,6 +6,18 @@
 #include "core/rowset.h"
 #include "schedule/schedule.h"
 
+struct ra_route;
+
+/* What both passes of a plan find out alike: made by the first, taken over by the second. Lives in scratch. */
+typedef struct ra_findings {
+    ra_parcel *in, *out;     /* pairwise, [ranks] by distance t: what this rank needs of the rank t back, and what the
+                              * rank t further along needs of it; NULL: not yet known */
+    struct ra_route *routes; /* ring, [ranks] by owner; NULL: not yet known */
+    ra_compute *computes;    /* with their tiles, in the order in which they were made */
+    int64_t compute_count, compute_capacity;
+    int64_t next; /* the one that the second pass, which computes in the same order, comes to */
+} ra_findings;
+
 typedef struct ra_builder {
     const ra_cut_problem *cut;
     ra_pass pass;
@@ -13,6 +25,7 @@ typedef struct ra_builder {
     ra_pool *pool;    /* what the schedule keeps */
     ra_pool *scratch; /* what only its making needs */
     ra_schedule *schedule;
+    ra_findings *findings;
 } ra_builder;
 
 /* The rank `steps` further along the ring, or back for negative ones. */

@@ -67,13 +67,20 @@ static ra_status gradients_step(ra_builder *b, const ra_route *routes, int s) {
     return ra_add_reduce(b, s, RA_CARGO_GRAD, RA_OWN, slot, &home);
 }
 
-ra_status ra_make_ring(ra_builder *b) {
+static ra_status find_routes(ra_builder *b) {
     ra_route *routes = ra_pool_take(b->scratch, b->ranks, sizeof *routes);
     if (!routes) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
     for (int t = 0; t < b->ranks; t++) {
         int owner = ra_rank_along(b, b->rank, -t);
         RA_TRY(ra_route_make(b, owner, t ? t : 1, &routes[owner]));
     }
+    b->findings->routes = routes;
+    return RA_OK;
+}
+
+ra_status ra_make_ring(ra_builder *b) {
+    if (!b->findings->routes) RA_TRY(find_routes(b));
+    const ra_route *routes = b->findings->routes;
     for (int s = 0; s < b->schedule->step_count; s++) {
         if (s < b->ranks) RA_TRY(keys_step(b, routes, s));
         if (s >= 2 && b->pass == RA_BACKWARD) RA_TRY(gradients_step(b, routes, s));

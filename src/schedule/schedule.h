@@ -133,6 +133,10 @@ typedef struct ra_schedule {
 ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
                            ra_schedule *schedule_out);
 
+/* Both passes of one rank, which share what they find out: half the time and memory of two schedules made apart. */
+ra_status ra_schedule_make_both(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, int rank,
+                                ra_schedule *forward_out, ra_schedule *backward_out);
+
 /* Elements that a cargo has for one (row, head), over the batch: of a record where it has records. */
 int64_t ra_cargo_record(const ra_problem *problem, ra_cargo cargo, ra_pass pass);
 

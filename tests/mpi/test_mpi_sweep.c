@@ -35,7 +35,7 @@ static void check_one(ra_comm *comm, test_case *c) {
 
 int main(int argc, char **argv) {
     static test_case c;
-    const ra_layout layouts[] = {RA_LAYOUT_CONTIGUOUS, RA_LAYOUT_ZIGZAG, RA_LAYOUT_STRIPED};
+    const ra_layout layouts[] = {RA_LAYOUT_CONTIGUOUS, RA_LAYOUT_ZIGZAG, RA_LAYOUT_STRIPED, RA_LAYOUT_DOCUMENTS};
     const ra_strategy strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_PAIRWISE, RA_STRATEGY_ALLGATHER};
     const ra_dtype dtypes[] = {RA_F64, RA_F32, RA_F64, RA_BF16, RA_F16};
     const char *wanted = getenv("RINGATTN_SWEEP");

@@ -202,8 +202,11 @@ static ra_status allocate(rank_run *r) {
     r->positions_q = malloc((size_t)(nq + 1) * 8);
     r->positions_k = malloc((size_t)(nk + 1) * 8);
     if (!r->positions_q || !r->positions_k) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
-    RA_TRY(ra_layout_positions(r->info.layout, p->seq_q, r->info.ranks, r->info.rank, r->positions_q));
-    RA_TRY(ra_layout_positions(r->info.layout, p->seq_k, r->info.ranks, r->info.rank, r->positions_k));
+    const int64_t *cu_k = p->cu_seqlens_k ? p->cu_seqlens_k : p->cu_seqlens_q;
+    RA_TRY(ra_packed_positions(r->info.layout, p->seq_q, p->documents, p->cu_seqlens_q, r->info.ranks, r->info.rank,
+                               r->positions_q));
+    RA_TRY(
+        ra_packed_positions(r->info.layout, p->seq_k, p->documents, cu_k, r->info.ranks, r->info.rank, r->positions_k));
     shard_fill(&r->t[T_Q], r->d->q, p->seq_q, r->positions_q);
     shard_fill(&r->t[T_K], r->d->k, p->seq_k, r->positions_k);
     shard_fill(&r->t[T_V], r->d->v, p->seq_k, r->positions_k);

@@ -49,7 +49,7 @@ static void test_random_problems(void **state) {
         ra_problem p;
         case_make(&c, seed, RA_F64, 1e7);
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
-        for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_STRIPED; layout++) {
+        for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_DOCUMENTS; layout++) {
             ra_cut_problem cut = {&p, (ra_layout)layout, 1 + (int)(seed % 11)};
             for (int rank = 0; rank < cut.ranks; rank++) {
                 check_load(&cut, rank, seed);

@@ -94,7 +94,7 @@ static void test_looks_grow_with_ranks(void **state) {
     check_growth(&causal, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO, 20);
     check_growth(&full, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO, 40);
     check_growth(&window, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO, 40);
-    for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_STRIPED; layout++)
+    for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_DOCUMENTS; layout++)
         for (int strategy = RA_STRATEGY_RING; strategy <= RA_STRATEGY_ALLGATHER; strategy++)
             check_growth(&causal, (ra_layout)layout, (ra_strategy)strategy, 60);
 }

@@ -78,7 +78,8 @@ static void test_pairwise_sends_the_union_exactly(void **state) {
         int64_t count = rng_between(&r, 1, 4), n = rng_between(&r, 1, 180);
         for (int64_t b = 0; b < count; b++) branches[b] = (ra_branch){rng_between(&r, 1, 200), rng_between(&r, 1, 12)};
         ra_problem p = problem_of(n, rng_between(&r, 1, 5), rng_one_in(&r, 2), branches, count);
-        ra_cut_problem cut = {&p, (ra_layout)rng_between(&r, 1, 3), (int)rng_between(&r, 1, MOST_RANKS)};
+        ra_cut_problem cut = {&p, (ra_layout)rng_between(&r, RA_LAYOUT_CONTIGUOUS, RA_LAYOUT_DOCUMENTS),
+                              (int)rng_between(&r, 1, MOST_RANKS)};
         int64_t want = brute_force(&cut), ring = records_sent(&cut, RA_STRATEGY_RING, NULL);
         assert_int_equal(records_sent(&cut, RA_STRATEGY_PAIRWISE, NULL), want);
         assert_true(ring >= want && ring <= want * (cut.ranks > 1 ? cut.ranks - 1 : 1));

@@ -30,10 +30,10 @@ typedef struct marks {
 
 static unsigned char *mark_at(const marks *m, int64_t head, int64_t q_row, int64_t k_row) {
     const ra_problem *p = m->cut->problem;
-    ra_shard queries = ra_shard_of(m->cut->layout, p->seq_q, m->cut->ranks, m->q_rank);
-    ra_shard keys = ra_shard_of(m->cut->layout, p->seq_k, m->cut->ranks, m->k_rank);
-    return &m->count[(head * p->seq_q + ra_shard_position(&queries, q_row)) * p->seq_k +
-                     ra_shard_position(&keys, k_row)];
+    ra_sequence queries = {p->seq_q, p->documents, p->cu_seqlens_q}, keys = {p->seq_k, p->documents, p->cu_seqlens_k};
+    int64_t query = ra_sequence_position(&queries, m->cut->layout, m->cut->ranks, m->q_rank, q_row);
+    int64_t key = ra_sequence_position(&keys, m->cut->layout, m->cut->ranks, m->k_rank, k_row);
+    return &m->count[(head * p->seq_q + query) * p->seq_k + key];
 }
 
 /* The owner's row that key b of a tile is, for the key/value head that query head h reads. */
@@ -133,7 +133,7 @@ static void test_random_schedules(void **state) {
         case_make(&c, seed, RA_F64, 3e5);
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
         int ranks = 1 + (int)(seed % MOST_RANKS);
-        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % 3), ranks};
+        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), ranks};
         for (int i = 0; i < STRATEGIES; i++)
             for (int pass = RA_FORWARD; pass <= RA_BACKWARD; pass++) {
                 ra_pool pool = {0};
@@ -189,7 +189,7 @@ static void test_rows_travel_as_far_as_needed(void **state) {
         ra_problem p;
         case_make(&c, seed, RA_F64, 1e7);
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
-        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % 3), 1 + (int)(seed % 37)};
+        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), 1 + (int)(seed % 37)};
         for (int owner = 0; owner < cut.ranks; owner++) {
             int64_t bytes;
             assert_int_equal(ra_schedule_volume_of(&cut, RA_STRATEGY_RING, owner, &bytes), RA_OK);
@@ -336,7 +336,7 @@ static void test_packs(void **state) {
         ra_problem p;
         case_make(&c, seed, RA_F64, 3e5);
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
-        check_packs(&(ra_cut_problem){&p, (ra_layout)(1 + seed % 3), 1 + (int)(seed % MOST_RANKS)});
+        check_packs(&(ra_cut_problem){&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), 1 + (int)(seed % MOST_RANKS)});
     }
 }
 
