@@ -23,7 +23,7 @@ ra_status ra_predict_steps(const ra_problem *problem, const ra_options *options,
     if (!count_out || capacity < 0 || (capacity > 0 && !steps_out))
         RA_REFUSE("count_out is NULL, capacity is negative, or steps_out is NULL");
     RA_TRY(ra_setup_make(problem, options, (ra_seat){rank, ranks, ranks, ranks}, &setup));
-    ra_small_problem cut = ra_setup_cut(&setup);
+    ra_cut_problem cut = ra_setup_cut(&setup);
     ra_status status = ra_schedule_make(&pool, &cut, setup.strategy, pass, rank, &schedule);
     if (status == RA_OK) {
         for (int s = 0; s < schedule.step_count && s < capacity; s++)

@@ -6,7 +6,7 @@
 
 typedef struct contact_loop contact_loop;
 struct contact_loop {
-    const ra_small_problem *cut;
+    const ra_cut_problem *cut;
     int q_from, q_to;            /* the ranks that have the queries */
     int k_rank;                  /* the rank that has the keys; -1: all keys */
     ra_shard queries, keys;      /* on RA_LAYOUT_DOCUMENTS those of the document in hand */
@@ -251,7 +251,7 @@ static ra_status run_loop(contact_loop *loop, ra_head_range heads) {
     return RA_OK;
 }
 
-ra_status ra_pattern_contacts_of(const ra_small_problem *cut, int q_rank, int k_rank, ra_head_range heads,
+ra_status ra_pattern_contacts_of(const ra_cut_problem *cut, int q_rank, int k_rank, ra_head_range heads,
                                  ra_contact_emit emit, void *user) {
     const ra_problem *problem = cut->problem;
     contact_loop loop = {.cut = cut,
@@ -270,7 +270,7 @@ ra_status ra_pattern_contacts_of(const ra_small_problem *cut, int q_rank, int k_
     return run_loop(&loop, heads);
 }
 
-ra_status ra_pattern_contacts(const ra_small_problem *cut, int q_rank, int k_rank, ra_contact_emit emit, void *user) {
+ra_status ra_pattern_contacts(const ra_cut_problem *cut, int q_rank, int k_rank, ra_contact_emit emit, void *user) {
     return ra_pattern_contacts_of(cut, q_rank, k_rank, (ra_head_range){0, cut->problem->heads_q}, emit, user);
 }
 
@@ -287,7 +287,7 @@ static ra_status run_sights(contact_loop *loop, ra_head_range heads) {
     return RA_OK;
 }
 
-ra_status ra_pattern_sights(const ra_small_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
+ra_status ra_pattern_sights(const ra_cut_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
                             void *user) {
     contact_loop loop = {.cut = cut,
                          .q_from = q_rank,
@@ -300,7 +300,7 @@ ra_status ra_pattern_sights(const ra_small_problem *cut, int q_rank, ra_head_ran
     return run_sights(&loop, heads);
 }
 
-ra_status ra_pattern_hints(const ra_small_problem *cut, int from, int to, int k_rank, ra_head_range heads,
+ra_status ra_pattern_hints(const ra_cut_problem *cut, int from, int to, int k_rank, ra_head_range heads,
                            ra_sight_emit emit, void *user) {
     contact_loop loop = {.cut = cut,
                          .q_from = from,
@@ -319,7 +319,7 @@ static ra_status count_pairs(const ra_contact *contact, void *user) {
     return RA_OK;
 }
 
-int64_t ra_pattern_pairs(const ra_small_problem *cut, int q_rank, int k_rank) {
+int64_t ra_pattern_pairs(const ra_cut_problem *cut, int q_rank, int k_rank) {
     int64_t pairs = 0;
     ra_pattern_contacts(cut, q_rank, k_rank, count_pairs, &pairs);
     return pairs * cut->problem->batch;

@@ -209,21 +209,21 @@ static ra_status unite(need_loop *loop, ra_rowset *set_out) {
     return RA_OK;
 }
 
-ra_status ra_rowset_needed(ra_pool *pool, const ra_small_problem *cut, int q_rank, int k_rank, int64_t i,
+ra_status ra_rowset_needed(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int k_rank, int64_t i,
                            ra_rowset *set_out) {
     need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
     RA_TRY(ra_pattern_contacts_of(cut, q_rank, k_rank, loop.heads, collect_contact, &loop));
     return unite(&loop, set_out);
 }
 
-ra_status ra_rowset_hinted(ra_pool *pool, const ra_small_problem *cut, int from, int to, int k_rank, int64_t i,
+ra_status ra_rowset_hinted(ra_pool *pool, const ra_cut_problem *cut, int from, int to, int k_rank, int64_t i,
                            ra_rowset *set_out) {
     need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
     RA_TRY(ra_pattern_hints(cut, from, to, k_rank, loop.heads, collect_sight, &loop));
     return unite(&loop, set_out);
 }
 
-ra_status ra_rowset_seen(ra_pool *pool, const ra_small_problem *cut, int q_rank, int64_t i, ra_rowset *set_out) {
+ra_status ra_rowset_seen(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int64_t i, ra_rowset *set_out) {
     need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
     RA_TRY(ra_pattern_sights(cut, q_rank, loop.heads, collect_sight, &loop));
     return unite(&loop, set_out);

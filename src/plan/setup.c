@@ -35,8 +35,8 @@ static ra_shape shape_of(const ra_problem *p, int64_t rows_q) {
                       .out_dtype = p->out_dtype};
 }
 
-ra_small_problem ra_setup_cut(const ra_setup *setup) {
-    return (ra_small_problem){&setup->problem, setup->layout, setup->ranks};
+ra_cut_problem ra_setup_cut(const ra_setup *setup) {
+    return (ra_cut_problem){&setup->problem, setup->layout, setup->ranks};
 }
 
 /* Kernels ask the current device what it can do. */
@@ -68,7 +68,7 @@ static ra_status choose_layout(const ra_options *options, ra_setup *setup) {
 }
 
 static ra_status choose_strategy(const ra_options *options, ra_setup *setup) {
-    ra_small_problem cut = ra_setup_cut(setup);
+    ra_cut_problem cut = ra_setup_cut(setup);
     setup->strategy = options->strategy;
     return options->strategy ? RA_OK : ra_choose_strategy(&cut, &setup->strategy);
 }

@@ -16,7 +16,7 @@ static const ra_strategy all_strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_PAIRW
 enum { STRATEGIES = sizeof all_strategies / sizeof *all_strategies };
 
 /* The schedules of all ranks; the caller frees the pool. */
-static void make_all(ra_pool *pool, const ra_small_problem *cut, ra_strategy strategy, ra_pass pass, ra_schedule *out) {
+static void make_all(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, ra_schedule *out) {
     for (int r = 0; r < cut->ranks; r++)
         assert_int_equal(ra_schedule_make(pool, cut, strategy, pass, r, &out[r]), RA_OK);
 }
@@ -24,7 +24,7 @@ static void make_all(ra_pool *pool, const ra_small_problem *cut, ra_strategy str
 /* How often each pair is computed: [head, query position, key position]. */
 typedef struct marks {
     unsigned char *count;
-    const ra_small_problem *cut;
+    const ra_cut_problem *cut;
     int q_rank, k_rank;
 } marks;
 
@@ -80,7 +80,7 @@ static ra_status mark_contact(const ra_contact *c, void *user) {
 }
 
 /* test_pattern shows that contacts are right; here the tiles of all ranks together must cover them exactly once. */
-static void check_pairs(const ra_small_problem *cut, const ra_schedule *schedules) {
+static void check_pairs(const ra_cut_problem *cut, const ra_schedule *schedules) {
     const ra_problem *p = cut->problem;
     size_t size = (size_t)(p->heads_q * p->seq_q * p->seq_k);
     marks got = {.count = calloc(size + 1, 1), .cut = cut}, want = {.count = calloc(size + 1, 1), .cut = cut};
@@ -133,7 +133,7 @@ static void test_random_schedules(void **state) {
         case_make(&c, seed, RA_F64, 3e5);
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
         int ranks = 1 + (int)(seed % MOST_RANKS);
-        ra_small_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), ranks};
+        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), ranks};
         for (int i = 0; i < STRATEGIES; i++)
             for (int pass = RA_FORWARD; pass <= RA_BACKWARD; pass++) {
                 ra_pool pool = {0};
@@ -163,7 +163,7 @@ static void test_random_schedules(void **state) {
 }
 
 /* Hops that an owner's rows travel when each goes as far as somebody needs it, from what every rank needs. */
-static int64_t hops_of(const ra_small_problem *cut, int owner) {
+static int64_t hops_of(const ra_cut_problem *cut, int owner) {
     int64_t hops = 0, rows = ra_shard_of(cut->layout, cut->problem->seq_k, cut->ranks, owner).rows;
     for (int64_t i = 0; i < ra_head_sets(cut->problem); i++) {
         ra_pool pool = {0};
@@ -189,7 +189,7 @@ static void test_rows_travel_as_far_as_needed(void **state) {
         ra_problem p;
         case_make(&c, seed, RA_F64, 1e7);
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
-        ra_small_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), 1 + (int)(seed % 37)};
+        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), 1 + (int)(seed % 37)};
         for (int owner = 0; owner < cut.ranks; owner++) {
             int64_t bytes;
             assert_int_equal(ra_schedule_volume_of(&cut, RA_STRATEGY_RING, owner, &bytes), RA_OK);
@@ -198,7 +198,7 @@ static void test_rows_travel_as_far_as_needed(void **state) {
     }
 }
 
-static int64_t sent_by_all(const ra_small_problem *cut, ra_strategy strategy, ra_pass pass) {
+static int64_t sent_by_all(const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass) {
     ra_pool pool = {0};
     int64_t total = 0, bytes, messages;
     ra_schedule schedule;
@@ -229,7 +229,7 @@ enum { ROW_BYTES = 2 * (16 + 16) * 4 };
 static void test_figures(void **state) {
     (void)state;
     ra_problem dense = problem_of(4096, 0, -1), causal = problem_of(4096, 1, -1), window = problem_of(4096, 1, 128);
-    ra_small_problem cut = {&dense, RA_LAYOUT_CONTIGUOUS, 8};
+    ra_cut_problem cut = {&dense, RA_LAYOUT_CONTIGUOUS, 8};
     /* Dense: every row to every other rank, whatever the strategy; the gradients of every row once around and home. */
     for (int i = 0; all_strategies[i] != RA_STRATEGY_PASSQ; i++)
         assert_int_equal(sent_by_all(&cut, all_strategies[i], RA_FORWARD), 7 * 4096 * ROW_BYTES);
@@ -254,7 +254,7 @@ static void test_queries_travel(void **state) {
     (void)state;
     ra_problem few = problem_of(4096, 1, -1), window = problem_of(4096, 1, 128);
     few.seq_q = 16;
-    ra_small_problem cut = {&few, RA_LAYOUT_CONTIGUOUS, 8};
+    ra_cut_problem cut = {&few, RA_LAYOUT_CONTIGUOUS, 8};
     int64_t sent = 0;
     for (int r = 0; r < 8; r++) sent += 2 * (r < 7 ? 7 : 0); /* two queries a rank, to every rank but its own */
     sent += 2 * 7;
@@ -271,7 +271,7 @@ static void test_queries_travel(void **state) {
 static void test_success_is_no_error(void **state) {
     (void)state;
     ra_problem p = problem_of(64, 0, -1);
-    ra_small_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
+    ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
     ra_pool pool = {0};
     ra_schedule schedule;
     ra_layout layout;
@@ -299,7 +299,7 @@ static const ra_parcel *computed_with(const ra_schedule *schedule, int s, int ow
 }
 
 /* Pairwise packs anew only where a peer needs other rows; what the slot holds is always what the peer computes with. */
-static int64_t check_packs(const ra_small_problem *cut) {
+static int64_t check_packs(const ra_cut_problem *cut) {
     ra_pool pool = {0};
     ra_schedule all[MOST_RANKS];
     int64_t packs = 0;
@@ -327,16 +327,16 @@ static void test_packs(void **state) {
     (void)state;
     ra_problem dense = problem_of(4096, 0, -1), causal = problem_of(4096, 1, -1), window = problem_of(4096, 1, 1500);
     /* Dense: all peers need all rows. */
-    assert_int_equal(check_packs(&(ra_small_problem){&dense, RA_LAYOUT_CONTIGUOUS, 8}), 8);
+    assert_int_equal(check_packs(&(ra_cut_problem){&dense, RA_LAYOUT_CONTIGUOUS, 8}), 8);
     /* Causal, zigzag: ranks behind need the first half, ranks before all of it; 0 and 3 have peers of one kind. */
-    assert_int_equal(check_packs(&(ra_small_problem){&causal, RA_LAYOUT_ZIGZAG, 4}), 1 + 2 + 2 + 1);
-    assert_true(check_packs(&(ra_small_problem){&window, RA_LAYOUT_STRIPED, 8}) > 0);
+    assert_int_equal(check_packs(&(ra_cut_problem){&causal, RA_LAYOUT_ZIGZAG, 4}), 1 + 2 + 2 + 1);
+    assert_true(check_packs(&(ra_cut_problem){&window, RA_LAYOUT_STRIPED, 8}) > 0);
     for (uint64_t seed = 1; seed <= 100; seed++) {
         static test_case c;
         ra_problem p;
         case_make(&c, seed, RA_F64, 3e5);
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
-        check_packs(&(ra_small_problem){&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), 1 + (int)(seed % MOST_RANKS)});
+        check_packs(&(ra_cut_problem){&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), 1 + (int)(seed % MOST_RANKS)});
     }
 }
 
@@ -344,7 +344,7 @@ static void test_packs(void **state) {
 static void test_checker_finds_faults(void **state) {
     (void)state;
     ra_problem p = problem_of(64, 0, -1);
-    ra_small_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
+    ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
     ra_pool pool = {0};
     ra_schedule s[4];
     make_all(&pool, &cut, RA_STRATEGY_RING, RA_BACKWARD, s);
