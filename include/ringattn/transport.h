@@ -121,9 +121,6 @@ typedef struct ra_transport_ops {
 RA_API ra_status ra_comm_create_custom(const ra_transport_ops *ops, void *self, int rank, int ranks,
                                        ra_comm **comm_out);
 
-/* For transports: sets this thread's error text and returns status. */
-RA_API ra_status ra_fail(ra_status status, const char *format, ...) RA_PRINTF(2, 3);
-
 #ifdef __cplusplus
 }
 #endif

@@ -13,8 +13,8 @@ static ra_status take_workspace(ra_plan *plan) {
     size_t bytes = plan->prediction.workspace.bytes;
     if (setup->workspace) {
         if (setup->workspace_bytes < bytes)
-            RA_REFUSE("options.workspace_bytes is %zu but this plan needs %zu: ask ra_predict first",
-                      setup->workspace_bytes, bytes);
+            return ra_refuse("options.workspace_bytes is %zu but this plan needs %zu: ask ra_predict first",
+                             setup->workspace_bytes, bytes);
         plan->memory = setup->workspace;
         return RA_OK;
     }

@@ -75,7 +75,7 @@ static ra_status no_such_kernel(const char *name) {
         strncat(names, ", ", sizeof names - strlen(names) - 1);
         strncat(names, table[i].name, sizeof names - strlen(names) - 1);
     }
-    RA_REFUSE("there is no kernel named \"%s\"; choose one of: %s", name, names);
+    return ra_refuse("there is no kernel named \"%s\"; choose one of: %s", name, names);
 }
 
 ra_status ra_kernel_find(const char *name, const ra_kernel **kernel_out) {

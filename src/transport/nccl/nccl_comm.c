@@ -264,7 +264,8 @@ ra_status ra_nccl_wrap(ra_comm *host, void *comm, const ra_device *device, ra_co
     int ranks = -1, rank = -1, host_rank = ra_comm_rank(host), host_ranks = ra_comm_ranks(host);
     if (ncclCommCount(comm, &ranks) != ncclSuccess || ncclCommUserRank(comm, &rank) != ncclSuccess ||
         ranks != host_ranks || rank != host_rank)
-        RA_REFUSE("the NCCL communicator is rank %d of %d, host is rank %d of %d", rank, ranks, host_rank, host_ranks);
+        return ra_refuse("the NCCL communicator is rank %d of %d, host is rank %d of %d", rank, ranks, host_rank,
+                         host_ranks);
     RA_TRY(make(host, device, &n));
     n->comm = comm;
     ra_status status = publish(n, comm_out);

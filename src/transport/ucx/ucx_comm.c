@@ -99,13 +99,14 @@ static ra_status check_options(const ra_ucx_options *given, ra_ucx_options *opti
     *options_out = (ra_ucx_options)RA_UCX_OPTIONS_INIT;
     if (given) {
         if (given->struct_size < sizeof given->struct_size || given->struct_size > sizeof *given)
-            RA_REFUSE("options.struct_size is %zu, not sizeof(ra_ucx_options): initialise it with RA_UCX_OPTIONS_INIT",
-                      given->struct_size);
+            return ra_refuse(
+                "options.struct_size is %zu, not sizeof(ra_ucx_options): initialise it with RA_UCX_OPTIONS_INIT",
+                given->struct_size);
         memcpy(options_out, given, given->struct_size);
     }
     double *create = &options_out->create_seconds, *destroy_ = &options_out->destroy_seconds;
     if (!(*create >= 0) || !(*destroy_ >= 0) || *create > RA_LONGEST_WAIT || *destroy_ > RA_LONGEST_WAIT)
-        RA_REFUSE("create_seconds and destroy_seconds must be between 0 (the default) and %g", RA_LONGEST_WAIT);
+        return ra_refuse("create_seconds and destroy_seconds must be between 0 (the default) and %g", RA_LONGEST_WAIT);
     if (*create == 0) *create = RA_TIMEOUT_DEFAULT;
     if (*destroy_ == 0) *destroy_ = 5;
     return RA_OK;
@@ -154,10 +155,11 @@ ra_status ra_comm_create_ucx(int rank, int ranks, ra_allgather allgather, void *
                              ra_comm **comm_out) {
     ra_ucx *ucx = NULL;
     ra_transport_ops ops = ra_ucx_ops;
-    if (!comm_out) RA_REFUSE("comm_out is NULL: it is where the comm is put");
-    if (!allgather) RA_REFUSE("allgather is NULL: it is what brings the addresses of the ranks round");
-    if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
-    if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
+    if (!comm_out) return ra_refuse("comm_out is NULL: it is where the comm is put");
+    if (!allgather) return ra_refuse("allgather is NULL: it is what brings the addresses of the ranks round");
+    if (ranks < 1 || ranks > RA_MAX_RANKS)
+        return ra_refuse("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
+    if (rank < 0 || rank >= ranks) return ra_refuse("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     RA_TRY(ra_ucx_open(rank, ranks, allgather, user, options, &ucx, &ops.machine_ranks));
     ra_status status = ra_comm_create_custom(&ops, ucx, rank, ranks, comm_out);
     if (status != RA_OK) destroy(ucx);
@@ -166,7 +168,7 @@ ra_status ra_comm_create_ucx(int rank, int ranks, ra_allgather allgather, void *
 
 ra_status ra_ucx_version(const char **version_out) {
     const ra_ucx_api *api;
-    if (!version_out) RA_REFUSE("version_out is NULL");
+    if (!version_out) return ra_refuse("version_out is NULL");
     RA_TRY(ra_ucx_load(&api));
     *version_out = api->ucp_get_version_string();
     return RA_OK;
