@@ -11,9 +11,9 @@ static inline void ra_ref_load(double *to, ra_dtype dtype, ra_view x, int64_t b,
     ra_row_load_f64(to, dtype, ra_view_row(x, ra_dtype_bytes(dtype), b, row, h), x.dim, width);
 }
 
-/* Which head of the part's views query head h reads. */
-static inline int64_t ra_ref_kv_head(const ra_shape *shape, const ra_kv_rows *part, int64_t h) {
-    return ra_part_head(part, h / (shape->heads_q / shape->heads_kv));
+/* Which head of the views of k and v query head h reads. */
+static inline int64_t ra_ref_kv_head(const ra_shape *shape, const ra_kv_rows *kv, int64_t h) {
+    return ra_part_head(kv, h / (shape->heads_q / shape->heads_kv));
 }
 
 static inline double ra_ref_dot(const double *x, const double *y, int64_t count) {
