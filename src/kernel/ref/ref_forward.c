@@ -3,6 +3,7 @@
 #include "kernel/ref/ref.h"
 #include "kernel/ref/ref_row.h"
 #include "kernel/rows.h"
+#include "kernel/score.h"
 
 #include <math.h>
 
@@ -12,12 +13,13 @@ typedef struct row_state {
 } row_state;
 
 /* A score that is NaN or +inf makes p, and so l and o, NaN for good. */
-static void accumulate_key(row_state *state, double s, const double *v, int64_t dim_v) {
-    double m_new = s <= state->m ? state->m : s;
+static void accumulate_key(row_state *state, const ra_score *stage, ra_score_place place, double score, const double *v,
+                           int64_t dim_v) {
+    double m_new = score <= state->m ? state->m : score;
     double keep = state->m == m_new ? 1 : exp(state->m - m_new);
-    double p = exp(s - m_new);
     state->m = m_new;
-    state->l = state->l * keep + p;
+    state->l *= keep;
+    double p = ra_score_forward(stage, place, score, m_new, &state->l);
     for (int64_t d = 0; d < dim_v; d++) state->o[d] = state->o[d] * keep + p * v[d];
 }
 
@@ -27,14 +29,16 @@ static void accumulate_row(const ra_forward_call *call, const ra_tile *tile, int
     const ra_kv_rows *kv = &call->parts[tile->part];
     int64_t g = ra_ref_kv_head(shape, kv, h), from, to;
     double q[RA_MAX_DIM], k[RA_MAX_DIM], v[RA_MAX_DIM];
+    ra_score stage = ra_score_make(shape);
     ra_ref_load(q, shape->dtype, call->q, b, ra_span_at(tile->q_rows, a), h, shape->dim);
     ra_tile_visible(tile, a, a + 1, &from, &to);
     for (int64_t key = from; key < to; key++) {
         int64_t row = ra_tile_key(tile, key);
         ra_ref_load(k, shape->dtype, kv->k, b, row, g, shape->dim);
         ra_ref_load(v, shape->dtype, kv->v, b, row, g, shape->dim_v);
-        double s = ra_ref_score(shape, q, k);
-        if (s != -INFINITY) accumulate_key(state, s, v, shape->dim_v);
+        ra_score_place place = {tile, h, a, key};
+        double score = ra_score_of(&stage, place, ra_ref_dot(q, k, shape->dim));
+        if (score != -INFINITY) accumulate_key(state, &stage, place, score, v, shape->dim_v);
     }
 }
 

@@ -1,4 +1,4 @@
-/* What forward and backward of the ref kernel share: where a head's keys are, and the score of a pair. */
+/* What forward and backward of the ref kernel share: where a head's keys are, and rows as doubles. */
 #ifndef RA_KERNEL_REF_ROW_H
 #define RA_KERNEL_REF_ROW_H
 
@@ -20,13 +20,6 @@ static inline double ra_ref_dot(const double *x, const double *y, int64_t count)
     double sum = 0;
     for (int64_t i = 0; i < count; i++) sum += x[i] * y[i];
     return sum;
-}
-
-/* The score of a pair, rounded to the accumulation type. The maximum and the lse that it is compared with are kept in
- * that type: at scores of 1e8 a rounding of the one and not of the other would be e^4. */
-static inline double ra_ref_score(const ra_shape *shape, const double *q, const double *k) {
-    double s = shape->scale * ra_ref_dot(q, k, shape->dim);
-    return shape->dtype == RA_F64 ? s : (double)(float)s;
 }
 
 /* An element of an array of the accumulation type. */
