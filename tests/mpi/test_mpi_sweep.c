@@ -2,7 +2,7 @@
  * definition; in every type against in-process ranks, bit for bit: the transport must not show in the answer.
  * RINGATTN_SWEEP=N runs N problems instead of 90. */
 #include "mpi_test.h"
-#include "support/sweep.h"
+#include "support/problems/sweep.h"
 
 #include <ringattn/mpi.h>
 

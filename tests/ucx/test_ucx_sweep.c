@@ -1,7 +1,7 @@
 /* Whole problems over UCX: every layout with every strategy, random in everything else. In doubles against the
  * definition; in every type against in-process ranks, bit for bit: the transport must not show in the answer.
  * RINGATTN_SWEEP=N runs N problems instead of 90. */
-#include "support/sweep.h"
+#include "support/problems/sweep.h"
 #include "ucx_test.h"
 
 static const double WORK = 4e6;
