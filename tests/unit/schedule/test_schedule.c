@@ -1,6 +1,6 @@
 /* Schedules as data: they fit together, they compute every visible pair once, they send what they must and no more. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 
 #include "core/rowset.h"
 #include "schedule/schedule.h"

@@ -1,4 +1,4 @@
-#include "support/case.h"
+#include "support/problems/case.h"
 
 #include "support/rng.h"
 

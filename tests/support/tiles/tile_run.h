@@ -2,7 +2,7 @@
 #ifndef RA_TESTS_SUPPORT_TILE_RUN_H
 #define RA_TESTS_SUPPORT_TILE_RUN_H
 
-#include "support/tile_case.h"
+#include "support/tiles/tile_case.h"
 
 /* What the kernel computed; shapes as in tile_case, the gradients' as their views index. `raw` keeps the bytes of all
  * results, gaps of the views included, for comparing bits. */

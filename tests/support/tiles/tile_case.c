@@ -1,4 +1,4 @@
-#include "support/tile_case.h"
+#include "support/tiles/tile_case.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "support/rule.h"
+#include "support/problems/rule.h"
 
 #include "core/problem.h"
 

@@ -1,4 +1,4 @@
-#include "support/sweep.h"
+#include "support/problems/sweep.h"
 
 #include "base/status.h"
 #include "core/problem.h"

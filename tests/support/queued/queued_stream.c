@@ -1,4 +1,4 @@
-#include "support/queued_stream.h"
+#include "support/queued/queued_stream.h"
 
 #include "support/rng.h"
 

@@ -1,8 +1,8 @@
-#include "support/queued.h"
+#include "support/queued/queued.h"
 
 #include "base/status.h"
-#include "support/queued_kernel.h"
-#include "support/queued_stream.h"
+#include "support/queued/queued_kernel.h"
+#include "support/queued/queued_stream.h"
 
 #include <pthread.h>
 #include <stdlib.h>

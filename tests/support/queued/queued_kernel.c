@@ -1,8 +1,8 @@
-#include "support/queued_kernel.h"
+#include "support/queued/queued_kernel.h"
 
 #include "base/status.h"
 #include "kernel/row_io.h"
-#include "support/queued_stream.h"
+#include "support/queued/queued_stream.h"
 
 #include <stdlib.h>
 #include <string.h>

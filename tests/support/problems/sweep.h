@@ -6,7 +6,7 @@
 #ifndef TESTS_SUPPORT_SWEEP_H
 #define TESTS_SUPPORT_SWEEP_H
 
-#include "support/case.h"
+#include "support/problems/case.h"
 
 enum { OUT_O, OUT_LSE, OUT_DQ, OUT_DK, OUT_DV, OUT_COUNT };
 
@@ -16,7 +16,7 @@ typedef struct sweep_data {
     double *q, *k, *v, *dout; /* whole, C-order, rounded to the problem's type */
     double *want[OUT_COUNT];  /* whole, C-order, from ra_reference */
     /* NULL, or by how much each element may be off, NaN: it may be anything. Then a wanted NaN asks for NaN, +inf for
-     * what is not finite, -inf for itself; and wrong_infinities counts whatever is not so (support/rule.h). */
+     * what is not finite, -inf for itself; and wrong_infinities counts whatever is not so (support/problems/rule.h). */
     double *slack[OUT_COUNT];
 } sweep_data;
 

@@ -1,4 +1,4 @@
-#include "support/crossed.h"
+#include "support/problems/crossed.h"
 
 #include "base/status.h"
 

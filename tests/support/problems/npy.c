@@ -1,5 +1,5 @@
 /* A .npy file, version 1: "\x93NUMPY" 1 0, the header's length in two bytes, a Python dictionary, the elements. */
-#include "support/npy.h"
+#include "support/problems/npy.h"
 
 #include <stdio.h>
 #include <stdlib.h>

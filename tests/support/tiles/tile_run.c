@@ -1,4 +1,4 @@
-#include "support/tile_run.h"
+#include "support/tiles/tile_run.h"
 
 #include <stdlib.h>
 #include <string.h>

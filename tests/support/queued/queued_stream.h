@@ -3,7 +3,7 @@
 #define TESTS_SUPPORT_QUEUED_STREAM_H
 
 #include "kernel/kernel.h"
-#include "support/queued.h"
+#include "support/queued/queued.h"
 
 typedef struct queued_stream queued_stream;
 typedef struct queued_event queued_event;

@@ -1,4 +1,4 @@
-#include "support/row_case.h"
+#include "support/tiles/row_case.h"
 
 #include "support/cmocka.h"
 #include "support/scale.h"

@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_ROW_CASE_H
 #define TESTS_SUPPORT_ROW_CASE_H
 
-#include "support/tile_case.h"
+#include "support/tiles/tile_case.h"
 
 /* What a test body is run for. */
 typedef struct row_subject {

@@ -1,4 +1,4 @@
-#include "support/faulty.h"
+#include "support/faults/faulty.h"
 
 #include "base/status.h"
 #include "support/rng.h"

@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_RULE_H
 #define TESTS_SUPPORT_RULE_H
 
-#include "support/sweep.h"
+#include "support/problems/sweep.h"
 
 /* Sets data->want and data->slack from data's inputs. Returns 0 for want of memory. */
 int rule_apply(sweep_data *data);
