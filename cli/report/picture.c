@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { RANKS_SHOWN = 12, STEPS_SHOWN = 9, CELL_BYTES = 64, GAP = 3 };
+enum { RANKS_SHOWN = 12, STEPS_SHOWN = 9, CELL_BYTES = 96, GAP = 3 };
 
 typedef struct picture {
     char cells[RANKS_SHOWN][STEPS_SHOWN][CELL_BYTES];

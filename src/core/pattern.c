@@ -39,8 +39,10 @@ static ra_span rows_of(const ra_shard *shard, int s, ra_span positions) {
 
 /* q and k: positions of a query span and a key span. Their strides are equal, so the band on positions, lo <= j - i <=
  * hi, is a band on indices. */
-static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_rows, ra_span k, int key_span, int64_t lo,
-                              int64_t hi) {
+static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_rows, ra_span k, int key_span,
+                              ra_document document) {
+    int64_t lo, hi;
+    ra_problem_band(loop->cut->problem, document, &lo, &hi);
     int64_t shift = k.first - q.first;
     int run = q.stride == 1; /* a division by 1 is slow all the same */
     ra_tile band = {.q_rows = q,
@@ -58,6 +60,7 @@ static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_row
         .heads = loop->selection.heads,
         .lo = max64(band.lo - from, -q.count),
         .hi = min64(band.hi - from, seen),
+        .positions = {q.first, ra_span_at(k, from), q.stride, document.k1 - document.q1},
     };
     return loop->emit(&contact, loop->user);
 }
@@ -65,14 +68,12 @@ static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_row
 /* Contacts: the rank's own of the queries with the owner's own of the keys. */
 static ra_status meet_owner(const contact_loop *loop, int query_span, ra_document document, ra_span queries,
                             ra_span keys) {
-    int64_t lo, hi;
     ra_span q = ra_span_intersect(queries, loop->queries.spans[query_span]);
     if (q.count == 0) return RA_OK;
     ra_span q_rows = rows_of(&loop->queries, query_span, q);
-    ra_problem_band(loop->cut->problem, document, &lo, &hi);
     for (int s = 0; s < loop->keys.span_count; s++) {
         ra_span k = ra_span_intersect(keys, loop->keys.spans[s]);
-        if (k.count) RA_TRY(emit_contact(loop, q, q_rows, k, s, lo, hi));
+        if (k.count) RA_TRY(emit_contact(loop, q, q_rows, k, s, document));
     }
     return RA_OK;
 }

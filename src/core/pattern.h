@@ -11,6 +11,7 @@
 
 #include "core/problem.h"
 #include "core/shard.h"
+#include "core/tile.h"
 
 typedef struct ra_contact {
     int branch;     /* contacts of one branch share no (query, head) but with those of the same q_rows */
@@ -18,6 +19,7 @@ typedef struct ra_contact {
     ra_span k_rows; /* rows of the owner's key shard: each is seen by at least one query */
     ra_span heads;  /* query heads */
     int64_t lo, hi; /* the a-th query sees the b-th key when lo <= b - a <= hi */
+    ra_positions positions;
 } ra_contact;
 
 /* One problem cut across ranks. */

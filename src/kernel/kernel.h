@@ -14,7 +14,7 @@
 typedef struct ra_shape {
     int64_t batch, heads_q, heads_kv, dim, dim_v;
     int64_t rows_q; /* of this rank: what the state's arrays are sized by */
-    int64_t states; /* softmaxes that are kept apart: what a pass's state indexes; at least 1 */
+    int64_t states; /* softmaxes that are kept apart: what the state of a round of tiles indexes; at least 1 */
     double scale;
     double weight; /* of each softmax in the output, and so of every gradient */
     ra_dtype dtype, out_dtype;
@@ -56,7 +56,7 @@ typedef struct ra_state {
 } ra_state;
 
 /* What runs it: shared by every call. progress, where not NULL, is called now and then from the calling thread between
- * blocks, so that whoever launched the kernel can see to other work (a message in flight). When it returns nonzero,
+ * blocks, so that the caller can see to other work (a message in flight). When it returns nonzero,
  * what the call computes is not wanted any more: it sets *stop, which is there with it, and comes to an end soon, with
  * its outputs half done. */
 typedef struct ra_context {
@@ -76,7 +76,7 @@ typedef struct ra_forward_call {
     ra_view q;
     const ra_kv_rows *parts; /* tile.part indexes it */
     ra_tile_list tiles;
-    ra_state state; /* folded into */
+    ra_state state; /* accumulated into */
     ra_context context;
     const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
 } ra_forward_call;

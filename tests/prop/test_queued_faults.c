@@ -1,10 +1,10 @@
-/* Faults on the asynchronous device of support/queued.h: a transport that fails, a rank that never comes, a launch that
- * the device refuses. Every rank gets an error in time, no output looks whole, nothing is left allocated. And what a
- * plan refuses to begin with. */
-#include "support/case.h"
+/* Faults on the asynchronous device of support/queued/queued.h: a transport that fails, a rank that never comes, a
+ * launch that the device refuses. Every rank gets an error in time, no output looks whole, nothing is left allocated.
+ * And what a plan refuses to begin with. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
-#include "support/queued.h"
+#include "support/faults/faulty.h"
+#include "support/problems/case.h"
+#include "support/queued/queued.h"
 #include "support/ranks.h"
 
 #include "base/status.h"

@@ -1,9 +1,9 @@
-/* Streams of the device of support/queued.h that stand: copies that never end, as those of a peer that has died, and a
- * device that is late. A rank gives up in time, says what it waited for, and spoils what its passes wrote. */
-#include "support/case.h"
+/* Streams of the device of support/queued/queued.h that stand: copies that never end, as those of a peer that has died,
+ * and a device that is late. A rank gives up in time, says what it waited for, and spoils what its passes wrote. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
-#include "support/queued_stream.h"
+#include "support/faults/faulty.h"
+#include "support/problems/case.h"
+#include "support/queued/queued_stream.h"
 #include "support/ranks.h"
 
 #include "base/status.h"

@@ -1,9 +1,9 @@
 /* Bytes and messages: what the transport was asked to send is what the plan said, for every rank and both passes; and
  * every layout and strategy gives the same answer. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
+#include "support/faults/faulty.h"
+#include "support/problems/sweep.h"
 #include "support/ranks.h"
-#include "support/sweep.h"
 
 #include "plan/digest.h"
 

@@ -7,10 +7,12 @@
 #include <ringattn/cuda.h>
 
 #ifdef RA_HAVE_NCCL
+#include "transport/nccl/nccl_api.h"
 #include "transport/nccl/nccl_comm.h"
 
 int ra_cuda_has_nccl(void) {
-    return 1;
+    const ra_nccl_api *api;
+    return ra_nccl_load(&api) == RA_OK;
 }
 
 static ra_status find_device(const ra_comm *host, int device, const void *comm_out, const ra_device **device_out) {

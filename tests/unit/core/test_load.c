@@ -1,7 +1,7 @@
 /* What a rank computes and is sent, found from its own queries, against its contacts with every other rank; and what
  * ranks together may see of one, against what each of them sees. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 
 #include "core/load.h"
 #include "core/rowset.h"

@@ -1,6 +1,6 @@
 /* Contacts and needed rows against looking at every pair of positions. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 #include "support/rng.h"
 
 #include "core/rowset.h"

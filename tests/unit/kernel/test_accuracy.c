@@ -2,7 +2,7 @@
  * to be slow. o is summed in the output itself. The f64 side is the same kernel in doubles, which the other tests hold
  * to the definition. */
 #include "support/cmocka.h"
-#include "support/tile_run.h"
+#include "support/tiles/tile_run.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Every kernel's forward pass, for every type, against the definition of a tile. */
 #include "support/cmocka.h"
 #include "support/scale.h"
-#include "support/tile_run.h"
+#include "support/tiles/tile_run.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* The state of the query rows, by every kernel: begun, finished into outputs, resumed for the backward pass; and delta,
  * which resuming shares with it. Views of all kinds. */
 #include "support/cmocka.h"
-#include "support/row_case.h"
+#include "support/tiles/row_case.h"
 
 #include <math.h>
 #include <stdlib.h>

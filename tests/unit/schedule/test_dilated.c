@@ -1,6 +1,6 @@
 /* What dilated problems send: exactly the rows that are needed, counted here by brute force. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 #include "support/rng.h"
 
 #include "schedule/schedule.h"

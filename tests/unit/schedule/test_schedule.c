@@ -1,6 +1,6 @@
 /* Schedules as data: they fit together, they compute every visible pair once, they send what they must and no more. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 
 #include "core/rowset.h"
 #include "schedule/schedule.h"
@@ -53,6 +53,21 @@ static int64_t owner_row(const ra_problem *p, const ra_compute *c, const ra_tile
     }
 }
 
+/* The positions that a tile gives for query a and key b are those of their rows, and its diagonal their document's. */
+static void check_positions(const marks *m, const ra_tile *t, int64_t a, int64_t b, int64_t q_row, int64_t k_row) {
+    const ra_problem *p = m->cut->problem;
+    ra_shard queries = ra_shard_of(m->cut->layout, p->seq_q, m->cut->ranks, m->q_rank);
+    ra_shard keys = ra_shard_of(m->cut->layout, p->seq_k, m->cut->ranks, m->k_rank);
+    int64_t query = t->positions.query + a * t->positions.stride, key = t->positions.key + b * t->positions.stride;
+    int64_t d = 0;
+    while (ra_problem_document(p, d).k1 <= key) d++;
+    ra_document document = ra_problem_document(p, d);
+    assert_int_equal(query, ra_shard_position(&queries, q_row));
+    assert_int_equal(key, ra_shard_position(&keys, k_row));
+    assert_in_range(query, document.q0, document.q1 - 1);
+    assert_int_equal(t->positions.diagonal, document.k1 - document.q1);
+}
+
 static void mark_compute(marks *m, const ra_compute *c) {
     int64_t first = c->visit.slot == RA_OWN ? 0 : c->visit.rows.first;
     m->q_rank = c->visit.owner;
@@ -64,7 +79,9 @@ static void mark_compute(marks *m, const ra_compute *c) {
                 for (int64_t b = 0; b < t->k_rows.count; b++) {
                     int64_t head = ra_span_at(t->heads, h);
                     if (b - a < t->lo || b - a > t->hi) continue;
-                    ++*mark_at(m, head, first + ra_span_at(t->q_rows, a), owner_row(m->cut->problem, c, t, head, b));
+                    int64_t q_row = first + ra_span_at(t->q_rows, a), k_row = owner_row(m->cut->problem, c, t, head, b);
+                    ++*mark_at(m, head, q_row, k_row);
+                    check_positions(m, t, a, b, q_row, k_row);
                 }
     }
 }
@@ -101,7 +118,7 @@ static void check_pairs(const ra_cut_problem *cut, const ra_schedule *schedules)
     free(want.count);
 }
 
-/* Groups partition the tiles, passes the groups; inside a pass no two groups share a query row of a head. */
+/* Groups partition the tiles, rounds the groups; inside a round no two groups share a query row of a head. */
 static void check_groups(const ra_tile_list *list) {
     int64_t tiles = 0, groups = 0;
     for (int64_t p = 0; p < list->round_count; p++) {
