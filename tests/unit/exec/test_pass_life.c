@@ -1,9 +1,9 @@
 /* The life of a pass over a transport that ends on the device: pending until it was waited for, spoiled when the comm
  * is lost before that, and left alone afterwards. One rank on a device of queues; the transport has nobody to talk to.
  */
-#include "support/case.h"
 #include "support/cmocka.h"
-#include "support/queued.h"
+#include "support/problems/case.h"
+#include "support/queued/queued.h"
 
 #include "base/status.h"
 #include "exec/plan.h"
@@ -97,7 +97,7 @@ static void settle(const life *l) {
     void *event;
     int done = 0;
     assert_int_equal(device->event_create(device, &event), RA_OK);
-    assert_int_equal(device->record(device, event, l->stream), RA_OK);
+    assert_int_equal(device->signal(device, event, l->stream), RA_OK);
     while (!done) assert_int_equal(device->query(device, event, &done), RA_OK);
     device->event_destroy(device, event);
 }
