@@ -201,11 +201,9 @@ static ra_status span_contacts(const contact_loop *loop, int query_span) {
 /* RA_LAYOUT_DOCUMENTS, nothing dilated: the runs are what meets. */
 static ra_status meet_runs(const contact_loop *loop, int query_span, ra_document document) {
     ra_span q = loop->queries.spans[query_span];
-    int64_t lo, hi;
-    ra_problem_band(loop->cut->problem, document, &lo, &hi);
     for (int s = 0; s < 2; s++)
         if (loop->keys.spans[s].count)
-            RA_TRY(emit_contact(loop, q, rows_of(&loop->queries, query_span, q), loop->keys.spans[s], s, lo, hi));
+            RA_TRY(emit_contact(loop, q, rows_of(&loop->queries, query_span, q), loop->keys.spans[s], s, document));
     return RA_OK;
 }
 

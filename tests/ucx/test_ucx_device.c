@@ -5,7 +5,7 @@
 #include "ucx_test.h"
 
 #include "processes/process_sweep.h"
-#include "support/queued.h"
+#include "support/queued/queued.h"
 
 enum { PROBLEMS = 24 };
 
@@ -23,8 +23,8 @@ static ra_comm *create(ra_rendezvous *meeting) {
 int main(void) {
     static test_case c;
     ra_rendezvous *meeting = meet();
-    queued_device *queued = queued_create((queued_habits){
-        .seed = (uint64_t)test_number("RANK"), .delay_one_in = 6, .delay_most_us = 300});
+    queued_device *queued =
+        queued_create((queued_habits){.seed = (uint64_t)test_number("RANK"), .delay_one_in = 6, .delay_most_us = 300});
     CHECK(queued != NULL);
     ra_comm *comm = create(meeting);
     for (uint64_t seed = 1; seed <= PROBLEMS; seed++) {

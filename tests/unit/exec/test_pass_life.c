@@ -1,9 +1,9 @@
 /* The life of a pass over a transport that ends on the device: pending until it was waited for, spoiled when the comm
  * is lost before that, and left alone afterwards. One rank on a device of queues; the transport has nobody to talk to.
  */
-#include "support/case.h"
 #include "support/cmocka.h"
-#include "support/queued.h"
+#include "support/problems/case.h"
+#include "support/queued/queued.h"
 
 #include "base/status.h"
 #include "exec/plan.h"

@@ -1,7 +1,7 @@
 /* Bound programs, of random problems, ranks and strategies: what their messages are matched by, where they lie, and
  * what the comm is told of them. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 #include "support/rng.h"
 
 #include "exec/program.h"

@@ -1,8 +1,8 @@
 /* Where things lie in a plan's block, for random problems, ranks and strategies: no two things that a pass uses
  * overlap, each starts at a multiple of 64 bytes and ends before the block does, and the figures of ra_plan_info add
  * up. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 #include "support/rng.h"
 
 #include "plan/predict.h"

@@ -1,7 +1,7 @@
 /* Groups in device memory between in-process ranks, of more messages each time, on a device of queues: with room that
  * was made at plan time and without, every byte arrives, and what was made is given back. */
 #include "support/cmocka.h"
-#include "support/queued.h"
+#include "support/queued/queued.h"
 
 #include "base/status.h"
 #include "transport/comm.h"
