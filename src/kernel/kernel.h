@@ -162,11 +162,7 @@ typedef struct ra_kernel {
                  const ra_context *context);
 } ra_kernel;
 
-/* The kernels compiled in, best last. NULL past the end. */
+/* The CPU's kernels, best last. NULL past the end. */
 const ra_kernel *ra_kernel_at(int index);
-
-/* By name, or the best usable one for NULL and "auto". Fails when there is none of that name, naming those there are,
- * or when this machine cannot run it. */
-ra_status ra_kernel_find(const char *name, const ra_kernel **kernel_out);
 
 #endif

@@ -28,12 +28,21 @@ typedef struct marks {
     int q_rank, k_rank;
 } marks;
 
+static int64_t query_of(const marks *m, int64_t row) {
+    const ra_problem *p = m->cut->problem;
+    ra_sequence queries = {p->seq_q, p->documents, p->cu_seqlens_q};
+    return ra_sequence_position(&queries, m->cut->layout, m->cut->ranks, m->q_rank, row);
+}
+
+static int64_t key_of(const marks *m, int64_t row) {
+    const ra_problem *p = m->cut->problem;
+    ra_sequence keys = {p->seq_k, p->documents, p->cu_seqlens_k};
+    return ra_sequence_position(&keys, m->cut->layout, m->cut->ranks, m->k_rank, row);
+}
+
 static unsigned char *mark_at(const marks *m, int64_t head, int64_t q_row, int64_t k_row) {
     const ra_problem *p = m->cut->problem;
-    ra_sequence queries = {p->seq_q, p->documents, p->cu_seqlens_q}, keys = {p->seq_k, p->documents, p->cu_seqlens_k};
-    int64_t query = ra_sequence_position(&queries, m->cut->layout, m->cut->ranks, m->q_rank, q_row);
-    int64_t key = ra_sequence_position(&keys, m->cut->layout, m->cut->ranks, m->k_rank, k_row);
-    return &m->count[(head * p->seq_q + query) * p->seq_k + key];
+    return &m->count[(head * p->seq_q + query_of(m, q_row)) * p->seq_k + key_of(m, k_row)];
 }
 
 /* The owner's row that key b of a tile is, for the key/value head that query head h reads. */
@@ -56,14 +65,12 @@ static int64_t owner_row(const ra_problem *p, const ra_compute *c, const ra_tile
 /* The positions that a tile gives for query a and key b are those of their rows, and its diagonal their document's. */
 static void check_positions(const marks *m, const ra_tile *t, int64_t a, int64_t b, int64_t q_row, int64_t k_row) {
     const ra_problem *p = m->cut->problem;
-    ra_shard queries = ra_shard_of(m->cut->layout, p->seq_q, m->cut->ranks, m->q_rank);
-    ra_shard keys = ra_shard_of(m->cut->layout, p->seq_k, m->cut->ranks, m->k_rank);
     int64_t query = t->positions.query + a * t->positions.stride, key = t->positions.key + b * t->positions.stride;
     int64_t d = 0;
     while (ra_problem_document(p, d).k1 <= key) d++;
     ra_document document = ra_problem_document(p, d);
-    assert_int_equal(query, ra_shard_position(&queries, q_row));
-    assert_int_equal(key, ra_shard_position(&keys, k_row));
+    assert_int_equal(query, query_of(m, q_row));
+    assert_int_equal(key, key_of(m, k_row));
     assert_in_range(query, document.q0, document.q1 - 1);
     assert_int_equal(t->positions.diagonal, document.k1 - document.q1);
 }
