@@ -52,9 +52,8 @@ demo: setup
 	@cmake --build $(BUILD) -j$(JOBS) --target ringattn
 	@sh tools/demo.sh $(BUILD)/ringattn
 
-# Of the Python package's tests those that start no other processes; `make test-python` runs all of them.
-PYTHON_IN_TEST := --ignore=tests/python/test_launched.py --ignore=tests/python/test_examples.py \
-                  --ignore=tests/python/test_mpi.py
+# Of the Python package's tests those that are fast; `make test-python` runs all of them.
+PYTHON_IN_TEST := -m 'not slow'
 test: sanitize-address sanitize-thread check
 	@$(MAKE) --no-print-directory test-python PYTEST="$(PYTHON_IN_TEST)"
 
