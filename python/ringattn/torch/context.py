@@ -281,8 +281,14 @@ def for_group(group: Any, layout: str) -> Context:
     if found is None:
         return current().with_layout(layout)
     if found not in _of_group:
-        _of_group[found] = init(found)
+        _connect(found)
     return _of_group[found].with_layout(layout)
+
+
+@torch.compiler.disable
+def _connect(group: Any) -> None:
+    """Makes the context of a group. Never inside a graph: ranks meet once, not whenever it runs."""
+    _of_group[group] = init(group)
 
 
 def _ucx_comm(group: Any, ranks: int, timeout: float) -> Comm:
