@@ -49,7 +49,7 @@ typedef struct ra_tile_group {
 /* Groups of one round have disjoint (query row, head) sets, so workers need no locks; rounds follow one another. */
 typedef struct ra_tile_round {
     int64_t first, count; /* of groups */
-    int64_t state;        /* which of the states it folds into */
+    int64_t state;        /* which of the states it accumulates into */
 } ra_tile_round;
 
 typedef struct ra_tile_list {
