@@ -42,8 +42,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- the folder ----------------------------------------------------------------------------------------------------
- */
+/* ---- the folder -------------------------------------------------------------------------------------------------- */
 
 static ra_status make_folder(job *j) {
     const char *base = getenv("TMPDIR");
@@ -64,8 +63,7 @@ static void remove_folder(const job *j) {
     rmdir(j->folder);
 }
 
-/* ---- starting ------------------------------------------------------------------------------------------------------
- */
+/* ---- starting ---------------------------------------------------------------------------------------------------- */
 
 /* In the child. It ends with its parent, however that ends. */
 static void become_rank(const job *j, int rank, pid_t parent) {
@@ -103,8 +101,7 @@ static ra_status start(job *j) {
     return RA_OK;
 }
 
-/* ---- waiting -------------------------------------------------------------------------------------------------------
- */
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 static void signal_all(const job *j, int signal) {
     for (int rank = 0; rank < j->options->processes; ++rank)

@@ -38,7 +38,7 @@ static const char all_usage[] = "ringattn: exact attention over sequences cut ac
     "  --rank R                  with ucx: which of the --ranks N processes this is, which meet in\n"                  \
     "  --rendezvous FOLDER       a folder that all of them see; without these two: as torchrun's variables say\n"      \
     "  --strategy NAME           ring, pairwise, allgather, passq or auto (default)\n"                                 \
-    "  --layout NAME             contiguous, zigzag, striped or auto (default)\n"                                      \
+    "  --layout NAME             contiguous, zigzag, striped, documents or auto (default)\n"                           \
     "  --kernel NAME             one that `ringattn info` lists, or auto (default)\n"                                  \
     "  --device NAME             cpu (default); cuda, which deals the ranks to the GPUs; or one of them, cuda:N\n"     \
     "  --threads N               that each rank computes with (default: the cores, shared by the ranks)\n"             \

@@ -38,8 +38,8 @@ static ra_status no_such_kernel(const ra_backend *backend, const char *name) {
         size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, ", %s", kernel->name);
     }
-    RA_REFUSE("there is no kernel named \"%s\" on the device %s; choose one of: %s", name, backend->device->name,
-              names);
+    return ra_refuse("there is no kernel named \"%s\" on the device %s; choose one of: %s", name, backend->device->name,
+                     names);
 }
 
 ra_status ra_backend_find_kernel(const ra_backend *backend, const char *name, const ra_kernel **kernel_out) {

@@ -31,6 +31,11 @@ typedef struct ra_view {
     int64_t batch, row, head, dim; /* strides in elements, any sign */
 } ra_view;
 
+/* An array [batch, heads_q, rows_q] as a view of one element a row. */
+static inline ra_view ra_array_view(const ra_shape *shape, void *array) {
+    return (ra_view){array, shape->heads_q * shape->rows_q, 1, shape->rows_q, 1};
+}
+
 /* Rows of keys and values: a rank's own, or a piece of a slot. Key/value head g is head (g - heads.first) /
  * heads.stride of the views. */
 typedef struct ra_kv_rows {
@@ -124,9 +129,9 @@ typedef struct ra_kernel {
     void (*merge)(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_context *context);
 
     /* o_out [batch, rows_q, heads_q, dim_v] of out_dtype = weight * sum over states of o / l, 0 where nothing was seen;
-     * lse_out [batch, heads_q, rows_q], accumulation type, = log of the sum of l e^m; NULL: not wanted. o_out may be
-     * the state's own o. */
-    void (*finish)(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context);
+     * lse_out, a view of one element a row, accumulation type, = log of the sum of l e^m; its data NULL: not wanted.
+     * o_out may be the state's own o. */
+    void (*finish)(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, const ra_context *context);
 
     /* delta_out [batch, heads_q, rows_q], accumulation type, = sum over d of dout * o / weight; o has out_dtype. For
      * one state. */

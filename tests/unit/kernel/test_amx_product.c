@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #if defined(__x86_64__)
-#include "support/emulated_tiles.h"
+#include "support/tiles/emulated_tiles.h"
 
 #include "kernel/cpu/amx/product_amx.h"
 

@@ -5,7 +5,7 @@
 #include "kernel/cpu/partition/backward_items.h"
 #include "support/cmocka.h"
 #include "support/scale.h"
-#include "support/tile_case.h"
+#include "support/tiles/tile_case.h"
 
 #include <pthread.h>
 #include <sched.h>
