@@ -25,7 +25,8 @@ static inline size_t ra_shape_acc_bytes(const ra_shape *shape) {
     return shape->dtype == RA_F64 ? 8 : 4;
 }
 
-/* Element [b, row, h, d] is at data + (b*batch + row*row + h*head + d*dim) elements. */
+/* Element [i, j, h, d] (batch, row, head, dimension) is `i * batch + j * row + h * head + d * dim` elements after data.
+ */
 typedef struct ra_view {
     void *data;
     int64_t batch, row, head, dim; /* strides in elements, any sign */
@@ -137,9 +138,10 @@ typedef struct ra_kernel {
      * one state. */
     void (*delta)(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_context *context);
 
-    /* For several: lse_out and delta_out [states, batch, heads_q, rows_q] from the forward pass's state. */
-    void (*resume)(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                   const ra_context *context);
+    /* For several, what the backward pass takes over: lse_out and delta_out [states, batch, heads_q, rows_q] from the
+     * forward pass's state. */
+    void (*carry)(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                  const ra_context *context);
 
     /* Records. to [heads.count, rows.count, batch, dim + dim_v], C-order, of dtype = those rows and heads of k and v.
      */

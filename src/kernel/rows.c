@@ -165,7 +165,7 @@ void ra_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_o
     run_rows(&job, context);
 }
 
-static void resume_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
+static void carry_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
     double dout[RA_MAX_DIM], o[RA_MAX_DIM];
     load(dout, job->shape->dtype, job->from, b, row, head, job->width);
     for (int64_t s = 0; s < job->shape->states; s++) {
@@ -175,14 +175,14 @@ static void resume_row(const row_job *job, int64_t b, int64_t row, int64_t head)
     }
 }
 
-void ra_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                    const ra_context *context) {
+void ra_rows_carry(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                   const ra_context *context) {
     row_job job = query_job(shape);
     job.state = state;
     job.from = dout;
     job.array = lse_out;
     job.second = delta_out;
-    job.row = resume_row;
+    job.row = carry_row;
     run_rows(&job, context);
 }
 
