@@ -17,7 +17,7 @@
 
 enum { MOST_RANKS = 4 };
 
-/* ---- a transport that fails -------------------------------------------------------------------------------------- */
+/* ---- a transport that fails ------------------------------------------------------------------------------ */
 
 /* A forward pass that fails leaves the output as it was or NaN, and no rank waits longer than it must. */
 static ra_status failing_body(ra_comm *comm, void *user) {
@@ -113,7 +113,7 @@ static void test_a_rank_that_never_comes(void **state) {
     queued_destroy(queued);
 }
 
-/* ---- a device that refuses --------------------------------------------------------------------------------------- */
+/* ---- a device that refuses ------------------------------------------------------------------------------- */
 
 enum { RANKS = 2, ELEMENTS = 110 * 2 * 8 }; /* ranks; elements of each tensor */
 
@@ -216,7 +216,7 @@ static void test_a_launch_that_is_refused(void **state) {
     }
 }
 
-/* ---- through host memory ----------------------------------------------------------------------------------------- */
+/* ---- through host memory --------------------------------------------------------------------------------- */
 
 /* The first post fails, a second one would not. */
 static ra_status post_once(void *self, const ra_message *messages, int count, void *stream) {
@@ -250,7 +250,7 @@ static void test_a_failed_poll_fails_again(void **state) {
     queued_destroy(queued);
 }
 
-/* ---- what is refused --------------------------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------------------- */
 
 static void test_what_is_refused(void **state) {
     (void)state;

@@ -19,7 +19,7 @@
 
 enum { RANKS = 2, ELEMENTS = 110 * 2 * 8 }; /* ranks; elements of each tensor */
 
-/* ---- a transport that ends on the device ------------------------------------------------------------------------- */
+/* ---- a transport that ends on the device ----------------------------------------------------------------- */
 
 /* In-process ranks whose copies never end, as NCCL's when a peer has died: the stream stands until the rank gives
  * up. */
@@ -224,7 +224,7 @@ static void test_passes_that_are_cut(void **state) {
     expect_hanging(CUT_BY_A_PLAN, "lost earlier");
 }
 
-/* ---- a device that is late --------------------------------------------------------------------------------------- */
+/* ---- a device that is late ------------------------------------------------------------------------------- */
 
 /* A rank whose stream stands cannot send: its error says that its device was waited for, and no peer. */
 static ra_status late_body(ra_comm *comm, void *user) {

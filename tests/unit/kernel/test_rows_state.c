@@ -169,7 +169,7 @@ static void finish_without_lse(const row_subject *on) {
     test_tensor_free(&without);
 }
 
-/* ---- delta ------------------------------------------------------------------------------------------------------- */
+/* ---- delta ----------------------------------------------------------------------------------------------- */
 
 static void delta_is_dout_times_o(const row_subject *on) {
     rng r = {on->seed};
