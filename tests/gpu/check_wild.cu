@@ -78,7 +78,7 @@ static wild_want run_ref(const tile_case &c, ra_context context) {
         ra_backward_call backward = {&s, c.q.view, c.dout.view, lse, delta, parts, c.calls[i].list, dq, context, NULL};
         ra_ref_backward(&backward);
     }
-    ra_rows_resume(&s, state, c.dout.view, want.lse.data(), want.delta.data(), &context);
+    ra_rows_carry(&s, state, c.dout.view, want.lse.data(), want.delta.data(), &context);
     return want;
 }
 
@@ -94,7 +94,7 @@ static void expect_like_ref(const tile_case &c, const wild_want &want, ra_contex
     void *lse = take(bytes), *delta = take(bytes);
     void *in_lse = take_copy(want.in_lse.data(), bytes), *in_delta = take_copy(want.in_delta.data(), bytes);
     fold_calls(c, parts, q, state, context);
-    kernel->resume(&s, state, dout, lse, delta, &context);
+    kernel->carry(&s, state, dout, lse, delta, &context);
     backward_calls(c, parts, q, dout, in_lse, in_delta, dq, context);
     CHECK(cudaDeviceSynchronize());
     expect_tame(c, "lse", c.acc, want.lse.data(), lse, all);

@@ -105,7 +105,7 @@ static void bench_one(ra_dtype dtype, int64_t n, int64_t heads, int64_t dim, int
     ra_backward_call back = {&b.shape, b.q, b.dout, b.lse, b.delta, &b.part, b.list, b.dq, b.context, backward};
     kernel->begin(&b.shape, b.state, &b.context);
     kernel->forward(&there);
-    kernel->resume(&b.shape, b.state, b.dout, b.lse, b.delta, &b.context);
+    kernel->carry(&b.shape, b.state, b.dout, b.lse, b.delta, &b.context);
     CHECK(cudaDeviceSynchronize());
     double begin = median_ms([&] { kernel->begin(&b.shape, b.state, &b.context); }, repeats);
     double both = median_ms(
@@ -118,7 +118,7 @@ static void bench_one(ra_dtype dtype, int64_t n, int64_t heads, int64_t dim, int
         [&] { kernel->finish(&b.shape, b.state, b.state.o, ra_array_view(&b.shape, b.lse), &b.context); }, repeats);
     kernel->begin(&b.shape, b.state, &b.context);
     kernel->forward(&there);
-    kernel->resume(&b.shape, b.state, b.dout, b.lse, b.delta, &b.context);
+    kernel->carry(&b.shape, b.state, b.dout, b.lse, b.delta, &b.context);
     double gradients = median_ms([&] { kernel->backward(&back); }, repeats);
     double flops = 4.0 * (double)ra_tile_pairs(&b.tile) * (double)(heads * dim);
     printf("%-5s n %-6d heads %-3d dim %-4d %-7s forward %8.3f ms %7.1f TFLOP/s   backward %8.3f ms %7.1f TFLOP/s   "

@@ -155,7 +155,7 @@ static void backward(const ra_backward_call *call) {
 #define KERNEL(name, usable)                                                                                           \
     {                                                                                                                  \
         "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_discard, starts, forward, backward, gpu_rows_begin,  \
-            gpu_rows_merge, gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows,        \
+            gpu_rows_merge, gpu_rows_finish, gpu_rows_delta, gpu_rows_carry, gpu_rows_pack, gpu_rows_add_rows,         \
             gpu_rows_add, gpu_rows_store, gpu_rows_fill                                                                \
     }
 
