@@ -43,7 +43,7 @@ static const char all_usage[] =
     "  --rendezvous FOLDER       with ucx: the folder in which they meet; without these two, as torchrun's variables " \
     "say\n"                                                                                                            \
     "  --strategy NAME           ring, pairwise, allgather, passq or auto (default)\n"                                 \
-    "  --layout NAME             contiguous, zigzag, striped or auto (default)\n"                                      \
+    "  --layout NAME             contiguous, zigzag, striped, documents or auto (default)\n"                           \
     "  --kernel NAME             one that `ringattn info` lists, or auto (default)\n"                                  \
     "  --device NAME             cpu (default), cuda (ranks are dealt to the GPUs in turn) or cuda:N (all ranks on "   \
     "that one)\n"                                                                                                      \

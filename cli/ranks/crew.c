@@ -53,7 +53,8 @@ ra_status crew_open(const cli_options *options, cli_crew *crew_out) {
     CLI_RETURN_ON_ERROR(devices_ordinal(options, 0, &ordinal));
     if (nccl && !devices_have_nccl())
         return ra_fail(RA_ERR_UNSUPPORTED,
-                       "--transport nccl: this ringattn was built without NCCL; use --transport mpi");
+                       "--transport nccl: there is no NCCL (libnccl.so.2, 2.14 or later) or this ringattn was built "
+                       "without it; use --transport mpi");
     if (crew_out->transport == CLI_TRANSPORT_UCX && !crew_ucx_wants_mpi(options)) return crew_ucx_open(crew_out);
     int mpi = nccl || crew_out->transport == CLI_TRANSPORT_MPI || crew_out->transport == CLI_TRANSPORT_UCX;
     return mpi ? crew_mpi_open(crew_out) : RA_OK;

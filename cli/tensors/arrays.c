@@ -25,14 +25,14 @@ static ra_status add(rank_arrays *arrays, int64_t count, ra_dtype dtype, int whi
     return RA_OK;
 }
 
-static ra_status find_rows(ra_layout layout, int64_t n, int ranks, int rank, int64_t *rows_out,
-                           int64_t **positions_out) {
+static ra_status find_rows(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu_seqlens, int ranks,
+                           int rank, int64_t *rows_out, int64_t **positions_out) {
     *rows_out = ra_layout_rows(layout, n, ranks, rank);
     if (*rows_out < 0)
         CLI_RETURN_REFUSAL("rank %d of %d cannot have rows of a sequence of %lld", rank, ranks, (long long)n);
     *positions_out = malloc((size_t)(*rows_out + 1) * sizeof **positions_out);
     if (!*positions_out) return ra_fail(RA_ERR_MEMORY, "no memory for %lld positions", (long long)*rows_out);
-    return ra_layout_positions(layout, n, ranks, rank, *positions_out);
+    return ra_packed_positions(layout, n, documents, cu_seqlens, ranks, rank, *positions_out);
 }
 
 static ra_status add_all(const ra_problem *p, int backward, rank_arrays *a) {
@@ -54,10 +54,11 @@ ra_status arrays_create(const ra_problem *problem, const ra_options *how, int ra
     *arrays_out = (rank_arrays){.layout = how->layout, .backend = backend};
     CLI_RETURN_ON_ERROR(ra_backend_stream_create(backend, &arrays_out->stream));
     if (how->layout == RA_LAYOUT_AUTO) CLI_RETURN_ON_ERROR(ra_layout_resolve(problem, how, ranks, &arrays_out->layout));
-    CLI_RETURN_ON_ERROR(
-        find_rows(arrays_out->layout, problem->seq_q, ranks, rank, &arrays_out->rows_q, &arrays_out->positions_q));
-    CLI_RETURN_ON_ERROR(
-        find_rows(arrays_out->layout, problem->seq_k, ranks, rank, &arrays_out->rows_k, &arrays_out->positions_k));
+    const int64_t *cu_k = problem->cu_seqlens_k ? problem->cu_seqlens_k : problem->cu_seqlens_q;
+    CLI_RETURN_ON_ERROR(find_rows(arrays_out->layout, problem->seq_q, problem->documents, problem->cu_seqlens_q, ranks,
+                                  rank, &arrays_out->rows_q, &arrays_out->positions_q));
+    CLI_RETURN_ON_ERROR(find_rows(arrays_out->layout, problem->seq_k, problem->documents, cu_k, ranks, rank,
+                                  &arrays_out->rows_k, &arrays_out->positions_k));
     return add_all(problem, how->backward, arrays_out);
 }
 

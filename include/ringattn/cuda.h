@@ -37,7 +37,8 @@ RA_API ra_status ra_cuda_describe(int device, ra_cuda_device_info *info_out);
 /* The backend of a device: the same pointer every time, valid as long as the library is loaded. */
 RA_API ra_status ra_cuda_backend(int device, const ra_backend **backend_out);
 
-/* Whether ra_comm_create_nccl was compiled in. */
+/* Whether there is an NCCL: libnccl.so.2, 2.14 or later, is opened at run time, the one that the process has loaded
+ * first. Where there is none, ra_comm_create_nccl says so. */
 RA_API int ra_cuda_has_nccl(void);
 
 /* Collective over host, whose ranks the new comm has; each gives a device of its own. NCCL's unique id goes round over

@@ -243,6 +243,21 @@ class Plan:
         check(_library.core().ra_plan_backward(self.handle, self._gradients, stream))
         return dq, dk, dv
 
+    def forward_at(self, q: int, k: int, v: int, o: int, lse: int, stream: Optional[int] = None) -> None:
+        """forward() for addresses of dense arrays of the shapes in `shapes`, which nobody checks."""
+        for name, address in zip(("q", "k", "v", "o"), (q, k, v, o)):
+            _point(self._forward_slots[name], address)
+        self._tensors.lse = lse
+        check(_library.core().ra_plan_forward(self.handle, self._tensors, stream))
+
+    def backward_at(self, q: int, k: int, v: int, o: int, lse: int, dout: int, dq: int, dk: int, dv: int,
+                    stream: Optional[int] = None) -> None:
+        """backward() for addresses of dense arrays, which nobody checks."""
+        for name, address in zip(("q", "k", "v", "o", "dout", "dq", "dk", "dv"), (q, k, v, o, dout, dq, dk, dv)):
+            _point(self._backward_slots[name], address)
+        self._gradients.lse = lse
+        check(_library.core().ra_plan_backward(self.handle, self._gradients, stream))
+
     def wait(self, stream: Optional[int] = None) -> None:
         """Waits until all that is on the stream is done; at once on the CPU."""
         check(_library.core().ra_plan_wait(self.handle, stream))
@@ -267,9 +282,7 @@ class Plan:
         name."""
         pointer = self._plain(x, name, dtype)
         if pointer is not None:
-            slot.data = pointer
-            if slot.strided:
-                slot.strided, slot.stride = 0, _NO_STRIDES
+            _point(slot, pointer)
             return
         seen = _arrays.view(x, name)
         if seen.dtype != dtype or seen.device != self.device:
@@ -310,6 +323,13 @@ class Plan:
 
 _TORCH_NAMES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _NO_STRIDES = (ctypes.c_int64 * 4)()
+
+
+def _point(slot: _capi.Tensor, address: int) -> None:
+    """Makes the slot a dense array."""
+    slot.data = address
+    if slot.strided:
+        slot.strided, slot.stride = 0, _NO_STRIDES
 
 
 def _slots(run: ctypes.Structure) -> Dict[str, _capi.Tensor]:

@@ -1,7 +1,7 @@
 #include "transport/host.h"
 
 #include "base/status.h"
-#include "transport/comm.h"
+#include "transport/comm_state.h"
 
 #include <stdio.h>
 

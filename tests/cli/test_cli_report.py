@@ -48,7 +48,7 @@ class Report(Workspace):
     def test_bytes_are_those_planned(self):
         self.make_problem(batch=2, seq=53, seq_k=61, heads=4, kv_heads=2)
         for strategy in ("ring", "pairwise", "allgather", "passq"):
-            for layout in ("contiguous", "zigzag", "striped"):
+            for layout in ("contiguous", "zigzag", "striped", "documents"):
                 report = self.report("--ranks", 5, "--strategy", strategy, "--layout", layout, "--window", "9,2",
                                      "--dout", self.dout)
                 with self.subTest(strategy=strategy, layout=layout):

@@ -166,7 +166,7 @@ static ra_status run_refused(ra_comm *comm, const test_case *c, const ra_options
 static ra_status refusing_body(ra_comm *comm, void *user) {
     const refusing_run *run = user;
     ra_options options = run->c.options;
-    options.backend = queued_backend(run->devices[comm->rank]);
+    options.backend = queued_backend(run->devices[ra_comm_rank(comm)]);
     double values[ROOM];
     unsigned char host[ROOM * 8];
     void *memory, *stream;

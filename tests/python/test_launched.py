@@ -41,10 +41,11 @@ def test_training(ranks):
     assert ran.stdout.count("shown:") == 9
 
 
-def test_zero():
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_zero(ranks):
     """DeepSpeed compiles an extension when it is first used, so this is only run where it is asked for."""
     pytest.importorskip("deepspeed", reason="deepspeed is not installed")
-    ran = launch(2, "launch_zero.py", timeout=560)
+    ran = launch(ranks, "launch_zero.py", timeout=560)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
     assert ran.stdout.count("shown:") == 4
 

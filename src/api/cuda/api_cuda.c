@@ -23,7 +23,7 @@ static ra_status check_device(int device) {
     int count = ra_cuda_devices();
     if (count == 0) return ra_fail(RA_ERR_UNSUPPORTED, "there is no CUDA device, or no driver for it");
     if (device < 0 || device >= count)
-        RA_REFUSE("there is no CUDA device %d; this machine has 0 to %d", device, count - 1);
+        return ra_refuse("there is no CUDA device %d; this machine has 0 to %d", device, count - 1);
     return RA_OK;
 }
 
@@ -53,7 +53,7 @@ static void fill(void) {
 }
 
 ra_status ra_cuda_backend(int device, const ra_backend **backend_out) {
-    if (!backend_out) RA_REFUSE("backend_out is NULL");
+    if (!backend_out) return ra_refuse("backend_out is NULL");
     RA_TRY(ra_internal_check("libringattn_cuda", RA_INTERNAL_VERSION));
     RA_TRY(check_device(device));
     pthread_once(&once, fill);

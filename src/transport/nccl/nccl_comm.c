@@ -4,8 +4,8 @@
 #include "base/status.h"
 #include "device/cuda/device_cuda.h"
 #include "transport/host.h"
+#include "transport/nccl/nccl_api.h"
 
-#include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,9 @@ static const double FINALIZE_SECONDS = 5;
 static const double TURN_SECONDS = 0.01;
 
 typedef struct nccl {
-    ncclComm_t comm; /* NULL once it was aborted */
-    int ours;        /* to destroy */
+    const ra_nccl_api *api;
+    void *comm; /* ncclComm_t; NULL once it was aborted */
+    int ours;   /* to destroy */
     ra_comm *host;
     const ra_device *device;
     void *transfers;       /* stream */
@@ -31,14 +32,14 @@ typedef struct nccl {
 
 /* ---- asking NCCL -------------------------------------------------------------------------------------------------- */
 
-static ra_status failed(const nccl *n, ncclResult_t result, const char *call) {
-    const char *detail = n->comm ? ncclGetLastError(n->comm) : "";
-    return ra_fail(result == ncclRemoteError ? RA_ERR_PEER : RA_ERR_TRANSPORT, "%s: %s%s%s", call,
-                   ncclGetErrorString(result), detail && detail[0] ? ": " : "", detail ? detail : "");
+static ra_status failed(const nccl *n, int result, const char *call) {
+    const char *detail = n->comm ? n->api->ncclGetLastError(n->comm) : "";
+    return ra_fail(result == RA_NCCL_REMOTE_ERROR ? RA_ERR_PEER : RA_ERR_TRANSPORT, "%s: %s%s%s", call,
+                   n->api->ncclGetErrorString(result), detail && detail[0] ? ": " : "", detail ? detail : "");
 }
 
-static ra_status check(const nccl *n, ncclResult_t result, const char *call) {
-    return result == ncclSuccess || result == ncclInProgress ? RA_OK : failed(n, result, call);
+static ra_status check(const nccl *n, int result, const char *call) {
+    return result == RA_NCCL_SUCCESS || result == RA_NCCL_IN_PROGRESS ? RA_OK : failed(n, result, call);
 }
 
 /* Asks until NCCL has nothing under way, for at most `seconds`. */
@@ -47,10 +48,10 @@ static ra_status settle(nccl *n, double seconds, const char *call, int *done_out
     *done_out = 0;
     if (!n->comm) return ra_fail(RA_ERR_BROKEN, "the NCCL communicator was aborted");
     for (;;) {
-        ncclResult_t state = ncclInProgress;
-        RA_TRY(check(n, ncclCommGetAsyncError(n->comm, &state), "ncclCommGetAsyncError"));
+        int state = RA_NCCL_IN_PROGRESS;
+        RA_TRY(check(n, n->api->ncclCommGetAsyncError(n->comm, &state), "ncclCommGetAsyncError"));
         RA_TRY(check(n, state, call));
-        *done_out = state == ncclSuccess;
+        *done_out = state == RA_NCCL_SUCCESS;
         if (*done_out || ra_clock() >= end) return RA_OK;
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
@@ -74,15 +75,15 @@ static ra_status attach(void *self, const ra_device *device) {
 
 /* Messages between a pair come in the same order at both ends, which is how NCCL tells them apart. */
 static ra_status start_group(nccl *n, const ra_message *messages, int count) {
-    ncclResult_t result = ncclSuccess;
-    cudaStream_t stream = n->transfers;
-    RA_TRY(check(n, ncclGroupStart(), "ncclGroupStart"));
-    for (int i = 0; i < count && (result == ncclSuccess || result == ncclInProgress); i++) {
+    int result = RA_NCCL_SUCCESS;
+    void *stream = n->transfers;
+    RA_TRY(check(n, n->api->ncclGroupStart(), "ncclGroupStart"));
+    for (int i = 0; i < count && (result == RA_NCCL_SUCCESS || result == RA_NCCL_IN_PROGRESS); i++) {
         const ra_message *m = &messages[i];
-        result = m->is_send ? ncclSend(m->data, m->bytes, ncclUint8, m->peer, n->comm, stream)
-                            : ncclRecv(m->data, m->bytes, ncclUint8, m->peer, n->comm, stream);
+        result = m->is_send ? n->api->ncclSend(m->data, m->bytes, RA_NCCL_UINT8, m->peer, n->comm, stream)
+                            : n->api->ncclRecv(m->data, m->bytes, RA_NCCL_UINT8, m->peer, n->comm, stream);
     }
-    ncclResult_t ended = ncclGroupEnd();
+    int ended = n->api->ncclGroupEnd();
     RA_TRY(check(n, result, "ncclSend or ncclRecv"));
     return check(n, ended, "ncclGroupEnd");
 }
@@ -136,20 +137,20 @@ static void inquire(void *self, int peer, ra_sign *sign_out) {
 static int abandon(void *self, const char *reason) {
     nccl *n = self;
     int memory_is_free = ra_host_abandon(n->host, reason);
-    if (n->comm) ncclCommAbort(n->comm);
+    if (n->comm) n->api->ncclCommAbort(n->comm);
     n->comm = NULL;
     n->starting = 0;
     return memory_is_free;
 }
 
 static void let_go(nccl *n) {
-    int done = 0, quiet = n->comm && check(n, ncclCommFinalize(n->comm), "ncclCommFinalize") == RA_OK &&
+    int done = 0, quiet = n->comm && check(n, n->api->ncclCommFinalize(n->comm), "ncclCommFinalize") == RA_OK &&
                           settle(n, FINALIZE_SECONDS, "ncclCommFinalize", &done) == RA_OK && done;
     if (!n->comm) return;
     if (quiet)
-        ncclCommDestroy(n->comm);
+        n->api->ncclCommDestroy(n->comm);
     else
-        ncclCommAbort(n->comm);
+        n->api->ncclCommAbort(n->comm);
     n->comm = NULL;
 }
 
@@ -169,7 +170,8 @@ static ra_status make(ra_comm *host, const ra_device *device, nccl **nccl_out) {
     nccl *n = calloc(1, sizeof *n);
     if (!n) return ra_fail(RA_ERR_MEMORY, "no memory for an NCCL transport");
     *n = (nccl){.host = host, .device = device};
-    ra_status status = device->stream_create(device, 1, &n->transfers);
+    ra_status status = ra_nccl_load(&n->api);
+    if (status == RA_OK) status = device->stream_create(device, 1, &n->transfers);
     if (status == RA_OK) status = device->event_create(device, &n->ready);
     if (status == RA_OK) status = device->event_create(device, &n->arrived);
     if (status == RA_OK)
@@ -196,12 +198,12 @@ static ra_status publish(nccl *n, ra_comm **comm_out) {
 
 /* What a rank shows the others before and after NCCL is asked to connect them. */
 typedef struct greeting {
-    ncclUniqueId id; /* rank 0's counts */
+    ra_nccl_id id; /* rank 0's counts */
     int status;
 } greeting;
 
 /* Collective: rank 0's id, or an error on every rank when one has failed. */
-static ra_status greet(ra_comm *host, ra_status mine, double timeout_seconds, ncclUniqueId *id) {
+static ra_status greet(ra_comm *host, ra_status mine, double timeout_seconds, ra_nccl_id *id) {
     char why[512];
     snprintf(why, sizeof why, "%s", ra_last_error());
     int ranks = ra_comm_ranks(host);
@@ -218,11 +220,11 @@ static ra_status greet(ra_comm *host, ra_status mine, double timeout_seconds, nc
     return mine == RA_OK ? status : ra_fail(mine, "%s", why);
 }
 
-static ra_status connect(nccl *n, ncclUniqueId id, double timeout_seconds) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+static ra_status connect(nccl *n, ra_nccl_id id, double timeout_seconds) {
+    ra_nccl_config config = {
+        .size = sizeof config, .magic = RA_NCCL_CONFIG_MAGIC, .version = RA_NCCL_CONFIG_VERSION, .blocking = 0};
     int done = 0, rank = ra_comm_rank(n->host), ranks = ra_comm_ranks(n->host);
-    config.blocking = 0;
-    RA_TRY(check(n, ncclCommInitRankConfig(&n->comm, ranks, id, rank, &config), "ncclCommInitRankConfig"));
+    RA_TRY(check(n, n->api->ncclCommInitRankConfig(&n->comm, ranks, id, rank, &config), "ncclCommInitRankConfig"));
     n->ours = 1;
     RA_TRY(settle(n, timeout_seconds, "ncclCommInitRankConfig", &done));
     if (!done) return ra_fail(RA_ERR_TIMEOUT, "NCCL did not connect the %d ranks within %g s", ranks, timeout_seconds);
@@ -231,9 +233,9 @@ static ra_status connect(nccl *n, ncclUniqueId id, double timeout_seconds) {
 
 /* status: this rank's so far, which all ranks hear of; n may be NULL where it is an error. */
 static ra_status open_all(ra_comm *host, nccl *n, ra_status status, double timeout_seconds) {
-    ncclUniqueId id;
+    ra_nccl_id id;
     memset(&id, 0, sizeof id);
-    if (status == RA_OK && ra_comm_rank(host) == 0) status = check(n, ncclGetUniqueId(&id), "ncclGetUniqueId");
+    if (status == RA_OK && ra_comm_rank(host) == 0) status = check(n, n->api->ncclGetUniqueId(&id), "ncclGetUniqueId");
     RA_TRY(greet(host, status, timeout_seconds, &id));
     status = connect(n, id, timeout_seconds);
     return greet(host, status, timeout_seconds, &id);
@@ -253,18 +255,21 @@ ra_status ra_nccl_create(ra_comm *host, ra_status mine, const ra_device *device,
     if (entered) ra_device_leave(device, previous);
     if (status == RA_OK) status = publish(n, comm_out);
     if (status == RA_OK || !n) return status;
-    if (n->comm) ncclCommAbort(n->comm);
+    if (n->comm) n->api->ncclCommAbort(n->comm);
     n->comm = NULL;
     destroy(n);
     return status;
 }
 
 ra_status ra_nccl_wrap(ra_comm *host, void *comm, const ra_device *device, ra_comm **comm_out) {
+    const ra_nccl_api *api;
     nccl *n = NULL;
     int ranks = -1, rank = -1, host_rank = ra_comm_rank(host), host_ranks = ra_comm_ranks(host);
-    if (ncclCommCount(comm, &ranks) != ncclSuccess || ncclCommUserRank(comm, &rank) != ncclSuccess ||
+    RA_TRY(ra_nccl_load(&api));
+    if (api->ncclCommCount(comm, &ranks) != RA_NCCL_SUCCESS || api->ncclCommUserRank(comm, &rank) != RA_NCCL_SUCCESS ||
         ranks != host_ranks || rank != host_rank)
-        RA_REFUSE("the NCCL communicator is rank %d of %d, host is rank %d of %d", rank, ranks, host_rank, host_ranks);
+        return ra_refuse("the NCCL communicator is rank %d of %d, host is rank %d of %d", rank, ranks, host_rank,
+                         host_ranks);
     RA_TRY(make(host, device, &n));
     n->comm = comm;
     ra_status status = publish(n, comm_out);

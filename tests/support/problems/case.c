@@ -97,7 +97,7 @@ void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work) {
     }
     if (rng_one_in(r, 3)) make_documents(c, r);
     if (rng_one_in(r, 2)) make_dilation(c, r);
-    c->options.layout = (ra_layout)rng_between(r, 0, 3);
+    c->options.layout = (ra_layout)rng_between(r, RA_LAYOUT_AUTO, RA_LAYOUT_DOCUMENTS);
     c->options.strategy = (ra_strategy)rng_between(r, 0, RA_STRATEGY_PASSQ);
     c->options.kernel = pick_kernel(r);
     c->options.threads = (int)rng_between(r, 1, 2);

@@ -196,15 +196,17 @@ static ra_status allocate(rank_run *r) {
     for (int i = 0; i < T_LSE; i++)
         RA_TRY(shard_make(&r->t[i], r->d, i >= T_O ? p->out_dtype : p->dtype, shape[i].rows, shape[i].heads,
                           shape[i].dim));
-    sweep_data plain = *r->d; /* lse [batch, heads, rows] is C-order, whatever the strides */
-    test_case ordered = {.options = {.backend = r->backend}};
-    plain.c = &ordered;
-    RA_TRY(shard_make(&r->t[T_LSE], &plain, p->dtype == RA_F64 ? RA_F64 : RA_F32, nq, p->heads_q, 1));
+    RA_TRY(shard_make(&r->t[T_LSE], r->d, p->dtype == RA_F64 ? RA_F64 : RA_F32, nq, p->heads_q, 1));
+    if (!r->d->c->strides) /* C-order of lse is [batch, heads, rows] */
+        r->t[T_LSE].tensor = (ra_tensor){r->t[T_LSE].tensor.data, 1, {p->heads_q * nq, 1, nq, 1}};
     r->positions_q = malloc((size_t)(nq + 1) * 8);
     r->positions_k = malloc((size_t)(nk + 1) * 8);
     if (!r->positions_q || !r->positions_k) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
-    RA_TRY(ra_layout_positions(r->info.layout, p->seq_q, r->info.ranks, r->info.rank, r->positions_q));
-    RA_TRY(ra_layout_positions(r->info.layout, p->seq_k, r->info.ranks, r->info.rank, r->positions_k));
+    const int64_t *cu_k = p->cu_seqlens_k ? p->cu_seqlens_k : p->cu_seqlens_q;
+    RA_TRY(ra_packed_positions(r->info.layout, p->seq_q, p->documents, p->cu_seqlens_q, r->info.ranks, r->info.rank,
+                               r->positions_q));
+    RA_TRY(
+        ra_packed_positions(r->info.layout, p->seq_k, p->documents, cu_k, r->info.ranks, r->info.rank, r->positions_k));
     shard_fill(&r->t[T_Q], r->d->q, p->seq_q, r->positions_q);
     shard_fill(&r->t[T_K], r->d->k, p->seq_k, r->positions_k);
     shard_fill(&r->t[T_V], r->d->v, p->seq_k, r->positions_k);
@@ -218,9 +220,14 @@ static ra_status run_once(rank_run *r) {
     t.q = ra_as_input(r->t[T_Q].tensor), t.k = ra_as_input(r->t[T_K].tensor), t.v = ra_as_input(r->t[T_V].tensor);
     t.o = r->t[T_O].tensor;
     t.lse = r->t[T_LSE].tensor.data;
+    if (r->d->c->strides) {
+        const int64_t *s = r->t[T_LSE].tensor.stride;
+        t.lse_strided = 1, t.lse_stride[0] = s[0], t.lse_stride[1] = s[2], t.lse_stride[2] = s[1];
+    }
     RA_TRY(ra_plan_forward(r->plan, &t, r->stream));
     ra_gradients g = RA_GRADIENTS_INIT;
-    g.q = t.q, g.k = t.k, g.v = t.v, g.o = ra_as_input(t.o), g.lse = t.lse;
+    g.q = t.q, g.k = t.k, g.v = t.v, g.o = ra_as_input(t.o);
+    g.lse = t.lse, g.lse_strided = t.lse_strided, memcpy(g.lse_stride, t.lse_stride, sizeof g.lse_stride);
     g.dout = ra_as_input(r->t[T_DOUT].tensor);
     g.dq = r->t[T_DQ].tensor, g.dk = r->t[T_DK].tensor, g.dv = r->t[T_DV].tensor;
     RA_TRY(ra_plan_backward(r->plan, &g, r->stream));
@@ -244,9 +251,9 @@ static void measure(const rank_run *r, rank_report *report) {
     compare_shard(&report->s[OUT_DV], &r->t[T_DV], d, OUT_DV, p->seq_k, r->positions_k);
     for (int64_t bh = 0; bh < p->batch * p->heads_q; bh++)
         for (int64_t row = 0; row < r->info.rows_q; row++) {
-            int64_t i = bh * r->info.rows_q + row;
-            const void *lse = r->t[T_LSE].host;
-            double got = p->dtype == RA_F64 ? ((const double *)lse)[i] : (double)((const float *)lse)[i];
+            const shard_tensor *lse = &r->t[T_LSE];
+            double got;
+            ra_convert(RA_F64, &got, lse->dtype, shard_at(lse, bh / p->heads_q, row, bh % p->heads_q, 0), 1);
             compare(&report->s[OUT_LSE], d, OUT_LSE, bh * p->seq_q + r->positions_q[row], got);
         }
 }

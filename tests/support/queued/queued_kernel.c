@@ -174,12 +174,12 @@ static void merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state 
 }
 
 static void run_finish(const job *j) {
-    inner()->finish(&j->shape, j->state, j->a, j->to, &j->context);
+    inner()->finish(&j->shape, j->state, j->a, j->b, &j->context);
 }
 
-static void finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context) {
+static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, const ra_context *context) {
     job j = job_of(shape, context, run_finish);
-    j.state = state, j.a = o_out, j.to = lse_out;
+    j.state = state, j.a = o_out, j.b = lse_out;
     put(context, &j);
 }
 

@@ -3,7 +3,7 @@
 #include "support/cmocka.h"
 
 #include "base/status.h"
-#include "transport/comm.h"
+#include "transport/comm_state.h"
 #include "transport/host.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-#include "kernel/cpu/sharing/backward_items.h"
+#include "kernel/cpu/partition/backward_items.h"
 
-#include "kernel/cpu/sharing/underflow.h"
+#include "kernel/cpu/partition/underflow.h"
 #include "kernel/parallel.h"
 
 #include <sched.h>
@@ -40,12 +40,12 @@ size_t ra_backward_items_bytes(const ra_shape *shape, int threads, size_t scratc
            (size_t)threads * (scratch_bytes + counts_bytes(shape));
 }
 
-ra_backward_work ra_backward_work_make(const ra_backward_call *call, const ra_backward_cut *cut) {
+ra_backward_work ra_backward_work_make(const ra_backward_call *call, const ra_backward_partition *partition) {
     const ra_shape *shape = call->shape;
     int threads = call->context.threads;
     char *scratch = call->context.scratch;
     ra_backward_work work = {
-        .call = call, .cut = cut, .chains = (ra_backward_chain *)scratch, .ring = ring_of(threads)};
+        .call = call, .partition = partition, .chains = (ra_backward_chain *)scratch, .ring = ring_of(threads)};
     int64_t *positions = (int64_t *)(scratch + chains_bytes(shape));
     work.scratch = scratch + chains_bytes(shape) + positions_bytes(shape, threads);
     memset(positions, 0, positions_bytes(shape, threads));
@@ -80,7 +80,7 @@ static const int64_t FINISHED = ((int64_t)1 << 32) - 1; /* more blocks than any 
 static void wait_for(const ra_backward_item *item, const int64_t *value, int64_t least) {
     for (int spins = 0; __atomic_load_n(value, __ATOMIC_ACQUIRE) < least; spins++) {
         if (spins < SPINS) continue;
-        ra_launch_progress(&item->call->context, item->thread);
+        ra_context_progress(&item->call->context, item->thread);
         sched_yield();
     }
 }
@@ -98,7 +98,7 @@ void ra_backward_await(const ra_backward_item *item, int64_t h, int64_t block) {
         wait_for(item, position_of(item, item->number - 1), (item->number - 1) << 32 | step_of(item, h, block));
 }
 
-void ra_backward_passed(const ra_backward_item *item, int64_t h, int64_t block) {
+void ra_backward_release(const ra_backward_item *item, int64_t h, int64_t block) {
     __atomic_store_n(position_of(item, item->number), item->number << 32 | step_of(item, h, block), __ATOMIC_RELEASE);
 }
 
@@ -151,7 +151,7 @@ static int add_to_hull(hull *h, const ra_tile *tile) {
 /* ---- taking items ------------------------------------------------------------------------------------------------ */
 
 /* One thread's way through the tiles. Chains of one key/value head are alike in all batches. */
-typedef struct walker {
+typedef struct item_loop {
     ra_backward_work *work;
     ra_backward_item item;
     hull hull;
@@ -159,69 +159,69 @@ typedef struct walker {
     int64_t *fences; /* [heads_kv]: how many of these must be finished before one of this tile starts */
     int64_t first;   /* number of the tile's first item, over all chains */
     int64_t taken;   /* number of the item that this thread has taken */
-} walker;
+} item_loop;
 
-typedef struct tile_cut {
+typedef struct tile_split {
     int64_t from, to;     /* visible keys */
     int64_t keys, blocks; /* of a block, and the blocks that they lie in, counted from the tile's start */
     int64_t kv_first, kv_last;
-} tile_cut;
+} tile_split;
 
-static tile_cut cut_tile(const ra_backward_work *work, const ra_tile *tile) {
+static tile_split split_tile(const ra_backward_work *work, const ra_tile *tile) {
     const ra_shape *shape = work->call->shape;
     enum { EVEN = 32 }; /* what vectors and panels of all kernels divide */
-    int64_t share = shape->heads_q / shape->heads_kv, keys = work->cut->keys;
-    int64_t parts = (tile->k_rows.count + keys - 1) / keys;
-    tile_cut cut = {.kv_first = tile->heads.first / share,
-                    .kv_last = ra_span_at(tile->heads, tile->heads.count - 1) / share};
-    cut.keys = ((tile->k_rows.count + parts - 1) / parts + EVEN - 1) / EVEN * EVEN;
-    cut.keys = cut.keys < keys ? cut.keys : keys;
-    ra_tile_visible(tile, 0, tile->q_rows.count, &cut.from, &cut.to);
-    if (cut.from < cut.to) cut.blocks = (cut.to + cut.keys - 1) / cut.keys - cut.from / cut.keys;
-    return cut;
+    int64_t gqa_ratio = shape->heads_q / shape->heads_kv, keys = work->partition->keys;
+    int64_t blocks = (tile->k_rows.count + keys - 1) / keys;
+    tile_split split = {.kv_first = tile->heads.first / gqa_ratio,
+                        .kv_last = ra_span_at(tile->heads, tile->heads.count - 1) / gqa_ratio};
+    split.keys = ((tile->k_rows.count + blocks - 1) / blocks + EVEN - 1) / EVEN * EVEN;
+    split.keys = split.keys < keys ? split.keys : keys;
+    ra_tile_visible(tile, 0, tile->q_rows.count, &split.from, &split.to);
+    if (split.from < split.to) split.blocks = (split.to + split.keys - 1) / split.keys - split.from / split.keys;
+    return split;
 }
 
 /* Block `block` of the tile for one chain. Heads may be so far apart that some key/value head has none. */
-static void run_item(walker *w, const tile_cut *cut, int64_t block, int64_t b, int64_t kv_head) {
+static void run_item(item_loop *w, const tile_split *split, int64_t block, int64_t b, int64_t kv_head) {
     ra_backward_item *item = &w->item;
     const ra_shape *shape = item->call->shape;
-    int64_t share = shape->heads_q / shape->heads_kv, keys = cut->keys;
-    ra_span_indices(item->tile->heads, kv_head * share, (kv_head + 1) * share, &item->h0, &item->h1);
+    int64_t gqa_ratio = shape->heads_q / shape->heads_kv, keys = split->keys;
+    ra_span_indices(item->tile->heads, kv_head * gqa_ratio, (kv_head + 1) * gqa_ratio, &item->h0, &item->h1);
     if (item->h0 == item->h1) return;
-    int64_t start = (cut->from / keys + block) * keys;
+    int64_t start = (split->from / keys + block) * keys;
     item->b = b;
     item->kv_head = kv_head;
-    item->b0 = start < cut->from ? cut->from : start;
-    item->b1 = start + keys < cut->to ? start + keys : cut->to;
+    item->b0 = start < split->from ? split->from : start;
+    item->b1 = start + keys < split->to ? start + keys : split->to;
     item->chain = &w->work->chains[b * shape->heads_kv + kv_head];
     item->number = w->items[kv_head] + block;
     item->is_first = block == 0;
     begin_item(item, w->fences[kv_head]);
-    w->work->cut->run(item);
+    w->work->partition->run(item);
     end_item(item);
 }
 
-static int has_heads(const walker *w, int64_t kv_head) {
+static int has_heads(const item_loop *w, int64_t kv_head) {
     const ra_shape *shape = w->item.call->shape;
-    int64_t share = shape->heads_q / shape->heads_kv, first, last;
-    ra_span_indices(w->item.tile->heads, kv_head * share, (kv_head + 1) * share, &first, &last);
+    int64_t gqa_ratio = shape->heads_q / shape->heads_kv, first, last;
+    ra_span_indices(w->item.tile->heads, kv_head * gqa_ratio, (kv_head + 1) * gqa_ratio, &first, &last);
     return first < last;
 }
 
-static void run_tile(walker *w) {
-    tile_cut cut = cut_tile(w->work, w->item.tile);
-    int64_t batch = w->item.call->shape->batch, kv_heads = cut.kv_last - cut.kv_first + 1;
-    int64_t end = w->first + cut.blocks * batch * kv_heads;
-    if (cut.blocks == 0) return;
+static void run_tile(item_loop *w) {
+    tile_split split = split_tile(w->work, w->item.tile);
+    int64_t batch = w->item.call->shape->batch, kv_heads = split.kv_last - split.kv_first + 1;
+    int64_t end = w->first + split.blocks * batch * kv_heads;
+    if (split.blocks == 0) return;
     if (add_to_hull(&w->hull, w->item.tile))
         for (int64_t g = 0; g < w->item.call->shape->heads_kv; g++) w->fences[g] = w->items[g];
-    w->item.query_blocks = (w->item.tile->q_rows.count + w->work->cut->queries - 1) / w->work->cut->queries;
-    for (; w->taken < end; w->taken = ra_launch_take(&w->work->call->context, &w->work->next)) {
+    w->item.query_blocks = (w->item.tile->q_rows.count + w->work->partition->queries - 1) / w->work->partition->queries;
+    for (; w->taken < end; w->taken = ra_context_take(&w->work->call->context, &w->work->next)) {
         int64_t index = w->taken - w->first, chain = index % (batch * kv_heads);
-        run_item(w, &cut, index / (batch * kv_heads), chain / kv_heads, cut.kv_first + chain % kv_heads);
+        run_item(w, &split, index / (batch * kv_heads), chain / kv_heads, split.kv_first + chain % kv_heads);
     }
-    for (int64_t g = cut.kv_first; g <= cut.kv_last; g++)
-        if (has_heads(w, g)) w->items[g] += cut.blocks;
+    for (int64_t g = split.kv_first; g <= split.kv_last; g++)
+        if (has_heads(w, g)) w->items[g] += split.blocks;
     w->first = end;
 }
 
@@ -231,16 +231,16 @@ void ra_backward_work_run(void *user, int thread) {
     ra_backward_work *work = user;
     const ra_tile_list *list = &work->call->tiles;
     int64_t heads_kv = work->call->shape->heads_kv;
-    char *scratch = work->scratch + (size_t)thread * (work->cut->scratch_bytes + counts_bytes(work->call->shape));
-    int64_t *counts = (int64_t *)(scratch + work->cut->scratch_bytes);
-    walker w = {.work = work,
-                .item = {.call = work->call, .thread = thread, .scratch = scratch, .ring = work->ring},
-                .hull = {.is_empty = 1},
-                .items = counts,
-                .fences = counts + heads_kv};
+    char *scratch = work->scratch + (size_t)thread * (work->partition->scratch_bytes + counts_bytes(work->call->shape));
+    int64_t *counts = (int64_t *)(scratch + work->partition->scratch_bytes);
+    item_loop w = {.work = work,
+                   .item = {.call = work->call, .thread = thread, .scratch = scratch, .ring = work->ring},
+                   .hull = {.is_empty = 1},
+                   .items = counts,
+                   .fences = counts + heads_kv};
     unsigned underflow = ra_underflow_to_zero(work->call->shape);
     for (int64_t g = 0; g < heads_kv; g++) w.items[g] = w.fences[g] = 0;
-    w.taken = ra_launch_take(&work->call->context, &work->next);
+    w.taken = ra_context_take(&work->call->context, &work->next);
     for (int64_t p = 0; p < list->round_count; p++) {
         w.item.state = list->rounds[p].state;
         for (int64_t g = 0; g < list->rounds[p].count; g++) {
@@ -259,14 +259,14 @@ static int64_t count_items(const ra_backward_work *work, int64_t enough) {
     const ra_tile_list *list = &work->call->tiles;
     int64_t items = 0;
     for (int64_t t = 0; t < list->tile_count && items < enough; t++) {
-        tile_cut cut = cut_tile(work, &list->tiles[t]);
-        items += cut.blocks * work->call->shape->batch * (cut.kv_last - cut.kv_first + 1);
+        tile_split split = split_tile(work, &list->tiles[t]);
+        items += split.blocks * work->call->shape->batch * (split.kv_last - split.kv_first + 1);
     }
     return items;
 }
 
-void ra_backward_items(const ra_backward_call *call, const ra_backward_cut *cut) {
-    ra_backward_work work = ra_backward_work_make(call, cut);
+void ra_backward_items(const ra_backward_call *call, const ra_backward_partition *partition) {
+    ra_backward_work work = ra_backward_work_make(call, partition);
     int threads = call->context.threads;
     int64_t items = count_items(&work, threads);
     ra_parallel(items < threads ? (int)items : threads, ra_backward_work_run, &work);
