@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { REPEATS = 3, DOCUMENTS = 10000 };
+enum { REPEATS = 3, DOCUMENTS = 10000, PACKED = 512 };
 
 static double seconds(void) {
     struct timespec t;
@@ -42,30 +42,30 @@ static int time_one(const char *name, const ra_problem *problem, int ranks) {
 }
 
 /* Documents that end anywhere. */
-static void cut(int64_t *cu, int64_t length) {
+static void cut(int64_t *cu, int64_t documents, int64_t length) {
     uint64_t state = 1;
-    for (int64_t d = 1; d < DOCUMENTS; d++) {
+    for (int64_t d = 1; d < documents; d++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        int64_t spread = length / DOCUMENTS;
+        int64_t spread = length / documents;
         cu[d] = d * spread + (int64_t)(state >> 33) % spread;
     }
     cu[0] = 0;
-    cu[DOCUMENTS] = length;
+    cu[documents] = length;
 }
 
 int main(int argc, char **argv) {
-    static int64_t cu[DOCUMENTS + 1];
+    static int64_t cu[DOCUMENTS + 1], packed_cu[PACKED + 1];
     static const ra_branch branches[] = {{2048, 1}, {16384, 8}, {131072, 64}};
     ra_problem causal = RA_PROBLEM_INIT;
     causal.seq_q = 1 << 20;
     causal.heads_q = 4;
     causal.dim = 64;
     causal.causal = 1;
-    ra_problem full = causal, window = causal, documents = causal, dilated = causal, shared = causal;
+    ra_problem full = causal, window = causal, documents = causal, dilated = causal, shared = causal, packed = causal;
     full.causal = 0;
     window.window_left = 4096;
     window.window_right = 0;
-    cut(cu, documents.seq_q);
+    cut(cu, DOCUMENTS, documents.seq_q);
     documents.documents = DOCUMENTS;
     documents.cu_seqlens_q = cu;
     dilated.branches = 3;
@@ -73,6 +73,14 @@ int main(int argc, char **argv) {
     shared = dilated;
     shared.heads_q = 32;
     shared.heads_kv = 8;
+    packed = causal;
+    packed.seq_q = 1 << 17;
+    packed.heads_q = 32;
+    packed.heads_kv = 8;
+    packed.dim = 128;
+    cut(packed_cu, PACKED, packed.seq_q);
+    packed.documents = PACKED;
+    packed.cu_seqlens_q = packed_cu;
     const struct {
         const char *name;
         const ra_problem *problem;
@@ -86,6 +94,7 @@ int main(int argc, char **argv) {
         {"window of 4096", &window, 4096},
         {"10,000 documents", &documents, 256},
         {"10,000 documents", &documents, 1024},
+        {"512 documents, 128 K", &packed, 8},
         {"three branches", &dilated, 1024},
         {"three branches, 32:8", &shared, 1024},
     };

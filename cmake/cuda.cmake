@@ -1,4 +1,4 @@
-# CUDA and, inside it, NCCL: RA_HAVE_CUDA, RA_HAVE_SM90, RA_HAVE_NCCL and the imported target ra_nccl.
+# CUDA and, inside it, NCCL: RA_HAVE_CUDA, RA_HAVE_SM90, RA_HAVE_NCCL.
 #
 # Machine code for sm_80 and sm_90, and PTX that the driver compiles for what comes later. A sanitized build is for the C
 # code: there AUTO means OFF. The kernels for Hopper are compiled for it and nothing else, where the compiler can.
@@ -32,18 +32,13 @@ if(RA_CUDA STREQUAL "ON" AND NOT RA_HAVE_CUDA)
           "RA_CUDA=ON, but there is no CUDA toolkit, 11.8 or later: put nvcc on PATH or set CMAKE_CUDA_COMPILER")
 endif()
 
-# 2.14 is the first with communicators that do not block.
+# NCCL is opened at run time (transport/nccl/nccl_api.h) and not needed to build. Where there is one now, it is the last
+# place that is looked at.
 set(RA_HAVE_NCCL FALSE)
 if(RA_HAVE_CUDA AND NOT RA_NCCL STREQUAL "OFF")
-  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} $ENV{NCCL_HOME}/include)
-  find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} $ENV{NCCL_HOME}/lib)
-  if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
-    set(RA_HAVE_NCCL TRUE)
-    add_library(ra_nccl INTERFACE)
-    target_include_directories(ra_nccl INTERFACE ${NCCL_INCLUDE_DIR})
-    target_link_libraries(ra_nccl INTERFACE ${NCCL_LIBRARY})
-  endif()
+  set(RA_HAVE_NCCL TRUE)
+  find_library(NCCL_LIBRARY NAMES libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} $ENV{NCCL_HOME}/lib)
 endif()
 if(RA_NCCL STREQUAL "ON" AND NOT RA_HAVE_NCCL)
-  message(FATAL_ERROR "RA_NCCL=ON, but NCCL was not found: set NCCL_HOME, or NCCL_INCLUDE_DIR and NCCL_LIBRARY")
+  message(FATAL_ERROR "RA_NCCL=ON, but there is no CUDA")
 endif()

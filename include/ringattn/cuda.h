@@ -37,13 +37,14 @@ RA_API ra_status ra_cuda_describe(int device, ra_cuda_device_info *info_out);
 /* The backend of a device: the same pointer every time, valid as long as the library is loaded. */
 RA_API ra_status ra_cuda_backend(int device, const ra_backend **backend_out);
 
-/* Whether ra_comm_create_nccl was compiled in. */
+/* Whether there is an NCCL: libnccl.so.2, 2.14 or later, is opened at run time, the one that the process has loaded
+ * first. Where there is none, ra_comm_create_nccl says so. */
 RA_API int ra_cuda_has_nccl(void);
 
 /* Collective over host, whose ranks the new comm has; each gives a device of its own. NCCL's unique id goes round over
  * host, which also carries what is in host memory (agreeing on a plan, ra_comm_allgather) and the news of a failure; it
  * must outlive the new comm and may not be used beside it. When one rank cannot (a wrong device, no memory) every rank
- * gets an error. Every wait has a deadline, here of timeout_seconds (0: 60). */
+ * gets an error. Every wait has a deadline, here of timeout_seconds. */
 RA_API ra_status ra_comm_create_nccl(ra_comm *host, int device, double timeout_seconds, ra_comm **comm_out);
 
 /* The same over an ncclComm_t of the caller's, which has the same ranks as host. It should be a non-blocking one

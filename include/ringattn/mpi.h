@@ -15,9 +15,9 @@ extern "C" {
  * which is collective as well, before MPI_Finalize. */
 RA_API ra_status ra_comm_create_mpi(MPI_Comm mpi, ra_comm **comm_out);
 
-/* The same with a timeout in place of 60 s (0: 60): how long a rank waits for the others to make theirs. A rank that
- * cannot (no memory) tells the others, which then get an error with its reason at once. ra_comm_destroy, too, waits for
- * the others for at most timeout_seconds, and never for more than 5 s. */
+/* The same with a timeout in place of RA_TIMEOUT_DEFAULT: how long a rank waits for the others to make theirs. A rank
+ * that cannot (no memory) tells the others, which then get an error with its reason at once. ra_comm_destroy, too,
+ * waits for the others for at most timeout_seconds, and never for more than 5 s. */
 RA_API ra_status ra_comm_create_mpi_timeout(MPI_Comm mpi, double timeout_seconds, ra_comm **comm_out);
 
 #ifdef __cplusplus

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* Collective: every rank gives `bytes` bytes, the same number; all_out [ranks * bytes] gets everyone's in rank order.
- * One that fails describes it with ra_fail (ringattn/transport.h) where it can. MPI_Allgather, a torch store, files:
+ * One that fails describes it with ra_fail where it can. MPI_Allgather, a torch store, files:
  * anything will do. */
 typedef ra_status (*ra_allgather)(void *user, const void *mine, size_t bytes, void *all_out);
 
@@ -21,7 +21,7 @@ typedef struct ra_rendezvous ra_rendezvous;
  * that belongs to somebody else, that others may enter, or that is a symbolic link is refused. One folder is for one
  * job at a time, unless each job has a key of its own (RINGATTN_JOB_KEY, any text): then none sees the others. Without
  * keys two jobs that meet in one folder at about the same time are both refused. What a job that died left behind is
- * cleared away by the next. Every wait, here and in ra_rendezvous_allgather, ends after timeout_seconds (0: 60). */
+ * cleared away by the next. Every wait, here and in ra_rendezvous_allgather, ends after timeout_seconds. */
 RA_API ra_status ra_rendezvous_folder(const char *path, int rank, int ranks, double timeout_seconds,
                                       ra_rendezvous **rendezvous_out);
 

@@ -68,12 +68,24 @@ typedef enum ra_status {
 #undef RA_STATUS_ENUM
 } ra_status;
 
+/* For functions that return a ra_status themselves: forwards the error of a call, and goes on after a success. */
+#define RA_TRY(call)                                                                                                   \
+    do {                                                                                                               \
+        ra_status ra_try_status = (call);                                                                              \
+        if (ra_try_status != RA_OK) return ra_try_status;                                                              \
+    } while (0)
+
 /* The status as a short text, never NULL. */
 RA_API const char *ra_status_text(ra_status status);
 
 /* What went wrong in the last failing call on this thread: what, where and what to do. Empty when nothing has failed; a
  * call that succeeds leaves it as it was. Valid until the next ringattn call on this thread. */
 RA_API const char *ra_last_error(void);
+
+/* For functions that the library calls (a transport, an ra_allgather): sets this thread's error text and returns
+ * status.
+ */
+RA_API ra_status ra_fail(ra_status status, const char *format, ...) RA_PRINTF(2, 3);
 
 /* "0.2.0" */
 RA_API const char *ra_version(void);
@@ -107,7 +119,9 @@ typedef enum ra_dilated_combine {
     RA_DILATED_MEAN     /* each branch its own softmax, then the mean over all branches; lse is that of the union */
 } ra_dilated_combine;
 
-/* What is computed, over the whole sequence and not per rank; every rank passes the same values.
+#define RA_MAX_DIM 256 /* elements of a head's row */
+
+/* What is computed, over the whole sequence and not per rank; every rank gives the same values.
  *
  *   q [batch, seq_q, heads_q, dim]   k [batch, seq_k, heads_kv, dim]   v [batch, seq_k, heads_kv, dim_v]
  *   o [batch, seq_q, heads_q, dim_v]   lse [batch, heads_q, seq_q]
@@ -141,8 +155,8 @@ typedef struct ra_problem {
     int64_t seq_k;      /* default seq_q */
     int64_t heads_q;    /* at least 1 */
     int64_t heads_kv;   /* default heads_q; divides heads_q */
-    int64_t dim;        /* of q and k, 1 to 256 */
-    int64_t dim_v;      /* of v and o, 1 to 256; default dim */
+    int64_t dim;        /* of q and k, 1 to RA_MAX_DIM */
+    int64_t dim_v;      /* of v and o, 1 to RA_MAX_DIM; default dim */
     double scale; /* RA_SCALE_DEFAULT, which is initial: 1/sqrt(dim). But for RA_F64 0 or a normal number of f32 */
     int causal;   /* nonzero: aligned bottom right, the last query sees the last key */
     int64_t window_left;  /* keys before the query's aligned position that it sees; -1, which is initial: no limit */
@@ -174,7 +188,9 @@ typedef enum ra_layout {
     RA_LAYOUT_AUTO = 0,   /* the one whose slowest rank has least to compute and to be sent: docs/design.md */
     RA_LAYOUT_CONTIGUOUS, /* rank r has the r-th of p runs */
     RA_LAYOUT_ZIGZAG,     /* rank r has the r-th and the r-th last of 2p runs */
-    RA_LAYOUT_STRIPED     /* rank r has positions r, r + p, r + 2p, ... */
+    RA_LAYOUT_STRIPED,    /* rank r has positions r, r + p, r + 2p, ... */
+    RA_LAYOUT_DOCUMENTS /* of every document rank r has the r-th and the r-th last of 2p runs; runs of a document differ
+                         * by at most a row, and which ones are longer goes round from document to document */
 } ra_layout;
 
 typedef enum ra_strategy {
@@ -191,6 +207,9 @@ typedef enum ra_pass { RA_FORWARD = 0, RA_BACKWARD = 1 } ra_pass;
  * stands for the CPU. */
 typedef struct ra_backend ra_backend;
 
+/* Seconds: what a timeout of 0 stands for, wherever one is given. */
+#define RA_TIMEOUT_DEFAULT 60.0
+
 /* How it is computed. May differ between ranks only in threads, workspace, kernel and which of several like devices. */
 typedef struct ra_options {
     size_t struct_size;
@@ -201,7 +220,7 @@ typedef struct ra_options {
     int threads;            /* that this rank computes with; default: the cores, shared by the ranks of this process.
                              * A child of fork() may go on with plans of a comm that is alone and on the CPU, or make
                              * comms and plans of its own; comms of several ranks, and devices, do not survive a fork */
-    double timeout_seconds; /* a peer that is silent for so long is given up; default 60. A rank that computes a pass,
+    double timeout_seconds; /* a peer that is silent for so long is given up. A rank that computes a pass,
                              * or waits for others in one, is not silent, one that plans or is outside of ringattn is:
                              * see ra_comm_progress. Also how long a message may take between two ranks that both wait
                              * for it, and a step's wait for the device, where messages go through host memory */
@@ -251,7 +270,7 @@ RA_API int ra_comm_lost(ra_comm *comm);
 RA_API void ra_comm_progress(ra_comm *comm);
 
 /* Collective: every rank contributes `bytes` bytes, all_out [ranks * bytes] has everyone's in rank order. Also the
- * way to find out whether all ranks have come this far. A peer that is silent for timeout_seconds (0: 60) is given up.
+ * way to find out whether all ranks have come this far. A peer that is silent for timeout_seconds is given up.
  */
 RA_API ra_status ra_comm_allgather(ra_comm *comm, const void *mine, size_t bytes, void *all_out,
                                    double timeout_seconds);
@@ -293,14 +312,18 @@ static inline ra_input ra_as_input(ra_tensor tensor) {
 }
 
 /* q, k, v are read; o and lse are written and overlap nothing else. When the call fails each of them is as it was or
- * all NaN: nothing partial is left looking whole. lse: C-order [batch, heads_q, rows_q], float (double for RA_F64),
- * natural logarithm; NULL: not wanted, which each rank may decide for itself: it is of this rank's rows and is not
- * sent. */
+ * all NaN: nothing partial is left looking whole.
+ *
+ * lse is of float (double for RA_F64), natural logarithm, C-order [batch, heads_q, rows_q]; or, where lse_strided is
+ * set, with element [b, h, row] at lse[b*lse_stride[0] + h*lse_stride[1] + row*lse_stride[2]], strides as in ra_tensor.
+ * NULL: not wanted, which each rank may decide for itself: it is of this rank's rows and is not sent. */
 typedef struct ra_tensors {
     size_t struct_size;
     ra_input q, k, v;
     ra_tensor o;
     void *lse;
+    int lse_strided;
+    int64_t lse_stride[3];
 } ra_tensors;
 #define RA_TENSORS_INIT                                                                                                \
     { .struct_size = sizeof(ra_tensors) }
@@ -313,7 +336,9 @@ typedef struct ra_gradients {
     size_t struct_size;
     ra_input q, k, v;
     ra_input o;
-    const void *lse;
+    const void *lse; /* as in ra_tensors */
+    int lse_strided;
+    int64_t lse_stride[3];
     ra_input dout; /* [batch, rows_q, heads_q, dim_v] of dtype */
     ra_tensor dq, dk, dv;
 } ra_gradients;
@@ -364,7 +389,7 @@ typedef struct ra_plan_info {
     int64_t pairs;           /* visible (query, key) pairs over batch and heads that this rank computes */
     int64_t workspace_bytes; /* all that the run path uses, of which: */
     int64_t kv_slot_bytes;   /*   slots of what travels to be computed with: keys and values, or queries */
-    int64_t state_bytes;     /*   m, l and, unless sums are made in the outputs, O; or delta, dQ if that is more */
+    int64_t state_bytes;     /*   m, l and, unless sums are made in the outputs, O; or lse, delta, dQ if that is more */
     int64_t grad_slot_bytes; /*   slots of sums that travel home: dK and dV, or states and dQ; and the own dK, dV */
     int64_t scratch_bytes;   /*   the kernel's, independent of the sequence */
     int kv_slots, grad_slots;
@@ -404,7 +429,10 @@ RA_API ra_status ra_predict_steps(const ra_problem *problem, const ra_options *o
 
 /* ---- where rows live ------------------------------------------------------------------------------------------ */
 
-/* All of these take a layout, a length n and a number of ranks. RA_LAYOUT_AUTO is refused: resolve it first. */
+/* All of these take a layout, a length n and a number of ranks. RA_LAYOUT_AUTO is refused: resolve it first. The
+ * ra_packed functions take the documents as well, as a problem has them (cu_seqlens [documents + 1], from 0 to n; NULL
+ * for one document): on RA_LAYOUT_DOCUMENTS, where they decide who has which row, the others but ra_layout_rows refuse.
+ */
 
 /* What RA_LAYOUT_AUTO means for this problem. */
 RA_API ra_status ra_layout_resolve(const ra_problem *problem, const ra_options *options, int ranks,
@@ -429,6 +457,17 @@ RA_API ra_status ra_layout_scatter(ra_layout layout, int64_t n, int ranks, int r
 RA_API ra_status ra_layout_gather(ra_layout layout, int64_t n, int ranks, int rank, int64_t batch, size_t row_bytes,
                                   const void *shard, void *whole_out);
 
+/* The same for packed sequences, on any layout. Positions count through all documents; the position of a token in its
+ * document is its position less the document's start. */
+RA_API ra_status ra_packed_locate(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu_seqlens, int ranks,
+                                  int64_t position, int *rank_out, int64_t *row_out);
+RA_API ra_status ra_packed_positions(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu_seqlens,
+                                     int ranks, int rank, int64_t *positions_out);
+RA_API ra_status ra_packed_scatter(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu_seqlens, int ranks,
+                                   int rank, int64_t batch, size_t row_bytes, const void *whole, void *shard_out);
+RA_API ra_status ra_packed_gather(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu_seqlens, int ranks,
+                                  int rank, int64_t batch, size_t row_bytes, const void *shard, void *whole_out);
+
 /* ---- names, types, features ------------------------------------------------------------------------------------ */
 
 /* "zigzag" for RA_LAYOUT_ZIGZAG and so on; NULL for a value that is none. The parsers return RA_ERR_ARGUMENT and name
@@ -436,6 +475,9 @@ RA_API ra_status ra_layout_gather(ra_layout layout, int64_t n, int ranks, int ra
 RA_API const char *ra_layout_name(ra_layout layout);
 RA_API const char *ra_strategy_name(ra_strategy strategy);
 RA_API const char *ra_dtype_name(ra_dtype dtype);
+RA_API const char *ra_dilated_heads_name(ra_dilated_heads heads);
+RA_API const char *ra_dilated_offset_name(ra_dilated_offset offset);
+RA_API const char *ra_dilated_combine_name(ra_dilated_combine combine);
 RA_API ra_status ra_layout_parse(const char *name, ra_layout *layout_out);
 RA_API ra_status ra_strategy_parse(const char *name, ra_strategy *strategy_out);
 RA_API ra_status ra_dtype_parse(const char *name, ra_dtype *dtype_out);

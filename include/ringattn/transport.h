@@ -109,15 +109,17 @@ typedef struct ra_transport_ops {
      * must therefore answer peers that ask, and is called now and then while this rank computes, also when no group is
      * in flight or none was ever posted (it is done then); and post with a count of 0 may come from anywhere. */
     void (*inquire)(void *self, int peer, ra_sign *sign_out);
+
+    /* At plan time, and before attach: from now on a group may have as many as `count` messages. May be left out. What
+     * a transport keeps for each message of a group it can make ready here, so that post need not. Larger groups may
+     * still come, from exchanges that belong to no plan. */
+    ra_status (*reserve)(void *self, int count);
 } ra_transport_ops;
 
 /* Ranks over a transport of the caller's. ops is copied; self is passed to every function and, once this call has
  * succeeded, freed by ops->destroy. */
 RA_API ra_status ra_comm_create_custom(const ra_transport_ops *ops, void *self, int rank, int ranks,
                                        ra_comm **comm_out);
-
-/* For transports: sets this thread's error text and returns status. */
-RA_API ra_status ra_fail(ra_status status, const char *format, ...) RA_PRINTF(2, 3);
 
 #ifdef __cplusplus
 }

@@ -23,8 +23,8 @@ typedef struct ra_ucx_options {
     const char *transports; /* what UCX may use, written as UCX_TLS: "tcp", "shm,self"; NULL: as that variable says */
     const char *devices;    /* which networks, written as UCX_NET_DEVICES: "lo", "eth0"; NULL: as that variable says */
     double
-        create_seconds; /* that a rank waits for the others in ra_comm_create_ucx, beside allgather's own; default 60 */
-    double destroy_seconds; /* likewise in ra_comm_destroy; default 5 */
+        create_seconds; /* timeout: a rank waits for the others in ra_comm_create_ucx, beside allgather's own waits */
+    double destroy_seconds; /* likewise in ra_comm_destroy; 0: 5 s */
 } ra_ucx_options;
 #define RA_UCX_OPTIONS_INIT                                                                                            \
     { .struct_size = sizeof(ra_ucx_options) }

@@ -12,7 +12,7 @@ SCALE_DEFAULT = float("-inf")
 
 # Values of the enumerations, by the names that the C parsers take.
 DTYPES = {"f32": 1, "f64": 2, "bf16": 3, "f16": 4}
-LAYOUTS = {"auto": 0, "contiguous": 1, "zigzag": 2, "striped": 3}
+LAYOUTS = {"auto": 0, "contiguous": 1, "zigzag": 2, "striped": 3, "documents": 4}
 STRATEGIES = {"auto": 0, "ring": 1, "pairwise": 2, "allgather": 3, "passq": 4}
 DILATED_HEADS = {"all": 0, "groups": 1}
 DILATED_OFFSETS = {"head": 0, "block": 1, "group": 2}
@@ -103,6 +103,8 @@ class Tensors(ctypes.Structure):
         ("v", Tensor),
         ("o", Tensor),
         ("lse", c_void_p),
+        ("lse_strided", c_int),
+        ("lse_stride", c_int64 * 3),
     ]
 
 
@@ -116,6 +118,8 @@ class Gradients(ctypes.Structure):
         ("v", Tensor),
         ("o", Tensor),
         ("lse", c_void_p),
+        ("lse_strided", c_int),
+        ("lse_stride", c_int64 * 3),
         ("dout", Tensor),
         ("dq", Tensor),
         ("dk", Tensor),
@@ -261,6 +265,7 @@ CORE = {
     "ra_layout_resolve": (Status, [_problem, _options, c_int, POINTER(c_int)]),
     "ra_layout_rows": (c_int64, [c_int, c_int64, c_int, c_int]),
     "ra_layout_positions": (Status, [c_int, c_int64, c_int, c_int, POINTER(c_int64)]),
+    "ra_packed_positions": (Status, [c_int, c_int64, c_int64, POINTER(c_int64), c_int, c_int, POINTER(c_int64)]),
     "ra_layout_locate": (Status, [c_int, c_int64, c_int, c_int64, POINTER(c_int), POINTER(c_int64)]),
     "ra_backend_stream_create": (Status, [c_void_p, _handle_out]),
     "ra_backend_stream_destroy": (None, [c_void_p, c_void_p]),

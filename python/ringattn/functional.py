@@ -59,8 +59,10 @@ class _Whole:
 
     def rows(self, name: str, rank: int) -> Any:
         """Which rows of q, k, ... a rank has, as an index."""
-        n = self.problem.seq_k if name in ("k", "v", "dk", "dv") else self.problem.seq_q
-        return index(self.layout, n, self.ranks, rank)
+        p, of_keys = self.problem, name in ("k", "v", "dk", "dv")
+        n = p.seq_k if of_keys else p.seq_q
+        cu_seqlens = p.cu_seqlens_k if of_keys and p.cu_seqlens_k is not None else p.cu_seqlens
+        return index(self.layout, n, self.ranks, rank, cu_seqlens)
 
     def part(self, name: str, rank: int, x: Optional[Any] = None, axis: int = 1) -> Any:
         """A rank's rows of an array: in place where they are evenly spaced."""

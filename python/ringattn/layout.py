@@ -7,7 +7,9 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from . import _arrays, _capi, _library
 from .errors import ArgumentError, check
-from .problem import Problem, choice, name_of
+from .problem import Problem, choice, name_of, offsets
+
+Offsets = Optional[Tuple[int, ...]]
 
 
 def layout_rows(layout: str, n: int, ranks: int, rank: int) -> int:
@@ -20,17 +22,24 @@ def layout_rows(layout: str, n: int, ranks: int, rank: int) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _positions(layout: str, n: int, ranks: int, rank: int) -> Tuple[int, ...]:
+def _positions(layout: str, n: int, ranks: int, rank: int, cu_seqlens: Offsets = None) -> Tuple[int, ...]:
     out = (ctypes.c_int64 * max(layout_rows(layout, n, ranks, rank), 1))()
-    check(_library.core().ra_layout_positions(_capi.LAYOUTS[layout], n, ranks, rank, out))
+    if cu_seqlens is None:
+        check(_library.core().ra_layout_positions(_capi.LAYOUTS[layout], n, ranks, rank, out))
+    else:
+        cu = (ctypes.c_int64 * len(cu_seqlens))(*cu_seqlens)
+        check(_library.core().ra_packed_positions(_capi.LAYOUTS[layout], n, len(cu_seqlens) - 1, cu, ranks, rank, out))
     return tuple(out[:layout_rows(layout, n, ranks, rank)])
 
 
-def layout_positions(layout: str, n: int, ranks: int, rank: int) -> Any:
-    """[rows] int64, increasing: the positions that a rank has, which a rotary embedding needs."""
+def layout_positions(layout: str, n: int, ranks: int, rank: int, cu_seqlens: Any = None) -> Any:
+    """[rows] int64, increasing: the positions that a rank has, which a rotary embedding needs.
+
+    cu_seqlens: where documents start and end; the layout "documents" needs them.
+    """
     import numpy
 
-    return numpy.array(_positions(layout, n, ranks, rank), dtype=numpy.int64)
+    return numpy.array(_positions(layout, n, ranks, rank, offsets(cu_seqlens, "cu_seqlens")), dtype=numpy.int64)
 
 
 def layout_resolve(problem: Problem, ranks: int, layout: str = "auto", strategy: str = "auto") -> str:
@@ -46,7 +55,7 @@ def layout_resolve(problem: Problem, ranks: int, layout: str = "auto", strategy:
     return name_of(out.value, _capi.LAYOUTS)
 
 
-def index(layout: str, n: int, ranks: int, rank: int) -> Union[slice, Tuple[int, ...]]:
+def index(layout: str, n: int, ranks: int, rank: int, cu_seqlens: Offsets = None) -> Union[slice, Tuple[int, ...]]:
     """The positions as a slice where they are evenly spaced, so that an array is cut without a copy."""
     rows = layout_rows(layout, n, ranks, rank)
     if ranks == 1:
@@ -55,7 +64,7 @@ def index(layout: str, n: int, ranks: int, rank: int) -> Union[slice, Tuple[int,
         return slice(0, 0)
     if layout == "striped":
         return slice(rank, n, ranks)
-    positions = _positions(layout, n, ranks, rank)
+    positions = _positions(layout, n, ranks, rank, cu_seqlens)
     if positions[-1] - positions[0] == rows - 1:
         return slice(positions[0], positions[-1] + 1)
     return positions

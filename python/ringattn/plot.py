@@ -77,7 +77,7 @@ def mask(problem: Problem, ranks: int, layout: str = "auto", head: int = 0, ax: 
     layout = layout_resolve(problem, ranks, layout)
     owner = numpy.empty(problem.seq_q)
     for rank in range(ranks):
-        owner[layout_positions(layout, problem.seq_q, ranks, rank)] = rank
+        owner[layout_positions(layout, problem.seq_q, ranks, rank, problem.cu_seqlens)] = rank
     picture = numpy.where(visible(problem, head), owner[:, None], numpy.nan)
     ax.imshow(picture, cmap="tab10", vmin=-0.5, vmax=9.5, interpolation="nearest", aspect="auto")
     ax.set(xlabel="key", ylabel="query", title=f"{layout} over {ranks} ranks")

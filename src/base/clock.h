@@ -2,6 +2,8 @@
 #ifndef RA_BASE_CLOCK_H
 #define RA_BASE_CLOCK_H
 
-double ra_clock(void);
+#include "base/internal.h"
+
+RA_INTERNAL double ra_clock(void);
 
 #endif

@@ -6,8 +6,10 @@
 
 typedef struct contact_loop contact_loop;
 struct contact_loop {
-    const ra_small_problem *cut;
-    ra_shard queries, keys;
+    const ra_cut_problem *cut;
+    int q_from, q_to;            /* the ranks that have the queries */
+    int k_rank;                  /* the rank that has the keys; -1: all keys */
+    ra_shard queries, keys;      /* on RA_LAYOUT_DOCUMENTS those of the document in hand */
     int64_t key_first, key_last; /* no key outside these positions matters */
     ra_selection selection;
     /* What is done with queries and keys of a document, as positions, once both are known. */
@@ -29,17 +31,24 @@ static int64_t min64(int64_t a, int64_t b) {
 /* The rows at which positions, a part of one span of a shard, lie. */
 static ra_span rows_of(const ra_shard *shard, int s, ra_span positions) {
     ra_span span = shard->spans[s];
+    if (span.stride == 1)
+        return (ra_span){shard->first_row[s] + positions.first - span.first, positions.stride, positions.count};
     return (ra_span){shard->first_row[s] + (positions.first - span.first) / span.stride, positions.stride / span.stride,
                      positions.count};
 }
 
 /* q and k: positions of a query span and a key span. Their strides are equal, so the band on positions, lo <= j - i <=
  * hi, is a band on indices. */
-static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_rows, ra_span k, int key_span, int64_t lo,
-                              int64_t hi) {
+static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_rows, ra_span k, int key_span,
+                              ra_document document) {
+    int64_t lo, hi;
+    ra_problem_band(loop->cut->problem, document, &lo, &hi);
     int64_t shift = k.first - q.first;
-    ra_tile band = {
-        .q_rows = q, .k_rows = k, .lo = ra_ceil_div(lo - shift, q.stride), .hi = ra_floor_div(hi - shift, q.stride)};
+    int run = q.stride == 1; /* a division by 1 is slow all the same */
+    ra_tile band = {.q_rows = q,
+                    .k_rows = k,
+                    .lo = run ? lo - shift : ra_ceil_div(lo - shift, q.stride),
+                    .hi = run ? hi - shift : ra_floor_div(hi - shift, q.stride)};
     int64_t from, to;
     ra_tile_visible(&band, 0, q.count, &from, &to);
     if (from == to) return RA_OK;
@@ -51,6 +60,7 @@ static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_row
         .heads = loop->selection.heads,
         .lo = max64(band.lo - from, -q.count),
         .hi = min64(band.hi - from, seen),
+        .positions = {q.first, ra_span_at(k, from), q.stride, document.k1 - document.q1},
     };
     return loop->emit(&contact, loop->user);
 }
@@ -58,14 +68,12 @@ static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_row
 /* Contacts: the rank's own of the queries with the owner's own of the keys. */
 static ra_status meet_owner(const contact_loop *loop, int query_span, ra_document document, ra_span queries,
                             ra_span keys) {
-    int64_t lo, hi;
     ra_span q = ra_span_intersect(queries, loop->queries.spans[query_span]);
     if (q.count == 0) return RA_OK;
     ra_span q_rows = rows_of(&loop->queries, query_span, q);
-    ra_problem_band(loop->cut->problem, document, &lo, &hi);
     for (int s = 0; s < loop->keys.span_count; s++) {
         ra_span k = ra_span_intersect(keys, loop->keys.spans[s]);
-        if (k.count) RA_TRY(emit_contact(loop, q, q_rows, k, s, lo, hi));
+        if (k.count) RA_TRY(emit_contact(loop, q, q_rows, k, s, document));
     }
     return RA_OK;
 }
@@ -190,8 +198,50 @@ static ra_status span_contacts(const contact_loop *loop, int query_span) {
     return RA_OK;
 }
 
+/* RA_LAYOUT_DOCUMENTS, nothing dilated: the runs are what meets. */
+static ra_status meet_runs(const contact_loop *loop, int query_span, ra_document document) {
+    ra_span q = loop->queries.spans[query_span];
+    for (int s = 0; s < 2; s++)
+        if (loop->keys.spans[s].count)
+            RA_TRY(emit_contact(loop, q, rows_of(&loop->queries, query_span, q), loop->keys.spans[s], s, document));
+    return RA_OK;
+}
+
+/* RA_LAYOUT_DOCUMENTS: every document has queries and keys of every rank, and is cut by itself. */
+static ra_status dealt_contacts(contact_loop *loop) {
+    const ra_problem *problem = loop->cut->problem;
+    int ranks = loop->cut->ranks, runs = loop->meet == meet_owner && !problem->branches;
+    for (int64_t d = 0; d < problem->documents; d++) {
+        ra_document document = ra_problem_document(problem, d);
+        loop->queries = ra_shard_in_document(document.q0, document.q1, ranks, loop->q_from, loop->q_to);
+        if (loop->queries.rows == 0) continue;
+        if (loop->k_rank >= 0)
+            loop->keys = ra_shard_in_document(document.k0, document.k1, ranks, loop->k_rank, loop->k_rank + 1);
+        for (int s = 0; s < 2; s++) {
+            if (loop->queries.spans[s].count == 0) continue;
+            if (runs)
+                RA_TRY(meet_runs(loop, s, document));
+            else
+                RA_TRY(document_contacts(loop, s, document));
+        }
+    }
+    return RA_OK;
+}
+
+static ra_status run_dealt(contact_loop *loop, ra_head_range heads) {
+    ra_selection_cursor cursor = {0};
+    loop->key_first = 0;
+    loop->key_last = loop->cut->problem->seq_k - 1;
+    while (ra_selection_next(loop->cut->problem, &cursor, &loop->selection)) {
+        if (ra_span_clip(loop->selection.heads, heads.from, heads.to).count == 0) continue;
+        RA_TRY(dealt_contacts(loop));
+    }
+    return RA_OK;
+}
+
 /* All that matters to the heads, selection by selection. */
 static ra_status run_loop(contact_loop *loop, ra_head_range heads) {
+    if (loop->cut->layout == RA_LAYOUT_DOCUMENTS) return run_dealt(loop, heads);
     ra_selection_cursor cursor = {0};
     while (ra_selection_next(loop->cut->problem, &cursor, &loop->selection)) {
         if (ra_span_clip(loop->selection.heads, heads.from, heads.to).count == 0) continue;
@@ -200,10 +250,13 @@ static ra_status run_loop(contact_loop *loop, ra_head_range heads) {
     return RA_OK;
 }
 
-ra_status ra_pattern_contacts_of(const ra_small_problem *cut, int q_rank, int k_rank, ra_head_range heads,
+ra_status ra_pattern_contacts_of(const ra_cut_problem *cut, int q_rank, int k_rank, ra_head_range heads,
                                  ra_contact_emit emit, void *user) {
     const ra_problem *problem = cut->problem;
     contact_loop loop = {.cut = cut,
+                         .q_from = q_rank,
+                         .q_to = q_rank + 1,
+                         .k_rank = k_rank,
                          .queries = ra_shard_of(cut->layout, problem->seq_q, cut->ranks, q_rank),
                          .keys = ra_shard_of(cut->layout, problem->seq_k, cut->ranks, k_rank),
                          .meet = meet_owner,
@@ -216,14 +269,15 @@ ra_status ra_pattern_contacts_of(const ra_small_problem *cut, int q_rank, int k_
     return run_loop(&loop, heads);
 }
 
-ra_status ra_pattern_contacts(const ra_small_problem *cut, int q_rank, int k_rank, ra_contact_emit emit, void *user) {
+ra_status ra_pattern_contacts(const ra_cut_problem *cut, int q_rank, int k_rank, ra_contact_emit emit, void *user) {
     return ra_pattern_contacts_of(cut, q_rank, k_rank, (ra_head_range){0, cut->problem->heads_q}, emit, user);
 }
 
 /* Span by span of the keys, so that no document or segment between two of them is looked at. */
 static ra_status run_sights(contact_loop *loop, ra_head_range heads) {
     loop->meet = meet_everyone;
-    for (int s = 0; s < loop->keys.span_count; s++) {
+    int key_spans = loop->cut->layout == RA_LAYOUT_DOCUMENTS && loop->k_rank >= 0 ? 2 : loop->keys.span_count;
+    for (int s = 0; s < key_spans; s++) {
         loop->key_span = s;
         loop->key_first = loop->keys.spans[s].first;
         loop->key_last = ra_span_at(loop->keys.spans[s], loop->keys.spans[s].count - 1);
@@ -232,9 +286,12 @@ static ra_status run_sights(contact_loop *loop, ra_head_range heads) {
     return RA_OK;
 }
 
-ra_status ra_pattern_sights(const ra_small_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
+ra_status ra_pattern_sights(const ra_cut_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
                             void *user) {
     contact_loop loop = {.cut = cut,
+                         .q_from = q_rank,
+                         .q_to = q_rank + 1,
+                         .k_rank = -1,
                          .queries = ra_shard_of(cut->layout, cut->problem->seq_q, cut->ranks, q_rank),
                          .keys = ra_shard_of(RA_LAYOUT_CONTIGUOUS, cut->problem->seq_k, 1, 0),
                          .emit_sight = emit,
@@ -242,9 +299,12 @@ ra_status ra_pattern_sights(const ra_small_problem *cut, int q_rank, ra_head_ran
     return run_sights(&loop, heads);
 }
 
-ra_status ra_pattern_hints(const ra_small_problem *cut, int from, int to, int k_rank, ra_head_range heads,
+ra_status ra_pattern_hints(const ra_cut_problem *cut, int from, int to, int k_rank, ra_head_range heads,
                            ra_sight_emit emit, void *user) {
     contact_loop loop = {.cut = cut,
+                         .q_from = from,
+                         .q_to = to,
+                         .k_rank = k_rank,
                          .queries = ra_shard_hull(cut->layout, cut->problem->seq_q, cut->ranks, from, to),
                          .keys = ra_shard_of(cut->layout, cut->problem->seq_k, cut->ranks, k_rank),
                          .emit_sight = emit,
@@ -258,7 +318,7 @@ static ra_status count_pairs(const ra_contact *contact, void *user) {
     return RA_OK;
 }
 
-int64_t ra_pattern_pairs(const ra_small_problem *cut, int q_rank, int k_rank) {
+int64_t ra_pattern_pairs(const ra_cut_problem *cut, int q_rank, int k_rank) {
     int64_t pairs = 0;
     ra_pattern_contacts(cut, q_rank, k_rank, count_pairs, &pairs);
     return pairs * cut->problem->batch;

@@ -43,7 +43,7 @@ static ra_status append(ra_pool *pool, ra_rowset *set, ra_span span) {
     return RA_OK;
 }
 
-/* ---- walking two sets at once -------------------------------------------------------------------------------------- */
+/* ---- going through two sets at once -------------------------------------------------------------------------------------- */
 
 typedef struct cursor {
     const ra_rowset *set;
@@ -171,9 +171,15 @@ typedef struct need_loop {
     int64_t count, capacity;
 } need_loop;
 
+/* Two runs of a rank's queries mostly see the same keys. */
+static int is_within_run(ra_span rows, ra_span run) {
+    return run.stride == 1 && rows.first >= run.first && last_of(rows) <= last_of(run);
+}
+
 static ra_status collect(need_loop *loop, ra_span heads, ra_span rows) {
     if (ra_span_clip(heads, loop->heads.from, loop->heads.to).count == 0) return RA_OK;
     ra_rowset *last = loop->count ? &loop->sets[loop->count - 1] : NULL;
+    if (last && is_within_run(rows, last->spans[last->count - 1])) return RA_OK;
     int rises = last && rows.first > last_of(last->spans[last->count - 1]);
     if (!rises) {
         last = ra_pool_append(loop->pool, &loop->sets, &loop->count, &loop->capacity, sizeof *last);
@@ -191,7 +197,8 @@ static ra_status collect_sight(const ra_sight *sight, void *user) {
 }
 
 static ra_status unite(need_loop *loop, ra_rowset *set_out) {
-    for (int64_t n = loop->count; n > 1; n = (n + 1) / 2) /* by pairs, so that no set is walked more than log n times */
+    for (int64_t n = loop->count; n > 1;
+         n = (n + 1) / 2) /* by pairs, so that no set is gone through more than log n times */
         for (int64_t j = 0; j < (n + 1) / 2; j++) {
             if (2 * j + 1 < n)
                 RA_TRY(ra_rowset_union(loop->pool, &loop->sets[2 * j], &loop->sets[2 * j + 1], &loop->sets[j]));
@@ -202,21 +209,21 @@ static ra_status unite(need_loop *loop, ra_rowset *set_out) {
     return RA_OK;
 }
 
-ra_status ra_rowset_needed(ra_pool *pool, const ra_small_problem *cut, int q_rank, int k_rank, int64_t i,
+ra_status ra_rowset_needed(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int k_rank, int64_t i,
                            ra_rowset *set_out) {
     need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
     RA_TRY(ra_pattern_contacts_of(cut, q_rank, k_rank, loop.heads, collect_contact, &loop));
     return unite(&loop, set_out);
 }
 
-ra_status ra_rowset_hinted(ra_pool *pool, const ra_small_problem *cut, int from, int to, int k_rank, int64_t i,
+ra_status ra_rowset_hinted(ra_pool *pool, const ra_cut_problem *cut, int from, int to, int k_rank, int64_t i,
                            ra_rowset *set_out) {
     need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
     RA_TRY(ra_pattern_hints(cut, from, to, k_rank, loop.heads, collect_sight, &loop));
     return unite(&loop, set_out);
 }
 
-ra_status ra_rowset_seen(ra_pool *pool, const ra_small_problem *cut, int q_rank, int64_t i, ra_rowset *set_out) {
+ra_status ra_rowset_seen(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int64_t i, ra_rowset *set_out) {
     need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
     RA_TRY(ra_pattern_sights(cut, q_rank, loop.heads, collect_sight, &loop));
     return unite(&loop, set_out);

@@ -33,7 +33,7 @@ ra_shard ra_shard_of(ra_layout layout, int64_t n, int ranks, int rank) {
     ra_shard shard = {0};
     if (layout == RA_LAYOUT_STRIPED) {
         add_span(&shard, (ra_span){rank, ranks, n > rank ? (n - rank - 1) / ranks + 1 : 0});
-    } else if (layout == RA_LAYOUT_ZIGZAG) {
+    } else if (layout == RA_LAYOUT_ZIGZAG || layout == RA_LAYOUT_DOCUMENTS) {
         add_span(&shard, run(n, 2 * (int64_t)ranks, rank));
         add_span(&shard, run(n, 2 * (int64_t)ranks, 2 * (int64_t)ranks - 1 - rank));
     } else {
@@ -54,7 +54,7 @@ ra_shard ra_shard_hull(ra_layout layout, int64_t n, int ranks, int from, int to)
     int64_t parts = 2 * (int64_t)ranks;
     if (layout == RA_LAYOUT_STRIPED) {
         add_span(&shard, stripes_hull(n, ranks, from, to));
-    } else if (layout == RA_LAYOUT_ZIGZAG) {
+    } else if (layout == RA_LAYOUT_ZIGZAG || layout == RA_LAYOUT_DOCUMENTS) {
         add_span(&shard, runs(n, parts, from, to));
         add_span(&shard, runs(n, parts, parts - to, parts - from));
     } else {
@@ -83,4 +83,101 @@ void ra_shard_locate(ra_layout layout, int64_t n, int ranks, int64_t position, i
         *rank_out = rank;
         *row_out = position - ra_cut(n, runs, i) + (upper ? run(n, runs, rank).count : 0);
     }
+}
+
+/* ---- documents ---------------------------------------------------------------------------------------------------- */
+
+/* Of the first n positions dealt to `runs` in turn, how many the runs before the i-th have: ra_cut(n, runs, i) without
+ * a division. */
+typedef struct dealt {
+    int64_t each, extra;
+} dealt;
+
+static dealt deal(int64_t n, int64_t runs) {
+    return (dealt){n / runs, n % runs};
+}
+
+static int64_t before_run(dealt d, int64_t i) {
+    return i * d.each + (i < d.extra ? i : d.extra);
+}
+
+static int64_t of_run(dealt d, int64_t i) {
+    return d.each + (i < d.extra);
+}
+
+ra_shard ra_shard_in_document(int64_t first, int64_t end, int ranks, int from, int to) {
+    int64_t runs = 2 * (int64_t)ranks;
+    dealt a = deal(first, runs), b = deal(end, runs);
+    const int64_t bounds[] = {from, to, runs - to, runs - from};
+    int64_t at[4];
+    for (int i = 0; i < 4; i++) at[i] = first + before_run(b, bounds[i]) - before_run(a, bounds[i]);
+    ra_shard shard = {.spans = {{at[0], 1, at[1] - at[0]}, {at[2], 1, at[3] - at[2]}}, .span_count = 2};
+    shard.rows = shard.spans[0].count + shard.spans[1].count;
+    shard.first_row[0] = of_run(a, from) + of_run(a, runs - 1 - from);
+    shard.first_row[1] = shard.first_row[0] + shard.spans[0].count;
+    return shard;
+}
+
+/* Where document d starts. */
+static int64_t start_of(const ra_sequence *s, int64_t d) {
+    return s->cu ? s->cu[d] : d ? s->n : 0;
+}
+
+int64_t ra_sequence_document(const ra_sequence *sequence, int64_t from, int64_t position) {
+    int64_t lo = from, hi = sequence->documents - 1;
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (start_of(sequence, mid + 1) > position)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}
+
+/* How many rows a rank has of the first n positions, whatever documents they are. */
+static int64_t rows_before(int64_t n, int ranks, int rank) {
+    dealt d = deal(n, 2 * (int64_t)ranks);
+    return of_run(d, rank) + of_run(d, 2 * (int64_t)ranks - 1 - rank);
+}
+
+int64_t ra_sequence_position(const ra_sequence *sequence, ra_layout layout, int ranks, int rank, int64_t row) {
+    if (layout != RA_LAYOUT_DOCUMENTS) {
+        ra_shard shard = ra_shard_of(layout, sequence->n, ranks, rank);
+        return ra_shard_position(&shard, row);
+    }
+    int64_t lo = 0, hi = sequence->documents - 1; /* the document whose end has more of the rank's rows than `row` */
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (rows_before(start_of(sequence, mid + 1), ranks, rank) > row)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    ra_shard shard = ra_shard_in_document(start_of(sequence, lo), start_of(sequence, lo + 1), ranks, rank, rank + 1);
+    return ra_shard_position(&shard, row);
+}
+
+void ra_sequence_locate(const ra_sequence *sequence, ra_layout layout, int ranks, int64_t position, int *rank_out,
+                        int64_t *row_out) {
+    if (layout != RA_LAYOUT_DOCUMENTS) {
+        ra_shard_locate(layout, sequence->n, ranks, position, rank_out, row_out);
+        return;
+    }
+    int64_t d = ra_sequence_document(sequence, 0, position), runs = 2 * (int64_t)ranks;
+    int64_t first = start_of(sequence, d), inside = position - first;
+    dealt a = deal(first, runs), b = deal(start_of(sequence, d + 1), runs);
+    int64_t lo = 0, hi = runs - 1; /* the run that ends behind the position */
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (before_run(b, mid + 1) - before_run(a, mid + 1) > inside)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    int rank = (int)(lo < ranks ? lo : runs - 1 - lo);
+    ra_shard shard = ra_shard_in_document(first, start_of(sequence, d + 1), ranks, rank, rank + 1);
+    int upper = lo >= ranks;
+    *rank_out = rank;
+    *row_out = shard.first_row[upper] + position - shard.spans[upper].first;
 }

@@ -1,5 +1,6 @@
-/* Which positions a rank owns. A shard is at most two spans of positions, in increasing order; its rows are numbered
- * through them. All shards of a layout have one stride, queries and keys alike: tiles rely on it. */
+/* Which positions a rank owns. A shard is at most two spans of positions, in increasing order, of the whole sequence
+ * or, on RA_LAYOUT_DOCUMENTS, of each document; its rows are numbered through them. All shards of a layout have one
+ * stride, queries and keys alike: tiles rely on it. */
 #ifndef RA_CORE_SHARD_H
 #define RA_CORE_SHARD_H
 
@@ -14,8 +15,30 @@ typedef struct ra_shard {
     int64_t rows;
 } ra_shard;
 
-/* layout is one of the three, 0 <= rank < ranks. */
+/* layout is not AUTO, 0 <= rank < ranks. On RA_LAYOUT_DOCUMENTS the shard of one document of n positions; its `rows`
+ * are right for any documents of n positions in all. */
 ra_shard ra_shard_of(ra_layout layout, int64_t n, int ranks, int rank);
+
+/* RA_LAYOUT_DOCUMENTS: the rows of the ranks [from, to) in the document of positions [first, end), as its lower and its
+ * upper run, either of which may be empty (span_count is 2). Run i of 2p has as many rows as there are positions in
+ * [first, end) that leave the remainder i when divided by 2p. So runs of a document differ by at most one row, all of a
+ * rank's rows in all documents together by at most two, and how many a rank has of the documents before is known
+ * without looking at them. first_row is right for a single rank: to = from + 1. */
+ra_shard ra_shard_in_document(int64_t first, int64_t end, int ranks, int from, int to);
+
+/* Documents one after another: the d-th has positions [cu[d], cu[d + 1]). cu is NULL for one document of n. */
+typedef struct ra_sequence {
+    int64_t n, documents;
+    const int64_t *cu; /* [documents + 1] or NULL */
+} ra_sequence;
+
+/* The document, from `from` on, that holds a position; there is one. */
+int64_t ra_sequence_document(const ra_sequence *sequence, int64_t from, int64_t position);
+
+/* The position of a rank's row on any layout, and the way back. */
+int64_t ra_sequence_position(const ra_sequence *sequence, ra_layout layout, int ranks, int rank, int64_t row);
+void ra_sequence_locate(const ra_sequence *sequence, ra_layout layout, int ranks, int64_t position, int *rank_out,
+                        int64_t *row_out);
 
 /* The positions of the ranks [from, to), from < to, as if they were one shard; on stripes, where these are no spans,
  * all positions from the first to the last of them. */

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static void compute(const ra_pass_run *walk, const ra_queries *queries, const ra_kv_rows *parts,
+static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
                     const ra_compute *compute, const ra_bound_compute *bound) {
     ra_backward_call call = {.shape = &queries->shape,
                              .q = queries->q,
@@ -20,16 +20,16 @@ static void compute(const ra_pass_run *walk, const ra_queries *queries, const ra
                              .prepared = bound->prepared,
                              .fresh = bound->fresh,
                              .dq = queries->dq,
-                             .context = walk->context};
-    walk->program->setup->kernel->backward(&call);
+                             .context = run->context};
+    run->program->setup->kernel->backward(&call);
 }
 
 /* What visitors' queries add to dq starts at zero. */
-static void begin(const ra_pass_run *walk, const ra_queries *visitors) {
-    const ra_setup *setup = walk->program->setup;
+static void begin(const ra_pass_run *run, const ra_queries *visitors) {
+    const ra_setup *setup = run->program->setup;
     const ra_shape *shape = &visitors->shape;
     size_t elements = (size_t)(shape->batch * shape->heads_q * shape->rows_q * shape->dim);
-    setup->device->zero(setup->device, visitors->dq.data, elements * ra_shape_acc_bytes(shape), walk->context.stream);
+    setup->device->zero(setup->device, visitors->dq.data, elements * ra_shape_acc_bytes(shape), run->context.stream);
 }
 
 /* dq [batch, heads_q, rows_q, dim] of the workspace, as a view. */
@@ -39,46 +39,63 @@ static ra_view kept_dq(const ra_program *program) {
     return (ra_view){program->memory + program->workspace->dq, shape->heads_q * head, shape->dim, head, 1};
 }
 
+/* Whether a view of one element a row is an array [batch, heads_q, rows_q]. */
+static int is_array(const ra_shape *shape, ra_view view) {
+    ra_view array = ra_array_view(shape, NULL);
+    return (shape->batch == 1 || view.batch == array.batch) && (shape->heads_q == 1 || view.head == array.head) &&
+           (shape->rows_q == 1 || view.row == array.row);
+}
+
+/* The lse that was given as kernels read it: where it has other strides, a copy in the workspace. */
+static const void *lse_array(const ra_pass_run *run, ra_view given) {
+    const ra_program *program = run->program;
+    const ra_shape *shape = &program->setup->shape;
+    if (is_array(shape, given)) return given.data;
+    void *array = program->memory + program->workspace->lse;
+    ra_shape sums = ra_sums_shape(shape);
+    program->setup->kernel->store(&sums, ra_array_view(shape, array), given, shape->rows_q, shape->heads_q, 1,
+                                  &run->context);
+    return array;
+}
+
 /* delta, from the output or, for several softmaxes, from their states; sets the queries' lse and delta. */
-static ra_status prepare(ra_pass_run *walk, const ra_program *states_again, const ra_backward_io *io,
-                         ra_traffic *sent) {
-    const ra_program *program = walk->program;
+static ra_status prepare(ra_pass_run *run, const ra_program *states_again, const ra_backward_io *io, ra_traffic *sent) {
+    const ra_program *program = run->program;
     const ra_setup *setup = program->setup;
     void *lse = program->memory + program->workspace->lse, *delta = program->memory + program->workspace->delta;
-    walk->queries.delta = delta;
-    walk->queries.lse = io->lse;
+    run->queries.delta = delta;
     if (setup->shape.states == 1) {
-        setup->kernel->delta(&setup->shape, io->dout, io->o, delta, &walk->context);
+        run->queries.lse = lse_array(run, io->lse);
+        setup->kernel->delta(&setup->shape, io->dout, io->o, delta, &run->context);
         return RA_OK;
     }
     ra_state state = ra_program_state(program, NULL);
     const char *name = "the backward pass (computing the states again)";
-    RA_TRY(ra_exec_states(states_again, io->q, io->k, io->v, state, name, walk->context, sent));
-    setup->kernel->resume(&setup->shape, state, io->dout, lse, delta, &walk->context);
-    walk->queries.lse = lse;
+    RA_TRY(ra_exec_states(states_again, io->q, io->k, io->v, state, name, run->context, sent));
+    setup->kernel->resume(&setup->shape, state, io->dout, lse, delta, &run->context);
+    run->queries.lse = lse;
     return RA_OK;
 }
 
 typedef void (*output_visit)(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads,
                              int64_t width, const ra_context *context);
 
-static void for_key_outputs(const ra_pass_run *walk, const ra_backward_io *io, output_visit visit) {
-    const ra_program *program = walk->program;
+static void for_key_outputs(const ra_pass_run *run, const ra_backward_io *io, output_visit visit) {
+    const ra_program *program = run->program;
     const ra_setup *setup = program->setup;
     const ra_shape *shape = &setup->shape;
-    visit(program, io->dk, walk->own.dk, setup->rows_k, shape->heads_kv, shape->dim, &walk->context);
-    visit(program, io->dv, walk->own.dv, setup->rows_k, shape->heads_kv, shape->dim_v, &walk->context);
+    visit(program, io->dk, run->own.dk, setup->rows_k, shape->heads_kv, shape->dim, &run->context);
+    visit(program, io->dv, run->own.dv, setup->rows_k, shape->heads_kv, shape->dim_v, &run->context);
 }
 
-static void for_query_output(const ra_pass_run *walk, const ra_backward_io *io, output_visit visit) {
-    const ra_setup *setup = walk->program->setup;
-    visit(walk->program, io->dq, walk->queries.dq, setup->rows_q, setup->shape.heads_q, setup->shape.dim,
-          &walk->context);
+static void for_query_output(const ra_pass_run *run, const ra_backward_io *io, output_visit visit) {
+    const ra_setup *setup = run->program->setup;
+    visit(run->program, io->dq, run->queries.dq, setup->rows_q, setup->shape.heads_q, setup->shape.dim, &run->context);
 }
 
-static void for_each_output(const ra_pass_run *walk, const ra_backward_io *io, output_visit visit) {
-    for_query_output(walk, io, visit);
-    for_key_outputs(walk, io, visit);
+static void for_each_output(const ra_pass_run *run, const ra_backward_io *io, output_visit visit) {
+    for_query_output(run, io, visit);
+    for_key_outputs(run, io, visit);
 }
 
 /* What is added to starts at zero, unless the kernel starts it; so do slots, when they are computed into. */
@@ -106,46 +123,46 @@ static void spoil(const ra_program *program, ra_view to, ra_view sum, int64_t ro
 }
 
 void ra_exec_spoil_backward(const ra_program *program, const ra_backward_io *io, void *stream) {
-    ra_pass_run walk = {.program = program, .context = ra_program_context(program, stream)};
-    for_each_output(&walk, io, spoil);
+    ra_pass_run run = {.program = program, .context = ra_program_context(program, stream)};
+    for_each_output(&run, io, spoil);
 }
 
 /* The rank's own queries and keys, with what each run brings. */
-static ra_pass_run walk_of(const ra_program *program, const ra_backward_io *io, void *stream) {
+static ra_pass_run run_of(const ra_program *program, const ra_backward_io *io, void *stream) {
     int in_output = program->setup->gradient_target == RA_TARGET_OUTPUT;
-    ra_pass_run walk = {.program = program,
-                        .context = ra_program_context(program, stream),
-                        .name = "the backward pass",
-                        .begin = begin,
-                        .compute = compute,
-                        .own = program->own};
-    walk.queries = (ra_queries){
+    ra_pass_run run = {.program = program,
+                       .context = ra_program_context(program, stream),
+                       .name = "the backward pass",
+                       .begin = begin,
+                       .compute = compute,
+                       .own = program->own};
+    run.queries = (ra_queries){
         .shape = program->setup->shape, .q = io->q, .dout = io->dout, .dq = in_output ? io->dq : kept_dq(program)};
-    walk.own.k = io->k;
-    walk.own.v = io->v;
+    run.own.k = io->k;
+    run.own.v = io->v;
     if (in_output) {
-        walk.own.dk = io->dk;
-        walk.own.dv = io->dv;
+        run.own.dk = io->dk;
+        run.own.dv = io->dv;
     }
-    return walk;
+    return run;
 }
 
 ra_status ra_exec_backward(const ra_program *program, const ra_program *states_again, const ra_backward_io *io,
                            void *stream, ra_traffic *sent_out) {
     RA_TRY(ra_comm_check(program->comm));
-    ra_pass_run walk = walk_of(program, io, stream);
+    ra_pass_run run = run_of(program, io, stream);
     sent_out->bytes_sent = sent_out->messages_sent = 0;
-    RA_TRY(prepare(&walk, states_again, io, sent_out));
-    for_query_output(&walk, io, start_at_zero);
-    if (!ra_program_starts_own(program)) for_key_outputs(&walk, io, start_at_zero);
-    ra_status status = ra_run_steps(&walk);
+    RA_TRY(prepare(&run, states_again, io, sent_out));
+    for_query_output(&run, io, start_at_zero);
+    if (!ra_program_starts_own(program)) for_key_outputs(&run, io, start_at_zero);
+    ra_status status = ra_run_steps(&run);
     int written = program->setup->gradient_target == RA_TARGET_OUTPUT;
-    sent_out->bytes_sent += walk.sent.bytes_sent;
-    sent_out->messages_sent += walk.sent.messages_sent;
+    sent_out->bytes_sent += run.sent.bytes_sent;
+    sent_out->messages_sent += run.sent.messages_sent;
     if (status == RA_OK) {
         written = 1;
-        for_each_output(&walk, io, store);
-        status = ra_program_check(program, (ra_place){walk.name, -1});
+        for_each_output(&run, io, store);
+        status = ra_program_check(program, (ra_place){run.name, -1});
     }
     if (status != RA_OK && written) ra_exec_spoil_backward(program, io, stream);
     return status;

@@ -1,10 +1,10 @@
-/* The forward pass: the state (m, l, O) is folded from step to step and cast once, at the end. */
+/* The forward pass: the state (m, l, O) is accumulated from step to step and cast once, at the end. */
 #include "base/status.h"
 #include "exec/exec.h"
 
 #include <math.h>
 
-static void compute(const ra_pass_run *walk, const ra_queries *queries, const ra_kv_rows *parts,
+static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
                     const ra_compute *compute, const ra_bound_compute *bound) {
     ra_forward_call call = {.shape = &queries->shape,
                             .q = queries->q,
@@ -12,12 +12,12 @@ static void compute(const ra_pass_run *walk, const ra_queries *queries, const ra
                             .tiles = compute->tiles,
                             .prepared = bound->prepared,
                             .state = queries->state,
-                            .context = walk->context};
-    walk->program->setup->kernel->forward(&call);
+                            .context = run->context};
+    run->program->setup->kernel->forward(&call);
 }
 
-static void begin(const ra_pass_run *walk, const ra_queries *visitors) {
-    walk->program->setup->kernel->begin(&visitors->shape, visitors->state, &walk->context);
+static void begin(const ra_pass_run *run, const ra_queries *visitors) {
+    run->program->setup->kernel->begin(&visitors->shape, visitors->state, &run->context);
 }
 
 ra_state ra_program_state(const ra_program *program, const ra_view *o) {
@@ -32,19 +32,19 @@ ra_state ra_program_state(const ra_program *program, const ra_view *o) {
 ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state, const char *name,
                          ra_context context, ra_traffic *sent) {
     const ra_setup *setup = program->setup;
-    ra_pass_run walk = {.program = program,
-                        .context = context,
-                        .name = name,
-                        .begin = begin,
-                        .compute = compute,
-                        .queries = {.shape = setup->shape, .q = q, .state = state},
-                        .own = program->own};
-    walk.own.k = k;
-    walk.own.v = v;
+    ra_pass_run run = {.program = program,
+                       .context = context,
+                       .name = name,
+                       .begin = begin,
+                       .compute = compute,
+                       .queries = {.shape = setup->shape, .q = q, .state = state},
+                       .own = program->own};
+    run.own.k = k;
+    run.own.v = v;
     setup->kernel->begin(&setup->shape, state, &context);
-    ra_status status = ra_run_steps(&walk);
-    sent->bytes_sent += walk.sent.bytes_sent;
-    sent->messages_sent += walk.sent.messages_sent;
+    ra_status status = ra_run_steps(&run);
+    sent->bytes_sent += run.sent.bytes_sent;
+    sent->messages_sent += run.sent.messages_sent;
     return status;
 }
 
@@ -66,15 +66,18 @@ ra_status ra_exec_forward(const ra_program *program, const ra_forward_io *io, vo
     return status;
 }
 
+ra_shape ra_sums_shape(const ra_shape *shape) {
+    ra_shape sums = *shape;
+    sums.out_dtype = shape->dtype == RA_F64 ? RA_F64 : RA_F32;
+    sums.weight = 1;
+    return sums;
+}
+
 void ra_exec_spoil_forward(const ra_program *program, const ra_forward_io *io, void *stream) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = &setup->shape;
     ra_context context = ra_program_context(program, stream);
     setup->kernel->fill(shape, io->o, setup->rows_q, shape->heads_q, shape->dim_v, NAN, &context);
-    if (!io->lse) return;
-    int64_t rows = setup->rows_q;
-    ra_view lse = {io->lse, shape->heads_q * rows, 1, rows, 1};
-    ra_shape sums = *shape; /* lse has the accumulation type */
-    sums.out_dtype = shape->dtype == RA_F64 ? RA_F64 : RA_F32;
-    setup->kernel->fill(&sums, lse, rows, shape->heads_q, 1, NAN, &context);
+    ra_shape sums = ra_sums_shape(shape);
+    if (io->lse.data) setup->kernel->fill(&sums, io->lse, setup->rows_q, shape->heads_q, 1, NAN, &context);
 }

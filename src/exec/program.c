@@ -220,12 +220,13 @@ void ra_program_release(ra_program *program) {
                 program->setup->kernel->discard(program->steps[s].computes[i].prepared);
 }
 
-void ra_program_group_bytes(const ra_program *program, size_t *send_out, size_t *receive_out) {
+void ra_program_group_size(const ra_program *program, ra_group_size *most) {
     for (int s = 0; program->steps && s < program->schedule->step_count; s++) {
         const ra_bound_step *bound = &program->steps[s];
         size_t bytes[2] = {0};
         for (int i = 0; i < bound->message_count; i++) bytes[!bound->messages[i].is_send] += bound->messages[i].bytes;
-        if (bytes[0] > *send_out) *send_out = bytes[0];
-        if (bytes[1] > *receive_out) *receive_out = bytes[1];
+        if (bound->message_count > most->messages) most->messages = bound->message_count;
+        if (bytes[0] > most->send_bytes) most->send_bytes = bytes[0];
+        if (bytes[1] > most->receive_bytes) most->receive_bytes = bytes[1];
     }
 }

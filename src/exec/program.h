@@ -13,7 +13,7 @@ typedef struct ra_queries {
     ra_shape shape;          /* rows_q: of these queries */
     ra_view q, dout;         /* of dtype; dout in the backward pass */
     const void *lse, *delta; /* backward: [states, batch, heads_q, rows_q] */
-    ra_state state;          /* forward: folded into */
+    ra_state state;          /* forward: accumulated into */
     ra_view dq;              /* backward: added to */
 } ra_queries;
 
@@ -56,8 +56,8 @@ void ra_program_release(ra_program *program);
  * released. */
 ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pass_tags pass, ra_program *program_out);
 
-/* Raises *send_out and *receive_out to the most bytes that a step sends and receives. */
-void ra_program_group_bytes(const ra_program *program, size_t *send_out, size_t *receive_out);
+/* Raises *most to what the steps' groups have. A program that was not bound has none. */
+void ra_program_group_size(const ra_program *program, ra_group_size *most);
 
 /* Whether the first compute of a backward program starts this rank's own dk and dv. */
 int ra_program_starts_own(const ra_program *program);

@@ -14,7 +14,7 @@
 typedef struct ra_shape {
     int64_t batch, heads_q, heads_kv, dim, dim_v;
     int64_t rows_q; /* of this rank: what the state's arrays are sized by */
-    int64_t states; /* softmaxes that are kept apart: what a pass's state indexes; at least 1 */
+    int64_t states; /* softmaxes that are kept apart: what the state of a round of tiles indexes; at least 1 */
     double scale;
     double weight; /* of each softmax in the output, and so of every gradient */
     ra_dtype dtype, out_dtype;
@@ -30,6 +30,11 @@ typedef struct ra_view {
     void *data;
     int64_t batch, row, head, dim; /* strides in elements, any sign */
 } ra_view;
+
+/* An array [batch, heads_q, rows_q] as a view of one element a row. */
+static inline ra_view ra_array_view(const ra_shape *shape, void *array) {
+    return (ra_view){array, shape->heads_q * shape->rows_q, 1, shape->rows_q, 1};
+}
 
 /* Rows of keys and values: a rank's own, or a piece of a slot. Key/value head g is head (g - heads.first) /
  * heads.stride of the views. */
@@ -51,7 +56,7 @@ typedef struct ra_state {
 } ra_state;
 
 /* What runs it: shared by every call. progress, where not NULL, is called now and then from the calling thread between
- * blocks, so that whoever launched the kernel can see to other work (a message in flight). When it returns nonzero,
+ * blocks, so that the caller can see to other work (a message in flight). When it returns nonzero,
  * what the call computes is not wanted any more: it sets *stop, which is there with it, and comes to an end soon, with
  * its outputs half done. */
 typedef struct ra_context {
@@ -71,7 +76,7 @@ typedef struct ra_forward_call {
     ra_view q;
     const ra_kv_rows *parts; /* tile.part indexes it */
     ra_tile_list tiles;
-    ra_state state; /* folded into */
+    ra_state state; /* accumulated into */
     ra_context context;
     const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
 } ra_forward_call;
@@ -124,9 +129,9 @@ typedef struct ra_kernel {
     void (*merge)(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_context *context);
 
     /* o_out [batch, rows_q, heads_q, dim_v] of out_dtype = weight * sum over states of o / l, 0 where nothing was seen;
-     * lse_out [batch, heads_q, rows_q], accumulation type, = log of the sum of l e^m; NULL: not wanted. o_out may be
-     * the state's own o. */
-    void (*finish)(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context);
+     * lse_out, a view of one element a row, accumulation type, = log of the sum of l e^m; its data NULL: not wanted.
+     * o_out may be the state's own o. */
+    void (*finish)(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, const ra_context *context);
 
     /* delta_out [batch, heads_q, rows_q], accumulation type, = sum over d of dout * o / weight; o has out_dtype. For
      * one state. */
@@ -157,11 +162,7 @@ typedef struct ra_kernel {
                  const ra_context *context);
 } ra_kernel;
 
-/* The kernels compiled in, best last. NULL past the end. */
+/* The CPU's kernels, best last. NULL past the end. */
 const ra_kernel *ra_kernel_at(int index);
-
-/* By name, or the best usable one for NULL and "auto". Fails when there is none of that name, naming those there are,
- * or when this machine cannot run it. */
-ra_status ra_kernel_find(const char *name, const ra_kernel **kernel_out);
 
 #endif

@@ -128,14 +128,14 @@ static void finish_row(const row_job *job, int64_t b, int64_t row, int64_t head)
     }
     for (int64_t d = 0; d < job->width; d++) sum[d] *= job->shape->weight;
     store(job->shape->out_dtype, job->to, b, row, head, sum, job->width);
-    if (job->array) store_one(job->shape, job->array, ra_row_index(job->shape, 0, b, head, row), lse);
+    if (job->other.data) store(ra_acc_dtype(job->shape), job->other, b, row, head, &lse, 1);
 }
 
-void ra_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context) {
+void ra_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, const ra_context *context) {
     row_job job = query_job(shape);
     job.state = state;
     job.to = o_out;
-    job.array = lse_out;
+    job.other = lse_out;
     job.row = finish_row;
     run_rows(&job, context);
 }

@@ -29,10 +29,10 @@ double ra_cost_of(const ra_problem *normal, const ra_load *load);
  * strewn, finding a load takes long, and once the sets of rows have taken RA_WEIGHING_BYTES, the ranks looked at, which
  * are spread over all, stand for the rest. */
 #define RA_WEIGHING_BYTES (16 << 20)
-ra_status ra_cost_of_layout(const ra_small_problem *cut, double limit, double *cost_out);
+ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cost_out);
 
-/* The first of contiguous, zigzag and striped that none of the others beats by RA_LAYOUT_MARGIN. Fails only for want of
- * memory. */
+/* The first of contiguous, zigzag, documents (where there are several) and striped that none of the others beats by
+ * RA_LAYOUT_MARGIN. Fails only for want of memory. */
 ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layout_out);
 
 /* passq where queries are so few that sending all of them to all ranks, and their states home, is less than sending the
@@ -43,6 +43,6 @@ ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layou
  * worth, and it is pairwise. Fails only for want of memory. */
 #define RA_OWNERS_COMPARED 8
 #define RA_STRIPES_COMPARED (1 << 20)
-ra_status ra_choose_strategy(const ra_small_problem *cut, ra_strategy *strategy_out);
+ra_status ra_choose_strategy(const ra_cut_problem *cut, ra_strategy *strategy_out);
 
 #endif

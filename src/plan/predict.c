@@ -4,10 +4,11 @@
 #include "base/status.h"
 
 ra_status ra_prediction_make(ra_pool *pool, ra_prediction *p) {
-    ra_small_problem cut = ra_setup_cut(&p->setup);
-    RA_TRY(ra_schedule_make(pool, &cut, p->setup.strategy, RA_FORWARD, p->setup.rank, &p->forward));
+    ra_cut_problem cut = ra_setup_cut(&p->setup);
     if (p->setup.backward)
-        RA_TRY(ra_schedule_make(pool, &cut, p->setup.strategy, RA_BACKWARD, p->setup.rank, &p->backward));
+        RA_TRY(ra_schedule_make_both(pool, &cut, p->setup.strategy, p->setup.rank, &p->forward, &p->backward));
+    else
+        RA_TRY(ra_schedule_make(pool, &cut, p->setup.strategy, RA_FORWARD, p->setup.rank, &p->forward));
     int previous;
     RA_TRY(ra_device_enter(p->setup.device, &previous));
     ra_status status =

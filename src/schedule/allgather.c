@@ -28,7 +28,7 @@ static ra_status scatter_step(ra_builder *b, int t) {
     RA_TRY(ra_parcel_whole(b, b->rank, &own));
     RA_TRY(ra_add_send(b, t + 1, owner, RA_CARGO_GRAD, t, 0, theirs.elements));
     RA_TRY(ra_add_recv(b, t + 1, helper, RA_CARGO_GRAD, 0, own.elements));
-    return ra_add_fold(b, t + 1, RA_CARGO_GRAD, RA_OWN, 0, &own);
+    return ra_add_reduce(b, t + 1, RA_CARGO_GRAD, RA_OWN, 0, &own);
 }
 
 ra_status ra_make_allgather(ra_builder *b) {

@@ -68,13 +68,13 @@ ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slo
     return add_transfer(b, step, (ra_transfer){.peer = peer, .cargo = cargo, .slot = slot, .elements = elements});
 }
 
-ra_status ra_add_fold(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel) {
+ra_status ra_add_reduce(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel) {
     if (parcel->elements == 0) return RA_OK;
     ra_step *s = &b->schedule->steps[step];
-    ra_fold *fold = ra_pool_append(b->pool, &s->folds, &s->fold_count, &s->fold_capacity, sizeof *fold);
-    if (!fold) return no_memory();
-    *fold = (ra_fold){.cargo = cargo, .to = to, .from = from};
-    RA_TRY(keep(b, parcel, &fold->parcel));
+    ra_reduce *reduce = ra_pool_append(b->pool, &s->reduces, &s->reduce_count, &s->reduce_capacity, sizeof *reduce);
+    if (!reduce) return no_memory();
+    *reduce = (ra_reduce){.cargo = cargo, .to = to, .from = from};
+    RA_TRY(keep(b, parcel, &reduce->parcel));
     RA_TRY(reserve(b, cargo, to, elements_as(b, cargo, parcel)));
     return reserve(b, cargo, from, elements_as(b, cargo, parcel));
 }
@@ -88,11 +88,54 @@ static ra_status append_compute(ra_builder *b, int step, const ra_compute *compu
     return RA_OK;
 }
 
+/* ---- computes ---------------------------------------------------------------------------------------------------- */
+
+static int same_span(ra_span x, ra_span y) {
+    return x.first == y.first && x.stride == y.stride && x.count == y.count;
+}
+
+/* Whether both compute the same queries with the same keys, so that they have the same tiles. */
+static int same_work(const ra_compute *x, const ra_compute *y) {
+    return x->visit.owner == y->visit.owner && (x->visit.slot == RA_OWN) == (y->visit.slot == RA_OWN) &&
+           same_span(x->visit.rows, y->visit.rows) && (x->kv_slot == RA_OWN) == (y->kv_slot == RA_OWN) &&
+           ra_parcel_is(&x->parcel, &y->parcel);
+}
+
+/* Passes compute in the same order, so the next one of the other pass is the one, if any is. */
+static const ra_compute *find_compute(ra_findings *findings, const ra_compute *like) {
+    const ra_compute *next = &findings->computes[findings->next];
+    if (findings->next == findings->compute_count || !same_work(next, like)) return NULL;
+    findings->next++;
+    return next;
+}
+
+/* Fills in the parcel, which is the schedule's from here on, and the tiles: those of the other pass where it has done
+ * the same. */
+static ra_status find_tiles(ra_builder *b, const ra_parcel *parcel, ra_compute *compute) {
+    compute->parcel = *parcel;
+    const ra_compute *found = find_compute(b->findings, compute);
+    if (found) {
+        compute->parcel = found->parcel;
+        compute->tiles = found->tiles;
+        compute->parts = found->parts;
+        compute->part_count = found->part_count;
+        compute->pairs = found->pairs;
+        return RA_OK;
+    }
+    RA_TRY(keep(b, parcel, &compute->parcel));
+    RA_TRY(ra_tiles_make(b, compute));
+    ra_findings *f = b->findings;
+    ra_compute *item = ra_pool_append(b->scratch, &f->computes, &f->compute_count, &f->compute_capacity, sizeof *item);
+    if (!item) return no_memory();
+    *item = *compute;
+    f->next = f->compute_count;
+    return RA_OK;
+}
+
 ra_status ra_add_compute(ra_builder *b, int step, int kv_slot, int grad_slot, const ra_parcel *parcel) {
     if (parcel->elements == 0) return RA_OK;
     ra_compute compute = {.visit = {.slot = RA_OWN, .owner = b->rank}, .kv_slot = kv_slot, .grad_slot = grad_slot};
-    RA_TRY(keep(b, parcel, &compute.parcel));
-    RA_TRY(ra_tiles_make(b, &compute));
+    RA_TRY(find_tiles(b, parcel, &compute));
     if (compute.tiles.tile_count == 0 && (b->pass == RA_FORWARD || grad_slot == RA_OWN)) return RA_OK;
     RA_TRY(append_compute(b, step, &compute));
     RA_TRY(reserve(b, RA_CARGO_KV, kv_slot, parcel->elements));
@@ -114,8 +157,7 @@ ra_status ra_add_visits(ra_builder *b, int step, int query_slot, int result_slot
         ra_compute compute = {.kv_slot = RA_OWN, .grad_slot = RA_OWN};
         compute.visit =
             (ra_visit){query_slot, result_slot, parcel->owner, parcel->pieces[i].rows, ra_parcel_records(parcel, i)};
-        RA_TRY(keep(b, &own, &compute.parcel));
-        RA_TRY(ra_tiles_make(b, &compute));
+        RA_TRY(find_tiles(b, &own, &compute));
         RA_TRY(append_compute(b, step, &compute));
     }
     return reserve(b, result, result_slot, elements_as(b, result, parcel));

@@ -6,13 +6,26 @@
 #include "core/rowset.h"
 #include "schedule/schedule.h"
 
+struct ra_route;
+
+/* What both passes of a plan find out alike: made by the first, taken over by the second. Lives in scratch. */
+typedef struct ra_findings {
+    ra_parcel *in, *out;     /* pairwise, [ranks] by distance t: what this rank needs of the rank t back, and what the
+                              * rank t further along needs of it; NULL: not yet known */
+    struct ra_route *routes; /* ring, [ranks] by owner; NULL: not yet known */
+    ra_compute *computes;    /* with their tiles, in the order in which they were made */
+    int64_t compute_count, compute_capacity;
+    int64_t next; /* the one that the second pass, which computes in the same order, comes to */
+} ra_findings;
+
 typedef struct ra_builder {
-    const ra_small_problem *cut;
+    const ra_cut_problem *cut;
     ra_pass pass;
     int rank, ranks;
     ra_pool *pool;    /* what the schedule keeps */
     ra_pool *scratch; /* what only its making needs */
     ra_schedule *schedule;
+    ra_findings *findings;
 } ra_builder;
 
 /* The rank `steps` further along the ring, or back for negative ones. */
@@ -36,7 +49,7 @@ ra_status ra_parcel_queries(ra_builder *b, int q_rank, int k_rank, ra_parcel *pa
 ra_status ra_add_pack(ra_builder *b, int step, ra_cargo cargo, int slot, const ra_parcel *parcel);
 ra_status ra_add_send(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t offset, int64_t elements);
 ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t elements);
-ra_status ra_add_fold(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel);
+ra_status ra_add_reduce(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel);
 
 /* Computes this rank's queries with the parcel in kv_slot. In a forward pass nothing is added when there are no tiles;
  * in a backward pass an empty contribution still zeroes its slot. */

@@ -152,12 +152,12 @@ static ra_status check_computes(const ra_problem *problem, const ra_schedule *sc
     return RA_OK;
 }
 
-static ra_status check_folds(const ra_schedule *schedule, const holdings *h, int s) {
+static ra_status check_reduces(const ra_schedule *schedule, const holdings *h, int s) {
     const ra_step *step = &schedule->steps[s];
-    for (int64_t i = 0; i < step->fold_count; i++) {
-        const ra_fold *f = &step->folds[i];
-        int owner = f->to == RA_OWN ? schedule->rank : h->now[f->cargo][f->to].owner;
-        if (!holds(&h->now[f->cargo][f->from], f->parcel.owner, records_of(&f->parcel)) || owner != f->parcel.owner)
+    for (int64_t i = 0; i < step->reduce_count; i++) {
+        const ra_reduce *r = &step->reduces[i];
+        int owner = r->to == RA_OWN ? schedule->rank : h->now[r->cargo][r->to].owner;
+        if (!holds(&h->now[r->cargo][r->from], r->parcel.owner, records_of(&r->parcel)) || owner != r->parcel.owner)
             return fault((where){schedule->rank, s}, "what is added is not in its slot, or belongs elsewhere");
     }
     return RA_OK;
@@ -171,7 +171,7 @@ static ra_status check_contents_of_step(const ra_problem *problem, const ra_sche
         for (int to = 0; to < ranks; to++) RA_TRY(carry(problem, &schedules[from], &schedules[to], all, s));
     for (int r = 0; r < ranks; r++) {
         copy_contents(&schedules[r], all[r].next, all[r].now);
-        RA_TRY(check_folds(&schedules[r], &all[r], s));
+        RA_TRY(check_reduces(&schedules[r], &all[r], s));
     }
     return RA_OK;
 }

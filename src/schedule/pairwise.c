@@ -10,10 +10,9 @@
 
 enum { SENT = 2, ARRIVES = 2 };
 
-/* By distance t: what this rank needs of the rank t back, and what the rank t further along needs of it. */
 typedef struct exchange {
-    ra_parcel *in, *out; /* [ranks] */
-    ra_parcel packed;    /* what is in slot SENT */
+    const ra_parcel *in, *out; /* [ranks] by distance: ra_findings */
+    ra_parcel packed;          /* what is in slot SENT */
 } exchange;
 
 static ra_status keys_step(ra_builder *b, int s, exchange *e) {
@@ -35,17 +34,26 @@ static ra_status gradients_step(ra_builder *b, int s, const exchange *e) {
     const ra_parcel *sent = &e->in[s - 1], *arriving = &e->out[s - 1];
     RA_TRY(ra_add_send(b, s, ra_rank_along(b, b->rank, 1 - s), RA_CARGO_GRAD, (s - 1) % 2, 0, sent->elements));
     RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, s - 1), RA_CARGO_GRAD, ARRIVES, arriving->elements));
-    return ra_add_fold(b, s, RA_CARGO_GRAD, RA_OWN, ARRIVES, arriving);
+    return ra_add_reduce(b, s, RA_CARGO_GRAD, RA_OWN, ARRIVES, arriving);
+}
+
+/* What this rank needs of the others and they of it. */
+static ra_status find_needs(ra_builder *b) {
+    ra_parcel *in = ra_pool_take(b->scratch, b->ranks, sizeof *in);
+    ra_parcel *out = ra_pool_take(b->scratch, b->ranks, sizeof *out);
+    if (!in || !out) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    for (int t = 1; t < b->ranks; t++) {
+        RA_TRY(ra_parcel_needed(b, b->rank, ra_rank_along(b, b->rank, -t), &in[t]));
+        RA_TRY(ra_parcel_needed(b, ra_rank_along(b, b->rank, t), b->rank, &out[t]));
+    }
+    b->findings->in = in;
+    b->findings->out = out;
+    return RA_OK;
 }
 
 ra_status ra_make_pairwise(ra_builder *b) {
-    exchange e = {.in = ra_pool_take(b->scratch, b->ranks, sizeof *e.in),
-                  .out = ra_pool_take(b->scratch, b->ranks, sizeof *e.out)};
-    if (!e.in || !e.out) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-    for (int t = 1; t < b->ranks; t++) {
-        RA_TRY(ra_parcel_needed(b, b->rank, ra_rank_along(b, b->rank, -t), &e.in[t]));
-        RA_TRY(ra_parcel_needed(b, ra_rank_along(b, b->rank, t), b->rank, &e.out[t]));
-    }
+    if (!b->findings->in) RA_TRY(find_needs(b));
+    exchange e = {.in = b->findings->in, .out = b->findings->out};
     for (int s = 0; s < b->schedule->step_count; s++) {
         if (s < b->ranks) RA_TRY(keys_step(b, s, &e));
         if (s >= 2 && b->pass == RA_BACKWARD) RA_TRY(gradients_step(b, s, &e));

@@ -62,7 +62,7 @@ static ra_status results_step(ra_builder *b, int s) {
     RA_TRY(ra_parcel_queries(b, b->rank, host, &arriving));
     RA_TRY(ra_add_send(b, s, visitor, cargo, (s - 1) % 2, 0, elements_of(b, cargo, &sent)));
     RA_TRY(ra_add_recv(b, s, host, cargo, ARRIVES, elements_of(b, cargo, &arriving)));
-    return ra_add_fold(b, s, cargo, RA_OWN, ARRIVES, &arriving);
+    return ra_add_reduce(b, s, cargo, RA_OWN, ARRIVES, &arriving);
 }
 
 ra_status ra_make_passq(ra_builder *b) {

@@ -13,7 +13,7 @@
  * row that nobody further along needs goes straight home, which in a dense ring is the neighbour.
  *
  * Slots. KV: s mod 2 is computed with and sent from, the other is received into; own rows to send are packed into slot
- * 0. Gradients: s mod 2 is computed into, the other is sent from, slot 2 is received into and folded in at once; what
+ * 0. Gradients: s mod 2 is computed into, the other is sent from, slot 2 is received into and reduced at once; what
  * comes home takes the first slot that is free.
  */
 #include "schedule/builder.h"
@@ -58,22 +58,29 @@ static ra_status gradients_step(ra_builder *b, const ra_route *routes, int s) {
 
     ra_parcel arriving = ra_route_from(b, &routes[ra_rank_along(b, b->rank, -s)], s);
     RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, -1), RA_CARGO_GRAD, GRAD_ARRIVES, arriving.elements));
-    RA_TRY(ra_add_fold(b, s, RA_CARGO_GRAD, here, GRAD_ARRIVES, &arriving));
+    RA_TRY(ra_add_reduce(b, s, RA_CARGO_GRAD, here, GRAD_ARRIVES, &arriving));
 
     ra_parcel home = leaving(b, &routes[b->rank], s - 1, &home_offset);
     int sending = onward.elements + stops.elements > 0, computing = arriving.elements > 0;
     int slot = !computing ? here : !sending ? before : GRAD_HOME;
     RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, s - 1), RA_CARGO_GRAD, slot, home.elements));
-    return ra_add_fold(b, s, RA_CARGO_GRAD, RA_OWN, slot, &home);
+    return ra_add_reduce(b, s, RA_CARGO_GRAD, RA_OWN, slot, &home);
 }
 
-ra_status ra_make_ring(ra_builder *b) {
+static ra_status find_routes(ra_builder *b) {
     ra_route *routes = ra_pool_take(b->scratch, b->ranks, sizeof *routes);
     if (!routes) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
     for (int t = 0; t < b->ranks; t++) {
         int owner = ra_rank_along(b, b->rank, -t);
         RA_TRY(ra_route_make(b, owner, t ? t : 1, &routes[owner]));
     }
+    b->findings->routes = routes;
+    return RA_OK;
+}
+
+ra_status ra_make_ring(ra_builder *b) {
+    if (!b->findings->routes) RA_TRY(find_routes(b));
+    const ra_route *routes = b->findings->routes;
     for (int s = 0; s < b->schedule->step_count; s++) {
         if (s < b->ranks) RA_TRY(keys_step(b, routes, s));
         if (s >= 2 && b->pass == RA_BACKWARD) RA_TRY(gradients_step(b, routes, s));

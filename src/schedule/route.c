@@ -51,7 +51,7 @@ typedef struct hint_sets {
 } hint_sets;
 
 static ra_status take_hints(route_loop *loop, int from, int to, hint_sets *hints_out) {
-    const ra_small_problem *cut = loop->b->cut;
+    const ra_cut_problem *cut = loop->b->cut;
     int64_t count = ra_head_sets(cut->problem);
     int start = loop->owner + from, end = loop->owner + to + 1, ranks = cut->ranks;
     int ranges[2][2] = {{start < ranks ? start : ranks, end < ranks ? end : ranks},
@@ -74,7 +74,7 @@ static int all_covered(const route_loop *loop, const hint_sets *hints) {
 }
 
 /* Hops [from, to], from <= to. */
-static ra_status walk_inwards(route_loop *loop, int from, int to) {
+static ra_status route_inwards(route_loop *loop, int from, int to) {
     hint_sets hints;
     if (from == to) return stop_at(loop, to);
     RA_TRY(take_hints(loop, from, to, &hints));
@@ -82,15 +82,15 @@ static ra_status walk_inwards(route_loop *loop, int from, int to) {
     RA_TRY(stop_at(loop, to));
     if (all_covered(loop, &hints)) return RA_OK;
     int middle = from + (to - 1 - from) / 2;
-    if (middle < to - 1) RA_TRY(walk_inwards(loop, middle + 1, to - 1));
-    return walk_inwards(loop, from, middle);
+    if (middle < to - 1) RA_TRY(route_inwards(loop, middle + 1, to - 1));
+    return route_inwards(loop, from, middle);
 }
 
 ra_status ra_route_make(ra_builder *b, int owner, int hop, ra_route *route_out) {
     route_loop loop = {.b = b, .owner = owner};
     loop.covered = ra_pool_take(&loop.pool, ra_head_sets(b->cut->problem), sizeof *loop.covered);
     ra_status status = loop.covered ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-    if (status == RA_OK && hop < b->ranks) status = walk_inwards(&loop, hop, b->ranks - 1);
+    if (status == RA_OK && hop < b->ranks) status = route_inwards(&loop, hop, b->ranks - 1);
     ra_pool_free(&loop.pool);
     if (status != RA_OK) return status;
     route_out->last = loop.last;

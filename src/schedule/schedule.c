@@ -2,22 +2,46 @@
 
 #include "schedule/builder.h"
 
-ra_status ra_schedule_make(ra_pool *pool, const ra_small_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
-                           ra_schedule *schedule_out) {
-    const ra_strategy_entry *entry = ra_strategy_find(strategy);
-    if (!entry || !entry->make) return ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)strategy);
+/* What the schedules of one rank are made with. */
+typedef struct workshop {
+    ra_pool *pool, scratch;
+    const ra_cut_problem *cut;
+    ra_strategy strategy;
+    int rank;
+    ra_findings findings;
+} workshop;
+
+static ra_status make_pass(workshop *w, ra_pass pass, ra_schedule *schedule_out) {
+    const ra_strategy_entry *entry = ra_strategy_find(w->strategy);
+    if (!entry || !entry->make) return ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)w->strategy);
     ra_schedule schedule = {.pass = pass,
-                            .rank = rank,
-                            .ranks = cut->ranks,
-                            .strategy = strategy,
-                            .step_count = entry->steps(cut->ranks, pass)};
-    schedule.steps = ra_pool_take(pool, schedule.step_count, sizeof *schedule.steps);
+                            .rank = w->rank,
+                            .ranks = w->cut->ranks,
+                            .strategy = w->strategy,
+                            .step_count = entry->steps(w->cut->ranks, pass)};
+    schedule.steps = ra_pool_take(w->pool, schedule.step_count, sizeof *schedule.steps);
     if (!schedule.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-    ra_pool scratch = {0};
-    ra_builder builder = {cut, pass, rank, cut->ranks, pool, &scratch, &schedule};
-    ra_status status = entry->make(&builder);
-    ra_pool_free(&scratch);
-    if (status == RA_OK) *schedule_out = schedule;
+    ra_builder builder = {w->cut, pass, w->rank, w->cut->ranks, w->pool, &w->scratch, &schedule, &w->findings};
+    w->findings.next = 0;
+    RA_TRY(entry->make(&builder));
+    *schedule_out = schedule;
+    return RA_OK;
+}
+
+ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
+                           ra_schedule *schedule_out) {
+    workshop w = {.pool = pool, .cut = cut, .strategy = strategy, .rank = rank};
+    ra_status status = make_pass(&w, pass, schedule_out);
+    ra_pool_free(&w.scratch);
+    return status;
+}
+
+ra_status ra_schedule_make_both(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, int rank,
+                                ra_schedule *forward_out, ra_schedule *backward_out) {
+    workshop w = {.pool = pool, .cut = cut, .strategy = strategy, .rank = rank};
+    ra_status status = make_pass(&w, RA_FORWARD, forward_out);
+    if (status == RA_OK) status = make_pass(&w, RA_BACKWARD, backward_out);
+    ra_pool_free(&w.scratch);
     return status;
 }
 

@@ -6,7 +6,7 @@
  *     packs      own rows into a slot, so that they can be sent
  *     transfers  all posted at once ...
  *     computes   ... while the tiles are computed; then the step waits for its transfers
- *     folds      gradients that have arrived are added up, states are merged, in this order
+ *     reduces      gradients that have arrived are added up, states are merged, in this order
  *
  * All ranks have the same number of steps, and a message is sent and received in the same step at both ends: hence no
  * schedule can deadlock, and a transport may start a step's messages as one group.
@@ -97,21 +97,21 @@ typedef struct ra_compute {
     int64_t pairs; /* over batch and heads */
 } ra_compute;
 
-typedef struct ra_fold {
+typedef struct ra_reduce {
     ra_cargo cargo;   /* GRAD and DQ are added, STATE is merged */
     int to, from;     /* slots of it. to may be RA_OWN, and is for all but GRAD */
     ra_parcel parcel; /* what `from` holds; `to`, unless RA_OWN, holds the same from its start */
-} ra_fold;
+} ra_reduce;
 
 typedef struct ra_step {
     ra_pack *packs;
     ra_transfer *transfers;
     ra_compute *computes;
-    ra_fold *folds;
+    ra_reduce *reduces;
     int64_t pack_count, pack_capacity;
     int64_t transfer_count, transfer_capacity;
     int64_t compute_count, compute_capacity;
-    int64_t fold_count, fold_capacity;
+    int64_t reduce_count, reduce_capacity;
 } ra_step;
 
 typedef struct ra_slots {
@@ -130,8 +130,12 @@ typedef struct ra_schedule {
 } ra_schedule;
 
 /* The schedule of one rank, in memory from pool. strategy is not AUTO. */
-ra_status ra_schedule_make(ra_pool *pool, const ra_small_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
+ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
                            ra_schedule *schedule_out);
+
+/* Both passes of one rank, which share what they find out: half the time and memory of two schedules made apart. */
+ra_status ra_schedule_make_both(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, int rank,
+                                ra_schedule *forward_out, ra_schedule *backward_out);
 
 /* Elements that a cargo has for one (row, head), over the batch: of a record where it has records. */
 int64_t ra_cargo_record(const ra_problem *problem, ra_cargo cargo, ra_pass pass);
@@ -158,8 +162,8 @@ void ra_schedule_traffic(const ra_problem *problem, const ra_schedule *schedule,
  * rows make up, on every hop, and what is made of them. Unless many documents lie on stripes, the whole costs little
  * more than one rank's schedule, but for passq, where it grows with the square of the ranks. They fail only for want of
  * memory. */
-ra_status ra_schedule_volume(const ra_small_problem *cut, ra_strategy strategy, int64_t *bytes_out);
-ra_status ra_schedule_volume_of(const ra_small_problem *cut, ra_strategy strategy, int owner, int64_t *bytes_out);
+ra_status ra_schedule_volume(const ra_cut_problem *cut, ra_strategy strategy, int64_t *bytes_out);
+ra_status ra_schedule_volume_of(const ra_cut_problem *cut, ra_strategy strategy, int owner, int64_t *bytes_out);
 
 /* What passq sends in a forward pass at the most: every query to every other rank, and its state back. */
 double ra_passq_most_bytes(const ra_problem *normal, int ranks);

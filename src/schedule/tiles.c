@@ -160,16 +160,19 @@ static ra_status add_tile(tile_loop *loop, const ra_contact *contact, ra_tile ti
 /* A tile per run of keys: its key 0 is the contact's key b.first. Of a fragment with gaps each key is a run by itself.
  */
 static ra_status add_runs(tile_loop *loop, const ra_contact *contact, ra_span heads) {
+    ra_positions positions = contact->positions;
     for (int64_t i = 0; i < loop->fragment_count; i++) {
         const fragment *f = &loop->fragments[i];
         int64_t length = f->b.stride == 1 ? f->b.count : 1;
         for (int64_t j = 0; j < f->b.count; j += length) {
             int64_t shift = ra_span_at(f->b, j);
+            positions.key = contact->positions.key + shift * positions.stride;
             ra_tile tile = {.q_rows = contact->q_rows,
                             .k_rows = ra_span_slice(f->rows, j, j + length),
                             .heads = heads,
                             .lo = contact->lo - shift,
-                            .hi = contact->hi - shift};
+                            .hi = contact->hi - shift,
+                            .positions = positions};
             RA_TRY(add_tile(loop, contact, tile, f->piece));
         }
     }
@@ -189,7 +192,8 @@ static ra_status add_indexed(tile_loop *loop, const ra_contact *contact, ra_span
                     .heads = heads,
                     .lo = contact->lo,
                     .hi = contact->hi,
-                    .k_index = index};
+                    .k_index = index,
+                    .positions = contact->positions};
     return add_tile(loop, contact, tile, RA_ALL_RECORDS);
 }
 
@@ -203,6 +207,7 @@ static ra_contact within_run(ra_contact contact, ra_span run) {
     ra_span_indices(contact.q_rows, run.first, run.first + run.count, &from, &to);
     contact.q_rows = ra_span_slice(contact.q_rows, from, to);
     contact.q_rows.first -= run.first;
+    contact.positions.query += from * contact.positions.stride;
     contact.lo += from;
     contact.hi += from;
     return contact;

@@ -1,5 +1,5 @@
 /* Small exchanges of all ranks, through rank 0: what another rank sends and receives is constant, but for what
- * ra_comm_allgather brings it. Every wait ends, and a failure loses the comm. timeout_seconds 0: RA_DEFAULT_TIMEOUT. */
+ * ra_comm_allgather brings it. Every wait ends, and a failure loses the comm. timeout_seconds 0: RA_TIMEOUT_DEFAULT. */
 #ifndef RA_TRANSPORT_COLLECTIVE_H
 #define RA_TRANSPORT_COLLECTIVE_H
 

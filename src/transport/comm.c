@@ -1,10 +1,11 @@
 #include "transport/comm.h"
 
 #include "base/clock.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "core/problem.h"
+#include "transport/comm_state.h"
 #include "transport/staged.h"
-#include "transport/watch.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -13,20 +14,19 @@
 #include <time.h>
 
 ra_status ra_comm_create_custom(const ra_transport_ops *ops, void *self, int rank, int ranks, ra_comm **comm_out) {
-    if (!comm_out) RA_REFUSE("comm_out is NULL");
-    if (!ops || ops->struct_size < offsetof(ra_transport_ops, attach) || ops->struct_size > sizeof *ops)
-        RA_REFUSE("ops is NULL or its struct_size is not sizeof(ra_transport_ops), %zu", sizeof *ops);
-    if (!ops->name || !ops->post || !ops->poll || !ops->abandon || !ops->destroy)
-        RA_REFUSE("ops needs a name and all four functions: post, poll, abandon, destroy");
+    if (!comm_out) return ra_refuse("comm_out is NULL");
     ra_transport_ops known = {0};
-    memcpy(&known, ops, ops->struct_size);
+    RA_TRY(ra_sized_read("ops", ops, offsetof(ra_transport_ops, attach), sizeof known, &known));
+    if (!known.name || !known.post || !known.poll || !known.abandon || !known.destroy)
+        return ra_refuse("ops needs a name and all four functions: post, poll, abandon, destroy");
     if (!known.attach != !known.post_device || !known.attach != !known.join)
-        RA_REFUSE("ops needs all three of attach, post_device, join, or none");
-    if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
-    if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
+        return ra_refuse("ops needs all three of attach, post_device, join, or none");
+    if (ranks < 1 || ranks > RA_MAX_RANKS)
+        return ra_refuse("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
+    if (rank < 0 || rank >= ranks) return ra_refuse("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     ra_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return ra_fail(RA_ERR_MEMORY, "no memory for a communicator");
-    int machine_ranks = ops->machine_ranks > 0 ? ops->machine_ranks : 1;
+    int machine_ranks = known.machine_ranks > 0 ? known.machine_ranks : 1;
     *comm = (ra_comm){
         .ops = known, .self = self, .rank = rank, .ranks = ranks, .process_ranks = 1, .machine_ranks = machine_ranks};
     *comm_out = comm;
@@ -53,12 +53,40 @@ const char *ra_comm_transport(const ra_comm *comm) {
 }
 
 ra_status ra_comm_check(const ra_comm *comm) {
-    if (!comm) RA_REFUSE("comm is NULL");
+    if (!comm) return ra_refuse("comm is NULL");
     if (comm->broken)
         return ra_fail(RA_ERR_BROKEN,
                        "rank %d: the communicator was lost earlier (%s); destroy it and make another one", comm->rank,
                        comm->reason);
     return RA_OK;
+}
+
+int ra_comm_is_broken(const ra_comm *comm) {
+    return comm->broken;
+}
+
+int ra_comm_has_failed(const ra_comm *comm) {
+    return comm->failure != RA_OK;
+}
+
+int ra_comm_holds_memory(const ra_comm *comm) {
+    return comm->memory_held;
+}
+
+int ra_comm_ends_on_device(const ra_comm *comm) {
+    return comm->ops.ends_on_device;
+}
+
+int ra_comm_process_ranks(const ra_comm *comm) {
+    return comm->process_ranks;
+}
+
+int ra_comm_machine_ranks(const ra_comm *comm) {
+    return comm->machine_ranks;
+}
+
+int ra_comm_count_plan(ra_comm *comm) {
+    return comm->plans++;
 }
 
 /* told: what the peers hear. */
@@ -118,8 +146,15 @@ static ra_status vet(const ra_comm *comm, ra_status status, unsigned said) {
     return ra_fail(status, "the transport '%s' failed without a reason: %s", comm->ops.name, ra_status_text(status));
 }
 
-ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_bytes, size_t receive_bytes) {
-    if (!ra_device_is_asynchronous(device) || comm->ranks == 1) return RA_OK;
+static ra_status reserve(ra_comm *comm, int count) {
+    unsigned said = ra_fail_count();
+    return comm->ops.reserve ? vet(comm, comm->ops.reserve(comm->self, count), said) : RA_OK;
+}
+
+ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, ra_group_size most) {
+    if (comm->ranks == 1) return RA_OK;
+    RA_TRY(reserve(comm, most.messages));
+    if (!ra_device_is_asynchronous(device)) return RA_OK;
     if (comm->device && comm->device != device)
         return ra_fail(RA_ERR_UNSUPPORTED,
                        "this communicator already moves the memory of another device than this plan's: "
@@ -128,7 +163,7 @@ ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_byt
     if (comm->ops.attach)
         RA_TRY(vet(comm, comm->ops.attach(comm->self, device), said));
     else
-        RA_TRY(ra_staging_attach(&comm->ops, comm->self, device, send_bytes, receive_bytes, &comm->staging));
+        RA_TRY(ra_staging_attach(&comm->ops, comm->self, device, most.send_bytes, most.receive_bytes, &comm->staging));
     comm->device = device;
     return RA_OK;
 }

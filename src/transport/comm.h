@@ -4,31 +4,6 @@
 #define RA_TRANSPORT_COMM_H
 
 #include "device/device.h"
-#include "transport/watch.h"
-
-struct ra_comm {
-    ra_transport_ops ops;
-    void *self;
-    int rank, ranks;
-    int process_ranks;         /* ranks of this process: what its cores are shared by */
-    int machine_ranks;         /* ranks of this machine */
-    int plans;                 /* that were begun on it: the same number on every rank, for making one is collective */
-    int broken;                /* lost: refuses further use */
-    int memory_held;           /* the transport may still write into the last group's memory */
-    char reason[512];          /* why it is broken */
-    int posted;                /* a group is in flight */
-    double listened;           /* on ra_clock(): when the transport was last polled without a group in flight */
-    const ra_message *watched; /* the group in flight, whose peers are watched while this rank computes; NULL: none */
-    int watched_count;
-    ra_watch watch;
-    /* An error that was met in passing, for the next wait or post to find. */
-    ra_status failure;
-    int failed_message; /* index in the group in flight, or -1 */
-    char failure_text[512];
-    const ra_device *device;    /* whose memory it moves beside the host's; NULL: none yet */
-    struct ra_staging *staging; /* where the transport moves host memory only; else NULL */
-    ra_queue in_flight;         /* of the last group; its device is NULL for host memory */
-};
 
 /* Where a wait stands, for the error's text. */
 typedef struct ra_place {
@@ -36,15 +11,37 @@ typedef struct ra_place {
     int step;         /* -1: none */
 } ra_place;
 
-#define RA_DEFAULT_TIMEOUT 60.0
 #define RA_LONGEST_WAIT 1e6 /* that a transport is asked for at once; any finite deadline is made of such waits */
 
 /* RA_ERR_BROKEN when the comm was lost earlier. */
 ra_status ra_comm_check(const ra_comm *comm);
+int ra_comm_is_broken(const ra_comm *comm);
 
-/* At plan time: gets ready for groups in the memory of device, which send and receive at most so many bytes each.
- * Nothing to do for the CPU or for a rank that is alone. */
-ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, size_t send_bytes, size_t receive_bytes);
+/* Whether an error was met in passing, which the next post or wait will return: what is computed meanwhile is not
+ * wanted any more. */
+int ra_comm_has_failed(const ra_comm *comm);
+
+/* Whether the transport may still write into the memory of the last group, which therefore is never freed. */
+int ra_comm_holds_memory(const ra_comm *comm);
+
+/* Whether groups of device memory go on after they are done for the host (ra_transport_ops.ends_on_device). */
+int ra_comm_ends_on_device(const ra_comm *comm);
+
+/* How many ranks share this process's cores, and this machine's. */
+int ra_comm_process_ranks(const ra_comm *comm);
+int ra_comm_machine_ranks(const ra_comm *comm);
+
+/* A plan is begun: how many were before it. That is the same on every rank, for making one is collective. */
+int ra_comm_count_plan(ra_comm *comm);
+
+/* The most that any group of a plan has. */
+typedef struct ra_group_size {
+    int messages;
+    size_t send_bytes, receive_bytes;
+} ra_group_size;
+
+/* At plan time: gets ready for groups of that size in the memory of device. Nothing to do for a rank that is alone. */
+ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, ra_group_size most);
 
 /* Posts a group; on failure the comm is lost. queue: what its memory belongs to, the attached device; NULL, or a device
  * that is not asynchronous, for host memory. */

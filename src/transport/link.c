@@ -5,22 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ra_status make(ra_link *link, const ra_device *device, int capacity) {
-    link->device = device;
-    link->copied = calloc((size_t)capacity, sizeof *link->copied);
-    link->awaited = calloc((size_t)capacity, sizeof *link->awaited);
-    if (!link->copied || !link->awaited) return ra_fail(RA_ERR_MEMORY, "no memory for %d messages", capacity);
-    link->capacity = capacity;
-    RA_TRY(device->stream_create(device, 1, &link->transfers));
-    RA_TRY(device->event_create(device, &link->ready));
-    for (int i = 0; i < capacity; i++) RA_TRY(device->event_create(device, &link->copied[i]));
+/* Events and places for as many messages; those there are stay, for a sender may still wait for one. */
+static ra_status enlarge(ra_link *link, int capacity) {
+    void **copied = realloc(link->copied, (size_t)capacity * sizeof *copied);
+    if (copied) link->copied = copied;
+    void **awaited = realloc(link->awaited, (size_t)capacity * sizeof *awaited);
+    if (awaited) link->awaited = awaited;
+    if (!copied || !awaited) return ra_fail(RA_ERR_MEMORY, "no memory for %d messages", capacity);
+    for (; link->capacity < capacity; link->capacity++)
+        RA_TRY(link->device->event_create(link->device, &link->copied[link->capacity]));
     return RA_OK;
 }
 
+static ra_status make(ra_link *link, const ra_device *device) {
+    link->device = device;
+    RA_TRY(device->stream_create(device, 1, &link->transfers));
+    return device->event_create(device, &link->ready);
+}
+
 ra_status ra_link_open(ra_link *link, const ra_device *device, int capacity) {
-    if (link->device) return RA_OK;
-    ra_status status = make(link, device, capacity);
-    if (status != RA_OK) ra_link_close(link);
+    int was_open = link->device != NULL;
+    ra_status status = was_open ? RA_OK : make(link, device);
+    if (status == RA_OK && capacity > link->capacity) status = enlarge(link, capacity);
+    if (status != RA_OK && !was_open) ra_link_close(link);
     return status;
 }
 
@@ -29,18 +36,15 @@ void ra_link_close(ra_link *link) {
     if (!device) return;
     if (link->transfers) device->stream_destroy(device, link->transfers);
     if (link->ready) device->event_destroy(device, link->ready);
-    for (int i = 0; i < link->capacity; i++)
-        if (link->copied[i]) device->event_destroy(device, link->copied[i]);
+    for (int i = 0; i < link->capacity; i++) device->event_destroy(device, link->copied[i]);
     free(link->copied);
     free(link->awaited);
     *link = (ra_link){0};
 }
 
 ra_status ra_link_begin(ra_link *link, int count, void *stream) {
-    if (count > link->capacity)
-        return ra_fail(RA_ERR_INTERNAL, "a group of %d messages; in-process ranks on a device are ready for %d", count,
-                       link->capacity);
-    memset(link->awaited, 0, (size_t)count * sizeof *link->awaited);
+    if (count > link->capacity) RA_TRY(enlarge(link, count)); /* nobody had said so before */
+    if (count > 0) memset(link->awaited, 0, (size_t)count * sizeof *link->awaited);
     link->count = count;
     link->stream = stream;
     return link->device->record(link->device, link->ready, stream);

@@ -24,8 +24,8 @@ typedef struct ra_link {
     int count, capacity;
 } ra_link;
 
-/* Ready for groups of up to `capacity` messages in device memory. Opened again for the same device it stays as it is.
- */
+/* Ready for groups of up to `capacity` messages in device memory; opened again, for the same device, for as many as the
+ * larger capacity. No group may be in flight. */
 ra_status ra_link_open(ra_link *link, const ra_device *device, int capacity);
 void ra_link_close(ra_link *link);
 

@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "transport/comm.h"
+#include "transport/comm_state.h"
 #include "transport/link.h"
 
 #include <pthread.h>
@@ -136,6 +136,17 @@ static int reserve(endpoint *e, int count) {
     if (!marks || !arrived) return 0;
     e->capacity = count;
     return 1;
+}
+
+/* At plan time no group of this rank is in flight, so nobody else looks at what is enlarged. */
+static ra_status make_ready(void *self, int count) {
+    endpoint *me = self;
+    pthread_mutex_lock(&me->hub->lock);
+    ra_status status =
+        reserve(me, count) ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for groups of %d messages", count);
+    if (status == RA_OK && me->link.device) status = ra_link_open(&me->link, me->link.device, me->capacity);
+    pthread_mutex_unlock(&me->hub->lock);
+    return status;
 }
 
 /* Whether an earlier message of the same kind still waits: its other end may have been posted while the lock was down,
@@ -337,7 +348,8 @@ const ra_transport_ops ra_thread_ops = {.struct_size = sizeof ra_thread_ops,
                                         .attach = attach,
                                         .post_device = post_device,
                                         .join = join,
-                                        .inquire = inquire};
+                                        .inquire = inquire,
+                                        .reserve = make_ready};
 
 ra_status ra_thread_create(int ranks, void **selves_out) {
     hub *h = calloc(1, sizeof *h);
@@ -352,24 +364,20 @@ ra_status ra_thread_create(int ranks, void **selves_out) {
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    int enough = 1;
     for (int r = 0; r < ranks; r++) {
         endpoints[r].hub = h;
         endpoints[r].rank = r;
         note(&endpoints[r], 0, -1);
         pthread_cond_init(&endpoints[r].changed, &monotonic);
-        enough = enough && reserve(&endpoints[r], 2 * ranks + 4); /* more than any strategy posts at once */
         selves_out[r] = &endpoints[r];
     }
     pthread_condattr_destroy(&monotonic);
-    if (enough) return RA_OK;
-    free_hub(h);
-    return ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", ranks);
+    return RA_OK;
 }
 
 ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out) {
-    if (!comms_out) RA_REFUSE("comms_out is NULL");
-    if (ranks < 1 || ranks > 4096) RA_REFUSE("ranks is %d; a process can have between 1 and 4096", ranks);
+    if (!comms_out) return ra_refuse("comms_out is NULL");
+    if (ranks < 1 || ranks > 4096) return ra_refuse("ranks is %d; a process can have between 1 and 4096", ranks);
     void **selves = calloc((size_t)ranks, sizeof *selves);
     if (!selves) return ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", ranks);
     ra_status status = ra_thread_create(ranks, selves);

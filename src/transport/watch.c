@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "transport/comm.h"
+#include "transport/comm_state.h"
 
 /* The first question comes after one slice, so that ranks that are quick ask none; the last one can be answered for the
  * whole timeout, so that a peer is given up one slice after it at the latest. */

@@ -33,7 +33,7 @@ class WrongOptions(Workspace):
                 self.refuse_run(*args, words=[word])
 
     def test_names_list_the_choices(self):
-        for flag, choices in [("--layout", ["contiguous", "zigzag", "striped"]),
+        for flag, choices in [("--layout", ["contiguous", "zigzag", "striped", "documents"]),
                               ("--strategy", ["ring", "pairwise", "allgather", "passq"]),
                               ("--dtype", ["f64", "f32", "bf16", "f16"]),
                               ("--kernel", ["auto", "ref"]), ("--transport", ["thread", "self", "mpi", "nccl"]),

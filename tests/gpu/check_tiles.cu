@@ -49,7 +49,7 @@ static void check_forward(const tile_case &c) {
     void *lse = take((size_t)rows * acc), *state_lse = take((size_t)all * acc), *delta = take((size_t)all * acc);
     fold_calls(c, parts, on_device(c.q), state, context);
     kernel->resume(&s, state, dout, state_lse, delta, &context);
-    kernel->finish(&s, state, out, lse, &context);
+    kernel->finish(&s, state, out, ra_array_view(&s, lse), &context);
     CHECK(cudaDeviceSynchronize());
     int64_t elements = c.in_place ? c.state_o.elements : c.out.elements;
     std::vector<double> o = gather_o(c, doubles_from(s.out_dtype, out.data, elements), out);

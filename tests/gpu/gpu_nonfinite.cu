@@ -184,7 +184,7 @@ static results run(const problem &p) {
         CHECK(cudaDeviceSynchronize());
         kernel->discard(prepared);
     }
-    kernel->finish(&s, state, o, lse, &context);
+    kernel->finish(&s, state, o, ra_array_view(&s, lse), &context);
     kernel->delta(&s, p.dout.view(), o, delta, &context);
     for (int c = 0; c < CALLS; c++) {
         ra_prepared *prepared = prepared_of(s, p.lists[c], NULL, 1, RA_BACKWARD);

@@ -12,7 +12,7 @@
 #include "kernel_setup.h"
 
 extern "C" {
-#include "support/tile_case.h"
+#include "support/tiles/tile_case.h"
 }
 
 #include <algorithm>
@@ -114,7 +114,8 @@ static void bench_one(ra_dtype dtype, int64_t n, int64_t heads, int64_t dim, int
             kernel->forward(&there);
         },
         repeats);
-    double end = median_ms([&] { kernel->finish(&b.shape, b.state, b.state.o, b.lse, &b.context); }, repeats);
+    double end = median_ms(
+        [&] { kernel->finish(&b.shape, b.state, b.state.o, ra_array_view(&b.shape, b.lse), &b.context); }, repeats);
     kernel->begin(&b.shape, b.state, &b.context);
     kernel->forward(&there);
     kernel->resume(&b.shape, b.state, b.dout, b.lse, b.delta, &b.context);

@@ -10,7 +10,7 @@
  *   INC="-I../../include -I../../src -I../../tests"
  *   gcc -std=gnu11 -O2 $INC -c ../../src/base/{status,dtype}.c ../../src/core/{span,tile}.c \
  *       ../../src/kernel/{rows,row_io,parallel}.c ../../src/kernel/ref/{ref,ref_forward,ref_backward}.c \
- *       ../../tests/support/tile_case.c
+ *       ../../tests/support/tiles/tile_case.c
  *   find ../../src/kernel/cuda/sm90 -name "*.cu" |
  *       xargs -P 2 -n 1 nvcc -O3 -std=c++17 $INC -gencode arch=compute_90a,code=sm_90a -c
  *   find ../../src/kernel/cuda ../../tests/gpu/{kernel_setup,kernel_check,check_*}.cu -name "*.cu" \

@@ -1,9 +1,9 @@
-"""Compares what a shared library exports with the committed list, both ways.
+"""Compares what a shared library exports with the committed lists, both ways.
 
-    check_exported.py NM LIBRARY LIST
+    check_exported.py NM LIBRARY LIST...
 
 A symbol that is gone breaks programs; one that slipped out becomes a promise. Either change is made on purpose by
-editing the list.
+editing a list.
 """
 
 import pathlib
@@ -12,11 +12,12 @@ import sys
 
 
 def main():
-    nm, library, listed = sys.argv[1:]
+    nm, library, *lists = sys.argv[1:]
+    listed = " or ".join(lists)
     output = subprocess.run([nm, "-D", "--defined-only", "--format=posix", library], capture_output=True, text=True,
                             check=True).stdout
     exported = {line.split()[0].split("@")[0] for line in output.splitlines() if line.split()[1] != "A"}
-    wanted = set(pathlib.Path(listed).read_text(encoding="utf-8").split())
+    wanted = {name for path in lists for name in pathlib.Path(path).read_text(encoding="utf-8").split()}
     for name in sorted(wanted - exported):
         print(f"{name} is in {listed}, but {library} does not export it")
     for name in sorted(exported - wanted):

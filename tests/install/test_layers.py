@@ -11,7 +11,8 @@ CHECKER = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check_layers.
 # The targets that the includes below mean.
 HEADERS = ("include/ringattn/ringattn.h", "include/ringattn/mpi.h", "src/base/status.h", "src/core/span.h",
            "src/kernel/kernel.h", "src/kernel/ref/loops.h", "src/transport/link.h", "src/device/device.h",
-           "src/plan/sizes.h", "src/exec/steps.h", "cli/options.h", "include/ringattn/cuda.h", "src/device/cuda/gpu.h")
+           "src/plan/sizes.h", "src/exec/steps.h", "cli/options.h", "include/ringattn/cuda.h", "src/device/cuda/gpu.h",
+           "src/transport/comm.h", "src/transport/comm_state.h", "src/transport/host.h")
 
 ALLOWED = (
     ("src/core/a.c", '"base/status.h"'), ("src/core/a.c", "<stdint.h>"), ("src/core/a.c", "<ringattn/ringattn.h>"),
@@ -21,6 +22,8 @@ ALLOWED = (
     ("examples/a.c", "<mpi.h>"), ("tests/a.c", '"kernel/ref/loops.h"'), ("tests/a.c", '"options.h"'),
     ("src/device/cuda/a.c", "<cuda_runtime_api.h>"), ("src/transport/nccl/a.c", "<nccl.h>"),
     ("src/transport/nccl/a.c", '"device/cuda/gpu.h"'), ("src/api/cuda/a.c", "<ringattn/cuda.h>"),
+    ("src/transport/nccl/a.c", '"transport/host.h"'), ("src/exec/a.c", '"transport/comm.h"'),
+    ("src/transport/a.c", '"transport/comm_state.h"'), ("tests/a.c", '"transport/comm_state.h"'),
 )
 
 FORBIDDEN = (
@@ -34,6 +37,8 @@ FORBIDDEN = (
     ("src/api/a.c", '"nowhere.h"'), ("src/api/a.c", "<ringattn/nowhere.h>"), ("src/misc/a.c", '"base/status.h"'),
     ("src/transport/a.c", '"device/cuda/gpu.h"'), ("src/api/a.c", "<ringattn/cuda.h>"),
     ("src/device/cuda/a.c", '"kernel/kernel.h"'), ("src/kernel/cuda/a.cu", '"transport/link.h"'),
+    ("src/transport/nccl/a.c", '"transport/comm.h"'), ("src/api/cuda/a.c", '"transport/comm.h"'),
+    ("src/transport/nccl/a.c", '"transport/comm_state.h"'), ("src/exec/a.c", '"transport/comm_state.h"'),
     ("src/api/a.c", '"../cli/options.h"'), ("include/ringattn/ringattn.h", '"../../src/base/status.h"'),
 )
 
@@ -67,6 +72,22 @@ class Layers(unittest.TestCase):
         status, output = run_checker({"tests/support/span.h": ""})
         self.assertEqual(status, 1, output)
         self.assertIn("src/core/span.h", output)
+
+    def test_public_functions_live_with_their_object(self):
+        header = "RA_API int ra_comm_rank(const ra_comm *comm);\nRA_API ra_status ra_plan_wait(ra_plan *plan,\n  void *s);\n"
+        comm = "int ra_comm_rank(const ra_comm *comm) {\n    return 0;\n}\n"
+        plan = "ra_status ra_plan_wait(ra_plan *plan,\n                       void *s) {\n    return 0;\n}\n"
+        at_home = {"include/ringattn/ringattn.h": header, "src/transport/a.c": comm, "src/api/b.c": plan}
+        self.assertEqual(run_checker(at_home)[0], 0, run_checker(at_home)[1])
+        for files, wrong in (({**at_home, "src/transport/a.c": "", "src/api/c.c": comm}, "lives in src/transport"),
+                             ({**at_home, "src/api/b.c": "", "src/exec/d.c": plan}, "lives in src/api"),
+                             ({**at_home, "src/api/b.c": ""}, "ra_plan_wait is defined nowhere"),
+                             ({**at_home, "include/ringattn/ringattn.h": header + "RA_API void ra_odd(void);\n"},
+                              "ra_odd has no home")):
+            with self.subTest(wrong=wrong):
+                status, output = run_checker(files)
+                self.assertEqual(status, 1, output)
+                self.assertIn(wrong, output)
 
     def test_an_empty_tree_is_refused(self):
         with tempfile.TemporaryDirectory() as root:

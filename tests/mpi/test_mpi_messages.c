@@ -4,84 +4,21 @@
 #include "mpi_test.h"
 #include "transport/mpi/mpi_transport.h"
 
-enum { MOST_MESSAGES = 256, GUARD = 16 };
+#include "processes/messages.h"
 
-typedef struct group {
-    ra_message messages[MOST_MESSAGES];
-    unsigned char *buffers[MOST_MESSAGES]; /* GUARD bytes before and after the data */
-    uint64_t seeds[MOST_MESSAGES];         /* of the data */
-    int count;
-} group;
-
-static size_t random_size(uint64_t *random, size_t part_bytes) {
+/* Around the chunks that a message is sent in. */
+static size_t random_size(void *self, uint64_t *random) {
+    const ra_mpi *mpi = self;
+    size_t chunk = mpi->limits.part_bytes < 20000 ? mpi->limits.part_bytes : 20000;
     switch (next_random(random) % 4) {
     case 0:
         return 1 + next_random(random) % 8;
     case 1:
-        return part_bytes * (1 + next_random(random) % 3); /* ends with a full part */
+        return chunk * (1 + next_random(random) % 3); /* ends with a full one */
     case 2:
-        return part_bytes * (1 + next_random(random) % 3) + 1;
+        return chunk * (1 + next_random(random) % 3) + 1;
     default:
         return 1 + next_random(random) % 20000;
-    }
-}
-
-static void fill(unsigned char *data, size_t bytes, uint64_t seed) {
-    for (size_t i = 0; i < bytes; i++) data[i] = (unsigned char)(next_random(&seed) >> 32);
-}
-
-static void add_message(group *g, int peer, int is_send, int tag, size_t bytes, uint64_t seed) {
-    unsigned char *buffer = malloc(bytes + 2 * GUARD);
-    CHECK(buffer != NULL && g->count < MOST_MESSAGES);
-    memset(buffer, 0xee, bytes + 2 * GUARD);
-    if (is_send) fill(buffer + GUARD, bytes, seed);
-    g->messages[g->count] =
-        (ra_message){.peer = peer, .is_send = is_send, .tag = tag, .data = buffer + GUARD, .bytes = bytes};
-    g->buffers[g->count] = buffer;
-    g->seeds[g->count] = seed;
-    g->count++;
-}
-
-/* Every rank draws the whole group and keeps the messages that concern it. */
-static void draw_group(group *g, const ra_mpi *mpi, uint64_t *random) {
-    size_t part_bytes = mpi->limits.part_bytes < 20000 ? mpi->limits.part_bytes : 20000;
-    g->count = 0;
-    for (int from = 0; from < mpi->ranks; from++) {
-        for (int to = 0; to < mpi->ranks; to++) {
-            int messages = from == to ? 0 : (int)(next_random(random) % 4);
-            for (int i = 0; i < messages; i++) {
-                int tag = next_random(random) % 2 ? 32767 - i : i;
-                size_t bytes = random_size(random, part_bytes);
-                uint64_t seed = next_random(random);
-                if (from == mpi->rank) add_message(g, to, 1, tag, bytes, seed);
-                if (to == mpi->rank) add_message(g, from, 0, tag, bytes, seed);
-            }
-        }
-    }
-}
-
-static void run_group(group *g, ra_mpi *mpi) {
-    int done = 0, culprit;
-    CHECK(ra_mpi_ops.post(mpi, g->messages, g->count, NULL) == RA_OK);
-    for (int i = 0; i < 3 && !done; i++) {
-        CHECK(ra_mpi_ops.poll(mpi, 0, &done, &culprit) == RA_OK);
-        CHECK(done ? culprit == -1 : culprit >= 0 && culprit < g->count);
-    }
-    if (!done) CHECK(ra_mpi_ops.poll(mpi, 60, &done, &culprit) == RA_OK && done);
-}
-
-static void check_group(group *g) {
-    for (int i = 0; i < g->count; i++) {
-        size_t bytes = g->messages[i].bytes;
-        unsigned char *expected = malloc(bytes), guard[GUARD];
-        CHECK(expected != NULL);
-        fill(expected, bytes, g->seeds[i]);
-        memset(guard, 0xee, GUARD);
-        CHECK(memcmp(g->messages[i].data, expected, bytes) == 0);
-        CHECK(memcmp(g->buffers[i], guard, GUARD) == 0);
-        CHECK(memcmp(g->buffers[i] + GUARD + bytes, guard, GUARD) == 0);
-        free(expected);
-        free(g->buffers[i]);
     }
 }
 
@@ -117,9 +54,11 @@ static void run_rounds(MPI_Comm comm, size_t part_bytes, int rounds, uint64_t se
     ra_mpi *mpi = NULL;
     limits.part_bytes = part_bytes;
     CHECK(ra_mpi_open(comm, &limits, &mpi) == RA_OK);
+    group_target target = {&ra_mpi_ops, mpi, mpi->rank, mpi->ranks, random_size};
     for (int round = 0; round < rounds; round++) {
-        draw_group(&g, mpi, &seed);
-        run_group(&g, mpi);
+        draw_group(&g, &target, &seed);
+        post_group(&g, &target);
+        finish_group(&g, &target);
         check_group(&g);
     }
     ra_mpi_ops.destroy(mpi);

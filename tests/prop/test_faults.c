@@ -1,9 +1,9 @@
 /* When something goes wrong every rank gets an error that says who, with whom and in which step, in time; and what only
  * looks odd (delays, another order between pairs) changes nothing. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
+#include "support/faults/faulty.h"
+#include "support/problems/sweep.h"
 #include "support/ranks.h"
-#include "support/sweep.h"
 
 #include "base/status.h"
 

@@ -1,12 +1,12 @@
 /* Plans on an asynchronous device, without a GPU: the random problems of test_exact.c on the device of
- * support/queued.h, over in-process ranks and, through host memory, over a transport that knows no devices. Forward and
- * backward, every layout and strategy, 1 to 4 ranks. A device that leaves out waits shows that these tests would see
- * one missing. RINGATTN_SWEEP=N runs N problems; RINGATTN_SEED=S starts at that seed. */
+ * support/queued/queued.h, over in-process ranks and, through host memory, over a transport that knows no devices.
+ * Forward and backward, every layout and strategy, 1 to 4 ranks. A device that leaves out waits shows that these tests
+ * would see one missing. RINGATTN_SWEEP=N runs N problems; RINGATTN_SEED=S starts at that seed. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
-#include "support/queued.h"
+#include "support/faults/faulty.h"
+#include "support/problems/sweep.h"
+#include "support/queued/queued.h"
 #include "support/ranks.h"
-#include "support/sweep.h"
 
 #include "base/status.h"
 

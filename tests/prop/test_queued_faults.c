@@ -1,10 +1,10 @@
-/* Faults on the asynchronous device of support/queued.h: a transport that fails, a rank that never comes, a launch that
- * the device refuses. Every rank gets an error in time, no output looks whole, nothing is left allocated. And what a
- * plan refuses to begin with. */
-#include "support/case.h"
+/* Faults on the asynchronous device of support/queued/queued.h: a transport that fails, a rank that never comes, a
+ * launch that the device refuses. Every rank gets an error in time, no output looks whole, nothing is left allocated.
+ * And what a plan refuses to begin with. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
-#include "support/queued.h"
+#include "support/faults/faulty.h"
+#include "support/problems/case.h"
+#include "support/queued/queued.h"
 #include "support/ranks.h"
 
 #include "base/status.h"
@@ -166,7 +166,7 @@ static ra_status run_refused(ra_comm *comm, const test_case *c, const ra_options
 static ra_status refusing_body(ra_comm *comm, void *user) {
     const refusing_run *run = user;
     ra_options options = run->c.options;
-    options.backend = queued_backend(run->devices[comm->rank]);
+    options.backend = queued_backend(run->devices[ra_comm_rank(comm)]);
     double values[ROOM];
     unsigned char host[ROOM * 8];
     void *memory, *stream;

@@ -1,9 +1,9 @@
-/* Streams of the device of support/queued.h that stand: copies that never end, as those of a peer that has died, and a
- * device that is late. A rank gives up in time, says what it waited for, and spoils what its passes wrote. */
-#include "support/case.h"
+/* Streams of the device of support/queued/queued.h that stand: copies that never end, as those of a peer that has died,
+ * and a device that is late. A rank gives up in time, says what it waited for, and spoils what its passes wrote. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
-#include "support/queued_stream.h"
+#include "support/faults/faulty.h"
+#include "support/problems/case.h"
+#include "support/queued/queued_stream.h"
 #include "support/ranks.h"
 
 #include "base/status.h"
@@ -160,7 +160,8 @@ static ra_status cut_passes(ra_comm *comm, const test_case *c, double *at, void 
     if (c->seed == CUT_BY_A_PLAN) {
         RA_TRY(ra_plan_forward(other, &later, streams[1]));
         if (ra_plan_wait(other, streams[1]) == RA_OK) return ra_fail(RA_ERR_INTERNAL, "a wait that should have failed");
-    } else if (comm->rank == 0 && ra_plan_forward(plan, &later, streams[0]) == RA_OK) { /* rank 1 does not come */
+    } else if (ra_comm_rank(comm) == 0 &&
+               ra_plan_forward(plan, &later, streams[0]) == RA_OK) { /* rank 1 does not come */
         return ra_fail(RA_ERR_INTERNAL, "a pass that should have failed");
     }
     ra_status waited = ra_plan_wait(plan, streams[0]);
@@ -229,7 +230,8 @@ static void test_passes_that_are_cut(void **state) {
 static ra_status late_body(ra_comm *comm, void *user) {
     const test_case *c = user;
     const ra_backend *backend = c->options.backend;
-    hanging gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .open = comm->rank != 1};
+    hanging gate = {
+        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .open = ra_comm_rank(comm) != 1};
     void *memory, *stream;
     ra_plan *plan;
     char why[1024];
@@ -294,8 +296,8 @@ static ra_status both_late_body(ra_comm *comm, void *user) {
     double *at = memory;
     ra_tensors t = RA_TENSORS_INIT;
     t.q.data = at, t.k.data = at + ROOM, t.v.data = at + 2 * ROOM, t.o.data = at + 3 * ROOM;
-    if (comm->rank == 1) queued_put(stream, &(job){.run = be_late});
-    for (int i = 0; comm->rank == 0 && i < 20; i++) {
+    if (ra_comm_rank(comm) == 1) queued_put(stream, &(job){.run = be_late});
+    for (int i = 0; ra_comm_rank(comm) == 0 && i < 20; i++) {
         ra_comm_progress(comm);
         sleep_for(0.08 * PATIENCE);
     }

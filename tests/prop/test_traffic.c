@@ -1,9 +1,9 @@
 /* Bytes and messages: what the transport was asked to send is what the plan said, for every rank and both passes; and
  * every layout and strategy gives the same answer. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
+#include "support/faults/faulty.h"
+#include "support/problems/sweep.h"
 #include "support/ranks.h"
-#include "support/sweep.h"
 
 #include "plan/digest.h"
 
@@ -84,7 +84,7 @@ static void test_every_layout_and_strategy(void **state) {
             c.options.strategy = RA_STRATEGY_AUTO;
             check(data, ranks);
         }
-        for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_STRIPED; layout++)
+        for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_DOCUMENTS; layout++)
             for (int strategy = RA_STRATEGY_RING; strategy <= RA_STRATEGY_PASSQ; strategy++)
                 for (int ranks = 1; ranks <= MOST; ranks += 2 + (seed & 1)) {
                     c.options.layout = (ra_layout)layout;

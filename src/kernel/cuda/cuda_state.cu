@@ -56,7 +56,7 @@ static __device__ __forceinline__ double log_add(double a, double b) {
 /* Of one softmax. A warp does 32 rows: each lane finds how one of them ends, for all lanes to normalise by. o_out may
  * be the state's own o: an element is written by the lane that read it. */
 template <class ACC, class OUT, int N>
-static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t each) {
+static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out, ra_view lse_out, int64_t each) {
     for (int64_t i = first_row() * 32; i < each; i += row_step() * 32) {
         int64_t mine = i + lane() < each ? i + lane() : each - 1;
         int rows = (int)(each - i < 32 ? each - i : 32);
@@ -65,7 +65,7 @@ static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out,
         uint64_t from = (uint64_t)row_of<ACC>(state.o, n.b, n.row, n.h),
                  to = (uint64_t)row_of<OUT>(o_out, n.b, n.row, n.h);
         unsigned none = __ballot_sync(~0u, end.none);
-        if (lse_out && lane() < rows) lse_out[mine] = (ACC)end.lse;
+        if (lse_out.data && lane() < rows) *row_of<ACC>(lse_out, n.b, n.row, n.h) = (ACC)end.lse;
 #pragma unroll 4
         for (int r = 0; r < rows; r++) {
             const ACC *o = (const ACC *)__shfl_sync(~0u, from, r);
@@ -85,7 +85,7 @@ static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out,
 
 /* Of several, whose mean it is. */
 template <class ACC, class OUT>
-static __global__ void finish_several(ra_shape shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t each) {
+static __global__ void finish_several(ra_shape shape, ra_state state, ra_view o_out, ra_view lse_out, int64_t each) {
     for (int64_t i = first_row(); i < each; i += row_step()) {
         row_number n = row_number_of(i, shape.heads_q, shape.rows_q);
         const ACC *o = row_of<ACC>(state.o, n.b, n.row, n.h);
@@ -98,16 +98,16 @@ static __global__ void finish_several(ra_shape shape, ra_state state, ra_view o_
             }
             narrow(&to[d * o_out.dim], sum * shape.weight);
         }
-        if (lse_out && lane() == 0) {
+        if (lse_out.data && lane() == 0) {
             double lse = end_of<ACC>(state, i).lse;
             for (int64_t s = 1; s < shape.states; s++) lse = log_add(lse, end_of<ACC>(state, s * each + i).lse);
-            lse_out[i] = (ACC)lse;
+            *row_of<ACC>(lse_out, n.b, n.row, n.h) = (ACC)lse;
         }
     }
 }
 
 template <class ACC, class OUT>
-static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t rows,
+static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, int64_t rows,
                    cudaStream_t stream) {
     constexpr int N = TOGETHER<ACC>;
     if (shape->states > 1) {
@@ -119,12 +119,11 @@ static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ACC *ls
     launch_rows(kernel, row_blocks((rows + 31) / 32), stream, *shape, state, o_out, lse_out, rows);
 }
 
-void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context) {
+void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, const ra_context *context) {
     int64_t rows = state_rows(shape);
     cudaStream_t stream = (cudaStream_t)context->stream;
     if (rows == 0) return;
-    WITH_ACC(shape, ACC,
-             WITH_TYPE(shape->out_dtype, OUT, finish<ACC, OUT>(shape, state, o_out, (ACC *)lse_out, rows, stream)))
+    WITH_ACC(shape, ACC, WITH_TYPE(shape->out_dtype, OUT, finish<ACC, OUT>(shape, state, o_out, lse_out, rows, stream)))
 }
 
 /* ---- delta ----------------------------------------------------------------------------------------------------------

@@ -17,12 +17,6 @@
 #include <ringattn/mpi.h>
 #include <ringattn/transport.h>
 
-#define RA_MPI_TRY(expr)                                                                                               \
-    do {                                                                                                               \
-        ra_status ra_try_status = (expr);                                                                              \
-        if (ra_try_status != RA_OK) return ra_try_status;                                                              \
-    } while (0)
-
 enum { RA_MPI_NOTICE_TAG = 32768 };
 
 typedef enum ra_mpi_kind { RA_MPI_GAVE_UP, RA_MPI_LEFT, RA_MPI_QUESTION, RA_MPI_ANSWER } ra_mpi_kind;
@@ -60,7 +54,7 @@ typedef struct ra_mpi_limits {
     double destroy_seconds; /* likewise when the communicator is given back */
 } ra_mpi_limits;
 #define RA_MPI_LIMITS_DEFAULT                                                                                          \
-    { .part_bytes = (size_t)1 << 30, .create_seconds = 60, .destroy_seconds = 5 }
+    { .part_bytes = (size_t)1 << 30, .create_seconds = RA_TIMEOUT_DEFAULT, .destroy_seconds = 5 }
 
 /* A piece of a message: one MPI request. */
 typedef struct ra_mpi_part {

@@ -13,7 +13,6 @@
 #define RA_TRANSPORT_NCCL_NCCL_COMM_H
 
 #include "device/device.h"
-#include "transport/comm.h"
 
 /* A communicator over the ranks of host, made by all of them. mine: an error of this rank's, described by
  * ra_last_error(), that keeps it from taking part, and with it all others; RA_OK: none. device and comm_out count only

@@ -16,7 +16,7 @@ static const double TELL_SECONDS = 0.1;
 static const double CLOSE_SECONDS = 1;
 
 static void free_memory(ra_ucx *ucx) {
-    free(ucx->parts);
+    free(ucx->transfers);
     free(ucx->peers);
     free(ucx);
 }
@@ -25,9 +25,9 @@ static ra_status allocate(int rank, int ranks, ra_ucx **ucx_out) {
     ra_ucx *ucx = calloc(1, sizeof *ucx);
     if (!ucx) return ra_fail(RA_ERR_MEMORY, "no memory for a UCX transport");
     ucx->peers = calloc((size_t)ranks, sizeof *ucx->peers);
-    ucx->part_capacity = 2 * ranks + 4; /* more messages than any strategy posts at once */
-    ucx->parts = calloc((size_t)ucx->part_capacity, sizeof *ucx->parts);
-    if (!ucx->peers || !ucx->parts) {
+    ucx->transfer_capacity = 2 * ranks + 4; /* more messages than any strategy posts at once */
+    ucx->transfers = calloc((size_t)ucx->transfer_capacity, sizeof *ucx->transfers);
+    if (!ucx->peers || !ucx->transfers) {
         free_memory(ucx);
         return ra_fail(RA_ERR_MEMORY, "no memory for a UCX transport of %d ranks", ranks);
     }
@@ -51,9 +51,10 @@ static void see_off(ra_ucx *ucx) {
     ra_ucx_cancel_receives(ucx);
 }
 
-static int abandon(void *self, const char *reason) {
+int ra_ucx_abandon(void *self, const char *reason) {
     ra_ucx *ucx = self;
     ucx->lost = 1;
+    ucx->held_back = 0;
     ra_ucx_tell(ucx, reason);
     see_off(ucx);
     return ucx->pending == 0;
@@ -69,13 +70,14 @@ static int everyone_left(ra_ucx *ucx) {
 /* Those who still work need not wait for this rank, and fail only when they need it. Endpoints that are taken down by
  * force end the requests on them; a rank that leaves lets what it has sent get through. What UCX may still use after
  * that is leaked. */
-static void destroy(void *self) {
+void ra_ucx_destroy(void *self) {
     ra_ucx *ucx = self;
     int clean = !ucx->lost && everyone_left(ucx);
     if (!clean && !ucx->lost) {
         ra_ucx_take_leave(ucx);
         see_off(ucx);
     }
+    ra_ucx_detach(ucx);
     int hushed = ra_ucx_hush(ucx);
     int closed = ra_ucx_disconnect(ucx, ucx->lost || ucx->pending > 0, CLOSE_SECONDS);
     ra_ucx_drain(ucx);
@@ -85,28 +87,21 @@ static void destroy(void *self) {
     free_memory(ucx);
 }
 
-const ra_transport_ops ra_ucx_ops = {
-    .struct_size = sizeof(ra_transport_ops),
-    .name = "ucx",
-    .post = ra_ucx_post,
-    .poll = ra_ucx_poll,
-    .abandon = abandon,
-    .destroy = destroy,
-    .inquire = ra_ucx_inquire,
-};
+const ra_transport_ops ra_ucx_ops = {RA_UCX_HOST_OPS};
 
 static ra_status check_options(const ra_ucx_options *given, ra_ucx_options *options_out) {
     *options_out = (ra_ucx_options)RA_UCX_OPTIONS_INIT;
     if (given) {
         if (given->struct_size < sizeof given->struct_size || given->struct_size > sizeof *given)
-            RA_REFUSE("options.struct_size is %zu, not sizeof(ra_ucx_options): initialise it with RA_UCX_OPTIONS_INIT",
-                      given->struct_size);
+            return ra_refuse(
+                "options.struct_size is %zu, not sizeof(ra_ucx_options): initialise it with RA_UCX_OPTIONS_INIT",
+                given->struct_size);
         memcpy(options_out, given, given->struct_size);
     }
     double *create = &options_out->create_seconds, *destroy_ = &options_out->destroy_seconds;
     if (!(*create >= 0) || !(*destroy_ >= 0) || *create > RA_LONGEST_WAIT || *destroy_ > RA_LONGEST_WAIT)
-        RA_REFUSE("create_seconds and destroy_seconds must be between 0 (the default) and %g", RA_LONGEST_WAIT);
-    if (*create == 0) *create = RA_DEFAULT_TIMEOUT;
+        return ra_refuse("create_seconds and destroy_seconds must be between 0 (the default) and %g", RA_LONGEST_WAIT);
+    if (*create == 0) *create = RA_TIMEOUT_DEFAULT;
     if (*destroy_ == 0) *destroy_ = 5;
     return RA_OK;
 }
@@ -127,8 +122,8 @@ static void give_back(ra_ucx *ucx) {
     char why[512];
     snprintf(why, sizeof why, "%s", ra_last_error());
     if (ucx->worker) {
-        abandon(ucx, why);
-        destroy(ucx);
+        ra_ucx_abandon(ucx, why);
+        ra_ucx_destroy(ucx);
     } else {
         if (ucx->context) ra_ucx_worker_close(ucx);
         free_memory(ucx);
@@ -153,20 +148,23 @@ ra_status ra_ucx_open(int rank, int ranks, ra_allgather allgather, void *user, c
 ra_status ra_comm_create_ucx(int rank, int ranks, ra_allgather allgather, void *user, const ra_ucx_options *options,
                              ra_comm **comm_out) {
     ra_ucx *ucx = NULL;
-    ra_transport_ops ops = ra_ucx_ops;
-    if (!comm_out) RA_REFUSE("comm_out is NULL: it is where the comm is put");
-    if (!allgather) RA_REFUSE("allgather is NULL: it is what brings the addresses of the ranks round");
-    if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
-    if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
-    RA_TRY(ra_ucx_open(rank, ranks, allgather, user, options, &ucx, &ops.machine_ranks));
+    int machine_ranks = 0;
+    if (!comm_out) return ra_refuse("comm_out is NULL: it is where the comm is put");
+    if (!allgather) return ra_refuse("allgather is NULL: it is what brings the addresses of the ranks round");
+    if (ranks < 1 || ranks > RA_MAX_RANKS)
+        return ra_refuse("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
+    if (rank < 0 || rank >= ranks) return ra_refuse("rank is %d; it must be between 0 and %d", rank, ranks - 1);
+    RA_TRY(ra_ucx_open(rank, ranks, allgather, user, options, &ucx, &machine_ranks));
+    ra_transport_ops ops = ra_ucx_moves_devices(ucx) ? ra_ucx_device_ops : ra_ucx_ops;
+    ops.machine_ranks = machine_ranks;
     ra_status status = ra_comm_create_custom(&ops, ucx, rank, ranks, comm_out);
-    if (status != RA_OK) destroy(ucx);
+    if (status != RA_OK) ra_ucx_destroy(ucx);
     return status;
 }
 
 ra_status ra_ucx_version(const char **version_out) {
     const ra_ucx_api *api;
-    if (!version_out) RA_REFUSE("version_out is NULL");
+    if (!version_out) return ra_refuse("version_out is NULL");
     RA_TRY(ra_ucx_load(&api));
     *version_out = api->ucp_get_version_string();
     return RA_OK;

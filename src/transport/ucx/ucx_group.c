@@ -7,24 +7,24 @@
 #include <stdlib.h>
 
 static ra_status reserve(ra_ucx *ucx, int count) {
-    if (count <= ucx->part_capacity) return RA_OK;
-    ra_ucx_part *parts = realloc(ucx->parts, 2 * (size_t)count * sizeof *parts);
-    if (!parts) return ra_fail(RA_ERR_MEMORY, "no memory for a group of %d messages", count);
-    ucx->parts = parts;
-    ucx->part_capacity = 2 * count;
+    if (count <= ucx->transfer_capacity) return RA_OK;
+    ra_ucx_transfer *transfers = realloc(ucx->transfers, 2 * (size_t)count * sizeof *transfers);
+    if (!transfers) return ra_fail(RA_ERR_MEMORY, "no memory for a group of %d messages", count);
+    ucx->transfers = transfers;
+    ucx->transfer_capacity = 2 * count;
     return RA_OK;
 }
 
 static ra_status start_message(ra_ucx *ucx, int index) {
     const ra_message *m = &ucx->messages[index];
-    ra_ucx_part *part = &ucx->parts[ucx->part_count];
-    *part = (ra_ucx_part){.message = index};
+    ra_ucx_transfer *transfer = &ucx->transfers[ucx->transfer_count];
+    *transfer = (ra_ucx_transfer){.message = index};
     if (m->is_send)
-        RA_TRY(ra_ucx_send(ucx, m->peer, m->tag, m->data, m->bytes, &part->request));
+        RA_TRY(ra_ucx_send_from(ucx, m->peer, m->tag, m->data, m->bytes, ucx->memory, &transfer->request));
     else
-        RA_TRY(ra_ucx_receive(ucx, m->peer, m->tag, m->data, m->bytes, &part->request));
-    ucx->part_count++;
-    if (part->request) ucx->pending++;
+        RA_TRY(ra_ucx_receive_to(ucx, m->peer, m->tag, m->data, m->bytes, ucx->memory, &transfer->request));
+    ucx->transfer_count++;
+    if (transfer->request) ucx->pending++;
     return RA_OK;
 }
 
@@ -38,20 +38,31 @@ static ra_status start_or_leave(ra_ucx *ucx, int index) {
     return RA_OK;
 }
 
+ra_status ra_ucx_take_group(ra_ucx *ucx, const ra_message *messages, int count, ucs_memory_type_t memory) {
+    RA_TRY(reserve(ucx, count));
+    ucx->messages = messages;
+    ucx->memory = memory;
+    ucx->transfer_count = 0;
+    ucx->pending = 0;
+    ucx->held_back = 0;
+    ucx->failure = RA_OK;
+    ra_ucx_note(ucx, -1);
+    return RA_OK;
+}
+
+/* Receives first: what then arrives goes straight to its place. */
+ra_status ra_ucx_start_group(ra_ucx *ucx, int count) {
+    for (int is_send = 0; is_send <= 1; is_send++)
+        for (int i = 0; i < count; i++)
+            if (!ucx->messages[i].is_send == !is_send) RA_TRY(start_or_leave(ucx, i));
+    return RA_OK;
+}
+
 ra_status ra_ucx_post(void *self, const ra_message *messages, int count, void *stream) {
     ra_ucx *ucx = self;
     (void)stream;
-    RA_TRY(reserve(ucx, count));
-    ucx->messages = messages;
-    ucx->part_count = 0;
-    ucx->pending = 0;
-    ucx->failure = RA_OK;
-    ra_ucx_note(ucx, -1);
-    /* Receives first: what then arrives goes straight to its place. */
-    for (int is_send = 0; is_send <= 1; is_send++)
-        for (int i = 0; i < count; i++)
-            if (!messages[i].is_send == !is_send) RA_TRY(start_or_leave(ucx, i));
-    return RA_OK;
+    RA_TRY(ra_ucx_take_group(ucx, messages, count, UCS_MEMORY_TYPE_HOST));
+    return ra_ucx_start_group(ucx, count);
 }
 
 static ra_status wrong_size(const ra_message *message, size_t came) {
@@ -69,19 +80,19 @@ static ra_status judge(const ra_ucx *ucx, const ra_message *m, ucs_status_t stat
     return ra_fail(RA_ERR_PEER, "rank %d is gone (UCX: %s)", m->peer, ucx->api->ucs_status_string(status));
 }
 
-/* Asks after every part once; keeps the first failure. */
+/* Asks after every transfer once; keeps the first failure. */
 static void advance(ra_ucx *ucx) {
-    for (int i = 0; i < ucx->part_count && ucx->pending > 0 && ucx->failure == RA_OK; i++) {
-        ra_ucx_part *part = &ucx->parts[i];
-        const ra_message *m = &ucx->messages[part->message];
+    for (int i = 0; i < ucx->transfer_count && ucx->pending > 0 && ucx->failure == RA_OK; i++) {
+        ra_ucx_transfer *transfer = &ucx->transfers[i];
+        const ra_message *m = &ucx->messages[transfer->message];
         size_t came = 0;
-        if (!part->request) continue;
-        ucs_status_t status = ra_ucx_test(ucx, &part->request, m->is_send ? NULL : &came, NULL);
+        if (!transfer->request) continue;
+        ucs_status_t status = ra_ucx_test(ucx, &transfer->request, m->is_send ? NULL : &came, NULL);
         if (status == UCS_INPROGRESS) continue;
         ucx->pending--;
         ucx->failure = judge(ucx, m, status, came);
         if (ucx->failure == RA_OK) continue;
-        ucx->failed_message = part->message;
+        ucx->failed_message = transfer->message;
         snprintf(ucx->failure_text, sizeof ucx->failure_text, "%s", ra_last_error());
     }
 }
@@ -89,9 +100,9 @@ static void advance(ra_ucx *ucx) {
 /* The first message that is not complete; one with `peer` (-1: nobody) before any other. */
 static int unfinished(const ra_ucx *ucx, int peer) {
     int first = -1;
-    for (int i = 0; i < ucx->part_count; i++) {
-        if (!ucx->parts[i].request) continue;
-        int message = ucx->parts[i].message;
+    for (int i = 0; i < ucx->transfer_count; i++) {
+        if (!ucx->transfers[i].request) continue;
+        int message = ucx->transfers[i].message;
         if (ucx->messages[message].peer == peer) return message;
         if (first < 0) first = message;
     }
@@ -109,19 +120,19 @@ static ra_status check_left(const ra_ucx *ucx, int *culprit_out) {
     return RA_OK;
 }
 
-/* Asks after every part, hears what peers have to say, answers them and finds those that are gone. What is complete
+/* Asks after every transfer, hears what peers have to say, answers them and finds those that are gone. What is complete
  * counts before what is heard: a peer that gives up or leaves later does not spoil this group. A message that failed
  * because its peer is gone says less than the reason that somebody gave. */
 static ra_status look(ra_ucx *ucx, double seconds, int *done_out, int *culprit_out) {
     int dead = -1;
     advance(ucx);
-    *done_out = ucx->failure == RA_OK && ucx->pending == 0;
+    *done_out = ucx->failure == RA_OK && ucx->pending == 0 && ucx->held_back == 0;
     *culprit_out = *done_out ? -1 : ucx->failure == RA_OK ? unfinished(ucx, ucx->heard_from) : ucx->failed_message;
     ra_ucx_note(ucx, seconds > 0 && *culprit_out >= 0 ? ucx->messages[*culprit_out].peer : -1);
     ra_status heard = ra_ucx_hear(ucx);
     if (ucx->failure != RA_OK && (heard == RA_OK || ucx->failure != RA_ERR_PEER))
         return ra_fail(ucx->failure, "%s", ucx->failure_text);
-    if (*done_out && ucx->part_count) return RA_OK; /* an empty group: somebody wants to hear */
+    if (*done_out && ucx->transfer_count) return RA_OK; /* an empty group: somebody wants to hear */
     if (heard == RA_OK) RA_TRY(check_left(ucx, culprit_out));
     if (heard == RA_OK) heard = ra_ucx_find_dead(ucx, NULL, &dead);
     if (heard != RA_OK) *culprit_out = unfinished(ucx, ucx->heard_from >= 0 ? ucx->heard_from : dead);
@@ -134,6 +145,7 @@ ra_status ra_ucx_poll(void *self, double seconds, int *done_out, int *culprit_ou
     int progressed;
     do {
         progressed = ra_ucx_progress(ucx);
+        if (ucx->held_back) RA_TRY(ra_ucx_release_group(ucx));
         ra_status status = look(ucx, seconds, done_out, culprit_out);
         if (status != RA_OK || *done_out) return status;
     } while (ra_ucx_wait_pause(&wait, progressed));
@@ -141,17 +153,17 @@ ra_status ra_ucx_poll(void *self, double seconds, int *done_out, int *culprit_ou
 }
 
 void ra_ucx_drain(ra_ucx *ucx) {
-    for (int i = 0; i < ucx->part_count; i++) {
-        ra_ucx_part *part = &ucx->parts[i];
-        if (part->request && ra_ucx_test(ucx, &part->request, NULL, NULL) != UCS_INPROGRESS) ucx->pending--;
+    for (int i = 0; i < ucx->transfer_count; i++) {
+        ra_ucx_transfer *transfer = &ucx->transfers[i];
+        if (transfer->request && ra_ucx_test(ucx, &transfer->request, NULL, NULL) != UCS_INPROGRESS) ucx->pending--;
     }
 }
 
 void ra_ucx_cancel_receives(ra_ucx *ucx) {
-    for (int i = 0; i < ucx->part_count; i++) {
-        ra_ucx_part *part = &ucx->parts[i];
-        if (part->request && !ucx->messages[part->message].is_send)
-            ucx->api->ucp_request_cancel(ucx->worker, part->request);
+    for (int i = 0; i < ucx->transfer_count; i++) {
+        ra_ucx_transfer *transfer = &ucx->transfers[i];
+        if (transfer->request && !ucx->messages[transfer->message].is_send)
+            ucx->api->ucp_request_cancel(ucx->worker, transfer->request);
     }
     ra_ucx_progress(ucx);
     ra_ucx_drain(ucx);

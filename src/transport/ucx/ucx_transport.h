@@ -14,12 +14,15 @@
  *
  * Three ways lead to the end of a comm: a peer's notice, which has its reason; UCX's word that a peer cannot be reached
  * (a connection that was reset, a keepalive without an answer); and the kernel's, that a process of this machine has
- * ended. Device memory goes through the host (staged.h). Where UCX moves it itself, attach, post_device and join belong
- * into a file beside ucx_group.c: a message differs there only in its memory type and in the event it waits for.
+ * ended.
+ *
+ * Memory of a device goes straight to UCX where its library moves that kind (ucx_device.c), else through the host
+ * (staged.h).
  */
 #ifndef RA_TRANSPORT_UCX_UCX_TRANSPORT_H
 #define RA_TRANSPORT_UCX_UCX_TRANSPORT_H
 
+#include "device/device.h"
 #include "transport/ucx/ucx_api.h"
 
 #include <ringattn/ucx.h>
@@ -72,10 +75,10 @@ typedef struct ra_ucx_peer {
 } ra_ucx_peer;
 
 /* A message of the group in flight. */
-typedef struct ra_ucx_part {
+typedef struct ra_ucx_transfer {
     void *request; /* NULL once complete */
     int message;   /* index into the group */
-} ra_ucx_part;
+} ra_ucx_transfer;
 
 /* A coming together of all ranks: see ra_ucx_assemble. */
 typedef struct ra_ucx_assembly ra_ucx_assembly;
@@ -94,9 +97,15 @@ typedef struct ra_ucx {
     int lost; /* this rank gave up, or heard that another did: nobody is waited for any more */
 
     const ra_message *messages; /* the group in flight, the caller's */
-    ra_ucx_part *parts;         /* receives first, then sends, each in the group's order */
-    int part_count, part_capacity;
-    int pending; /* parts that are not complete */
+    ra_ucx_transfer *transfers; /* receives first, then sends, each in the group's order */
+    int transfer_count, transfer_capacity;
+    int pending; /* transfers that are not complete */
+
+    const ra_device *device;      /* whose memory groups may be in; NULL: none was attached */
+    ucs_memory_type_t its_memory; /* what UCX calls that memory */
+    void *ready;                  /* event: the caller's stream at post_device */
+    ucs_memory_type_t memory;     /* of the group in flight */
+    int held_back;                /* messages that wait for the device to come to them; 0: the group has left */
 
     /* The first failure of the group: every later poll says it again, since a caller may poll in passing. */
     ra_status failure;
@@ -115,6 +124,13 @@ typedef struct ra_ucx {
 
 /* ucx_comm.c: a transport for ra_ucx_ops. Collective. */
 extern const ra_transport_ops ra_ucx_ops;
+int ra_ucx_abandon(void *self, const char *reason);
+void ra_ucx_destroy(void *self);
+
+/* What both tables have. */
+#define RA_UCX_HOST_OPS                                                                                                \
+    .struct_size = sizeof(ra_transport_ops), .name = "ucx", .post = ra_ucx_post, .poll = ra_ucx_poll,                  \
+    .abandon = ra_ucx_abandon, .destroy = ra_ucx_destroy, .inquire = ra_ucx_inquire
 ra_status ra_ucx_open(int rank, int ranks, ra_allgather allgather, void *user, const ra_ucx_options *options,
                       ra_ucx **ucx_out, int *machine_ranks_out);
 
@@ -171,9 +187,27 @@ void ra_ucx_drain(ra_ucx *ucx);
  * reading it. */
 void ra_ucx_cancel_receives(ra_ucx *ucx);
 
-/* ucx_message.c: one tagged message. request_out: NULL when it is over already. */
+/* Makes a group the one in flight, without starting it; starts it. */
+ra_status ra_ucx_take_group(ra_ucx *ucx, const ra_message *messages, int count, ucs_memory_type_t memory);
+ra_status ra_ucx_start_group(ra_ucx *ucx, int count);
+
+/* ucx_device.c: the table for a UCX that moves memory of CUDA devices by itself, and whether this one does. */
+extern const ra_transport_ops ra_ucx_device_ops;
+int ra_ucx_moves_devices(const ra_ucx *ucx);
+
+/* Starts a group that was held back once the device has come to it. */
+ra_status ra_ucx_release_group(ra_ucx *ucx);
+void ra_ucx_detach(ra_ucx *ucx);
+
+/* ucx_message.c: one tagged message in this process's memory. request_out: NULL when it is over already. */
 ra_status ra_ucx_send(ra_ucx *ucx, int peer, int tag, const void *data, size_t bytes, void **request_out);
 ra_status ra_ucx_receive(ra_ucx *ucx, int peer, int tag, void *data, size_t bytes, void **request_out);
+
+/* The same in memory of that kind. */
+ra_status ra_ucx_send_from(ra_ucx *ucx, int peer, int tag, const void *data, size_t bytes, ucs_memory_type_t memory,
+                           void **request_out);
+ra_status ra_ucx_receive_to(ra_ucx *ucx, int peer, int tag, void *data, size_t bytes, ucs_memory_type_t memory,
+                            void **request_out);
 
 /* Whether it is over; it is freed then. came_out: the bytes of a receive; may be NULL. A status of UCS_INPROGRESS: not
  * yet. */

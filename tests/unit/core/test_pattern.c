@@ -1,6 +1,6 @@
 /* Contacts and needed rows against looking at every pair of positions. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 #include "support/rng.h"
 
 #include "core/rowset.h"
@@ -69,7 +69,7 @@ static int has_row(const ra_rowset *set, int64_t row) {
 }
 
 /* The needed rows of a head set are those that some query of one of its heads sees. */
-static void check_needed(const ra_small_problem *cut, int q_rank, int k_rank, const grid *g, int64_t q_rows,
+static void check_needed(const ra_cut_problem *cut, int q_rank, int k_rank, const grid *g, int64_t q_rows,
                          int64_t k_rows) {
     const ra_problem *p = cut->problem;
     int64_t share = p->heads_q / p->heads_kv;
@@ -91,18 +91,22 @@ static void check_needed(const ra_small_problem *cut, int q_rank, int k_rank, co
     }
 }
 
-static void check_pair(const ra_small_problem *cut, int q_rank, int k_rank) {
+static void check_pair(const ra_cut_problem *cut, int q_rank, int k_rank) {
     static grid g;
     memset(&g, 0, sizeof g);
     const ra_problem *p = cut->problem;
+    ra_sequence queries = {p->seq_q, p->documents, p->cu_seqlens_q}, keys = {p->seq_k, p->documents, p->cu_seqlens_k};
     ra_shard q = ra_shard_of(cut->layout, p->seq_q, cut->ranks, q_rank);
     ra_shard k = ra_shard_of(cut->layout, p->seq_k, cut->ranks, k_rank);
+    int64_t q_at[MOST], k_at[MOST];
+    for (int64_t a = 0; a < q.rows; a++) q_at[a] = ra_sequence_position(&queries, cut->layout, cut->ranks, q_rank, a);
+    for (int64_t b = 0; b < k.rows; b++) k_at[b] = ra_sequence_position(&keys, cut->layout, cut->ranks, k_rank, b);
     int64_t pairs = 0;
     assert_int_equal(ra_pattern_contacts(cut, q_rank, k_rank, mark, &g), RA_OK);
     for (int64_t h = 0; h < p->heads_q; h++)
         for (int64_t a = 0; a < q.rows; a++)
             for (int64_t b = 0; b < k.rows; b++) {
-                int want = count_of(p, h, ra_shard_position(&q, a), ra_shard_position(&k, b));
+                int want = count_of(p, h, q_at[a], k_at[b]);
                 assert_int_equal(g.count[h][a][b], want);
                 pairs += want;
             }
@@ -119,8 +123,8 @@ static void test_contacts_are_the_visible_pairs(void **state) {
         if (c.problem.seq_q > MOST || c.problem.seq_k > MOST) continue;
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
         int ranks = 1 + (int)(seed % 5);
-        for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_STRIPED; layout++) {
-            ra_small_problem cut = {&p, (ra_layout)layout, ranks};
+        for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_DOCUMENTS; layout++) {
+            ra_cut_problem cut = {&p, (ra_layout)layout, ranks};
             for (int q = 0; q < ranks; q++)
                 for (int k = 0; k < ranks; k++) check_pair(&cut, q, k);
         }

@@ -2,7 +2,7 @@
  * to be slow. o is summed in the output itself. The f64 side is the same kernel in doubles, which the other tests hold
  * to the definition. */
 #include "support/cmocka.h"
-#include "support/tile_run.h"
+#include "support/tiles/tile_run.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static void attend(const head *h, double *const in[INPUTS], double *out[OUTPUTS]
     ra_forward_call forward = {&shape, view[Q], &part, tiles, state, context, NULL};
     h->kernel->begin(&shape, state, &context);
     h->kernel->forward(&forward);
-    h->kernel->finish(&shape, state, result[O], lse, &context);
+    h->kernel->finish(&shape, state, result[O], ra_array_view(&shape, lse), &context);
     h->kernel->delta(&shape, view[DOUT], result[O], delta, &context);
     ra_backward_call backward = {&shape, view[Q], view[DOUT], lse, delta, &part, tiles, result[DQ], context, NULL, 0};
     h->kernel->backward(&backward);

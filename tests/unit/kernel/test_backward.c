@@ -1,7 +1,7 @@
 /* Every kernel's backward pass, for every type, against the definition of a tile and by finite differences. */
 #include "support/cmocka.h"
 #include "support/scale.h"
-#include "support/tile_run.h"
+#include "support/tiles/tile_run.h"
 
 #include <math.h>
 #include <stdlib.h>

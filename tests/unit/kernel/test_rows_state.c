@@ -1,7 +1,7 @@
 /* The state of the query rows, by every kernel: begun, finished into outputs, resumed for the backward pass; and delta,
  * which resuming shares with it. Views of all kinds. */
 #include "support/cmocka.h"
-#include "support/row_case.h"
+#include "support/tiles/row_case.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -140,7 +140,7 @@ static void finish_sums_the_softmaxes(const row_subject *on) {
     other = test_tensor_make(&r, shape.out_dtype, shape.batch, shape.rows_q, shape.heads_q, shape.dim_v);
     test_tensor *o = shape.out_dtype == acc && on->seed % 3 ? &state_o : &other;
     void *lse = row_unwritten(acc, places(&shape));
-    on->kernel->finish(&shape, state, o->view, lse, on->context);
+    on->kernel->finish(&shape, state, o->view, ra_array_view(&shape, lse), on->context);
     double *got = test_as_doubles(acc, lse, places(&shape));
     for (int64_t i = 0; i < places(&shape); i++) check_finished(on, &shape, o, place_at(&shape, i), got[i]);
     row_expect(on, row_is_as_said(&state_o) && row_is_as_said(&other), "what finish has to leave alone");
@@ -159,8 +159,8 @@ static void finish_without_lse(const row_subject *on) {
     with = test_tensor_make(&r, shape.out_dtype, shape.batch, shape.rows_q, shape.heads_q, shape.dim_v);
     without = test_tensor_make(&again, shape.out_dtype, shape.batch, shape.rows_q, shape.heads_q, shape.dim_v);
     void *lse = row_unwritten(row_acc(&shape), places(&shape));
-    on->kernel->finish(&shape, state, with.view, lse, on->context);
-    on->kernel->finish(&shape, state, without.view, NULL, on->context);
+    on->kernel->finish(&shape, state, with.view, ra_array_view(&shape, lse), on->context);
+    on->kernel->finish(&shape, state, without.view, (ra_view){0}, on->context);
     size_t bytes = (size_t)with.elements * ra_dtype_bytes(with.dtype);
     row_expect(on, memcmp(with.memory, without.memory, bytes) == 0, "o without lse");
     free(lse);

@@ -58,7 +58,7 @@ static void make(rng *r, packed *c) {
 }
 
 /* The slowest rank's time, from its schedule: what it computes and what it is sent. */
-static double cost_of(const ra_small_problem *cut, ra_strategy strategy) {
+static double cost_of(const ra_cut_problem *cut, ra_strategy strategy) {
     double most = 0;
     for (int rank = 0; rank < cut->ranks; rank++) {
         ra_pool pool = {0};
@@ -82,7 +82,7 @@ static void test_auto_is_near_the_best(void **state) {
     (void)state;
     static packed c;
     rng r = {2024};
-    int taken[RA_LAYOUT_STRIPED + 1][RA_STRATEGY_PASSQ + 1] = {{0}};
+    int taken[RA_LAYOUT_DOCUMENTS + 1][RA_STRATEGY_PASSQ + 1] = {{0}};
     double worst = 0;
     for (int n = 0; n < PROBLEMS; n++) {
         ra_problem p;
@@ -91,12 +91,12 @@ static void test_auto_is_near_the_best(void **state) {
         ra_plan_info info = RA_PLAN_INFO_INIT;
         assert_int_equal(ra_predict(&c.problem, NULL, c.ranks, 0, &info), RA_OK);
         double best = 0, chosen = 0;
-        for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_STRIPED; layout++)
+        for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_DOCUMENTS; layout++)
             for (int strategy = RA_STRATEGY_RING; strategy <= RA_STRATEGY_PASSQ; strategy++) {
                 int is_taken = info.layout == (ra_layout)layout && info.strategy == (ra_strategy)strategy;
                 if (strategy > RA_STRATEGY_PAIRWISE && !is_taken)
                     continue; /* all-gather never is, passq where it is sure */
-                ra_small_problem cut = {&p, (ra_layout)layout, c.ranks};
+                ra_cut_problem cut = {&p, (ra_layout)layout, c.ranks};
                 double cost = cost_of(&cut, (ra_strategy)strategy);
                 if (best == 0 || cost < best) best = cost;
                 if (is_taken) chosen = cost;
@@ -108,7 +108,7 @@ static void test_auto_is_near_the_best(void **state) {
         if (best > 0 && chosen / best > worst) worst = chosen / best;
         taken[info.layout][info.strategy]++;
     }
-    for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_STRIPED; layout++) {
+    for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_DOCUMENTS; layout++) {
         printf("%-10s ring %3d, pairwise %3d, passq %3d\n", ra_layout_name((ra_layout)layout),
                taken[layout][RA_STRATEGY_RING], taken[layout][RA_STRATEGY_PAIRWISE], taken[layout][RA_STRATEGY_PASSQ]);
         assert_true(taken[layout][RA_STRATEGY_RING] + taken[layout][RA_STRATEGY_PAIRWISE] > 0); /* all have their day */

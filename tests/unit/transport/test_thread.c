@@ -26,7 +26,7 @@ static unsigned char byte_of(int round, int a, int b, size_t i) {
 
 static ra_status exchange_body(ra_comm *comm, void *user) {
     (void)user;
-    int me = comm->rank;
+    int me = ra_comm_rank(comm);
     static unsigned char memory[RANKS][2 * RANKS][MOST];
     rng random = {(uint64_t)me + 99};
     for (int round = 0; round < ROUNDS; round++) {
@@ -65,7 +65,7 @@ static void test_random_groups(void **state) {
 /* Two messages of one tag each way between every pair, and a large one first, behind whose copy the peers post. */
 static ra_status order_body(ra_comm *comm, void *user) {
     (void)user;
-    int me = comm->rank, other = (me + 1) % 3, third = (me + 2) % 3;
+    int me = ra_comm_rank(comm), other = (me + 1) % 3, third = (me + 2) % 3;
     static unsigned char large[3][2][4096];
     for (int round = 0; round < 4000; round++) {
         int out[2][2], in[2][2];

@@ -77,7 +77,7 @@ static const ra_transport_ops scripted_ops = {.struct_size = sizeof scripted_ops
 /* As the executor does: nothing is computed to its end for a group that has failed. */
 static void compute(script *s, ra_comm *comm, const ra_message *messages, int count) {
     ra_comm_watch(comm, messages, count, TIMEOUT);
-    while (ra_clock() - s->start < s->compute && comm->failure == RA_OK) {
+    while (ra_clock() - s->start < s->compute && !ra_comm_has_failed(comm)) {
         sleep_for(TIMEOUT / 100);
         ra_comm_progress(comm);
     }

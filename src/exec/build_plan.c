@@ -1,0 +1,136 @@
+/* Making a plan, which all ranks do together, and taking it apart. */
+#include "base/status.h"
+#include "exec/plan.h"
+#include "plan/digest.h"
+#include "transport/collective.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static ra_status take_workspace(ra_plan *plan) {
+    const ra_setup *setup = &plan->prediction.setup;
+    size_t bytes = plan->prediction.workspace.bytes;
+    if (setup->workspace) {
+        if (setup->workspace_bytes < bytes)
+            return ra_refuse("options.workspace_bytes is %zu but this plan needs %zu: ask ra_predict first",
+                             setup->workspace_bytes, bytes);
+        plan->memory = setup->workspace;
+        return RA_OK;
+    }
+    plan->memory = setup->device->allocate(setup->device, bytes);
+    if (!plan->memory)
+        return ra_fail(RA_ERR_MEMORY, "no memory for a workspace of %zu bytes; use more ranks or another strategy",
+                       bytes);
+    plan->memory_is_ours = 1;
+    return RA_OK;
+}
+
+static ra_status bind(ra_plan *plan) {
+    ra_prediction *p = &plan->prediction;
+    ra_comm *comm = plan->comm;
+    RA_TRY(take_workspace(plan));
+    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, comm, &plan->forward));
+    if (!p->setup.backward) return RA_OK;
+    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->backward, comm, &plan->backward));
+    if (p->setup.shape.states == 1) return RA_OK;
+    return ra_program_bind_again(&plan->pool, &plan->forward, RA_TAGS_STATES_AGAIN, &plan->states_again);
+}
+
+/* As planned: the backward pass's may include the forward pass's. */
+static void note_traffic(ra_plan *plan) {
+    ra_plan_info planned;
+    ra_prediction_describe(&plan->prediction, &planned);
+    plan->forward_traffic = planned.forward;
+    plan->backward_traffic = planned.backward;
+}
+
+/* What the comm, and an asynchronous device, need beside memory. */
+static ra_status link_device(ra_plan *plan) {
+    const ra_device *device = ra_plan_device(plan);
+    ra_group_size most = {0};
+    if (ra_device_is_asynchronous(device)) RA_TRY(device->event_create(device, &plan->finished));
+    ra_program_group_size(&plan->forward, &most);
+    ra_program_group_size(&plan->backward, &most);
+    return ra_comm_attach(plan->comm, device, most);
+}
+
+static ra_status build(ra_plan *plan, int serial, const ra_problem *problem, const ra_options *options) {
+    ra_prediction *p = &plan->prediction;
+    ra_comm *comm = plan->comm;
+    ra_seat seat = {ra_comm_rank(comm), ra_comm_ranks(comm), ra_comm_process_ranks(comm), ra_comm_machine_ranks(comm)};
+    int previous;
+    RA_TRY(ra_setup_make(problem, options, seat, &p->setup));
+    p->setup.serial = serial;
+    RA_TRY(ra_prediction_make(&plan->pool, p));
+    note_traffic(plan);
+    RA_TRY(ra_device_enter(p->setup.device, &previous));
+    ra_status status = bind(plan);
+    if (status == RA_OK) status = link_device(plan);
+    ra_device_leave(p->setup.device, previous);
+    return status;
+}
+
+/* Every rank takes part, also one that failed, so that no rank waits for a plan that never comes. */
+static ra_status agree(ra_comm *comm, const ra_digest *mine, double timeout_seconds) {
+    ra_seal seal = ra_digest_seal(mine);
+    ra_digest pair[2];
+    int64_t culprit;
+    RA_TRY(ra_comm_judge(comm, &seal, sizeof seal, ra_seals_judge, &culprit, sizeof culprit, timeout_seconds));
+    if (culprit < 0) return RA_OK;
+    RA_TRY(ra_comm_show(comm, (int)culprit, mine, sizeof *mine, pair, timeout_seconds));
+    return ra_digest_explain(&pair[0], &pair[1], (int)culprit, ra_comm_rank(comm));
+}
+
+static double timeout_of(const ra_options *options) {
+    int has_it = options && options->struct_size >= offsetof(ra_options, timeout_seconds) + sizeof(double);
+    double seconds = has_it ? options->timeout_seconds : 0;
+    return seconds > 0 && isfinite(seconds) ? seconds : RA_TIMEOUT_DEFAULT;
+}
+
+/* A rank's own failure tells it more than that the ranks do not agree. A rank among others says which one it is. */
+static ra_status own_failure(const ra_comm *comm, ra_status status, const char *error) {
+    if (ra_comm_ranks(comm) == 1) return ra_fail(status, "%s", error);
+    return ra_fail(status, "rank %d: %s", ra_comm_rank(comm), error);
+}
+
+/* Builds the plan and finds out whether every rank has built the same. */
+static ra_status build_together(ra_plan *plan, const ra_problem *problem, const ra_options *options, int wanted) {
+    int serial = ra_comm_count_plan(plan->comm);
+    ra_status status = wanted ? build(plan, serial, problem, options) : ra_fail(RA_ERR_ARGUMENT, "plan_out is NULL");
+    if (status == RA_OK) {
+        ra_digest mine = ra_digest_of(&plan->prediction.setup);
+        return agree(plan->comm, &mine, timeout_of(options));
+    }
+    char error[1024];
+    snprintf(error, sizeof error, "%s", ra_last_error());
+    ra_digest mine = ra_digest_of_failure(status, error);
+    agree(plan->comm, &mine, timeout_of(options));
+    return own_failure(plan->comm, status, error);
+}
+
+ra_status ra_plan_build(ra_comm *comm, const ra_problem *problem, const ra_options *options, ra_plan **plan_out) {
+    ra_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "rank %d: no memory for a plan", ra_comm_rank(comm)));
+    plan->comm = comm;
+    ra_status status = build_together(plan, problem, options, plan_out != NULL);
+    if (status == RA_OK)
+        *plan_out = plan;
+    else
+        ra_plan_dismantle(plan);
+    return status;
+}
+
+/* A plan whose setup failed has no device, and nothing that belongs to one. */
+void ra_plan_dismantle(ra_plan *plan) {
+    const ra_device *device = ra_plan_device(plan);
+    int previous, entered = device && ra_device_enter(device, &previous) == RA_OK;
+    ra_pass_end_all(plan);
+    if (plan->memory_is_ours && !ra_comm_holds_memory(plan->comm)) device->release(device, plan->memory);
+    ra_program_release(&plan->forward);
+    ra_program_release(&plan->backward);
+    if (plan->finished) device->event_destroy(device, plan->finished);
+    if (entered) ra_device_leave(device, previous);
+    ra_pool_free(&plan->pool);
+    free(plan);
+}
