@@ -21,15 +21,15 @@ __device__ __forceinline__ float quad_sum(float x) {
 
 /* Whether one of the warp's maxima is large, or has seen nothing, which is seldom and does no harm. */
 template <int ROWS> __device__ __forceinline__ bool some_are_large(const float (&m)[ROWS]) {
-    bool small = true;
+    bool large = false;
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) small &= fabsf(m[r]) < LARGE_SCORE;
-    return __any_sync(~0u, !small);
+    for (int r = 0; r < ROWS; r++) large |= is_large(m[r]);
+    return __any_sync(~0u, large);
 }
 
 /* m becomes `most`; returns what multiplies that which was relative to m. */
 __device__ __forceinline__ float move_maximum(float &m, float most) {
-    float keep = m == most ? 1 : exp2_fast((m - most) * LOG2_E);
+    float keep = m == most ? 1 : score_weight(m, most);
     m = most;
     return keep;
 }

@@ -90,22 +90,23 @@ __device__ __forceinline__ void read_rows(typename S::REAL (&x)[S::M], const typ
 template <class S>
 __device__ __forceinline__ typename S::REAL
 store_p_fma(typename S::REAL *pairs, const typename S::REAL (&s)[S::M][S::N], const typename S::REAL (&lse)[S::M],
-            const query_source<typename S::REAL> &from, int a0, int b0, typename S::REAL scale) {
+            const query_source<typename S::REAL> &from, int a0, int b0,
+            const gpu_score<typename S::REAL> &score) {
     using REAL = typename S::REAL;
     typename S::grid g;
     REAL wild = 0;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
         int a = a0 + g.row(i);
-        REAL base = lse[i] == (REAL)INFINITY ? (REAL)NAN : lse[i];
+        REAL base = counted_lse(lse[i]);
         int first = a + from.lo - b0, end = base == -(REAL)INFINITY ? first : min(a + from.hi + 1, from.keys) - b0;
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
             int key = g.column(j);
-            REAL x = rounded_product(s[i][j], scale);
+            REAL x = score_of(score, s[i][j]);
             bool part = key >= first && key < end && x != -(REAL)INFINITY;
             wild = fma(s[i][j], (REAL)0, wild);
-            element_of<REAL, S::KEYS>(pairs, g.row(i), g.column(j)) = part ? exp_of(x - base) : -(REAL)0;
+            element_of<REAL, S::KEYS>(pairs, g.row(i), g.column(j)) = part ? score_weight(x, base) : (REAL)NO_PART;
         }
     }
     return wild;
@@ -125,7 +126,7 @@ differentiate_fma(typename S::REAL (&dp)[S::M][S::N], const typename S::REAL (&d
         for (int j = 0; j < S::N; j++) {
             REAL p = element_of<REAL, S::KEYS>(pairs, g.row(i), g.column(j));
             wild = fma(dp[i][j], (REAL)0, wild);
-            dp[i][j] = takes_part(p) ? p * (dp[i][j] - delta[i]) : -(REAL)0;
+            dp[i][j] = takes_part(p) ? score_slope(p, dp[i][j], delta[i]) : (REAL)NO_PART;
         }
     return wild;
 }
@@ -267,7 +268,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) backward_fma(const __grid
             REAL s[S::M][S::N] = {}, lse[S::M];
             read_rows<S>(lse, from.lse, from.each, a0, from.count, -(REAL)INFINITY);
             add_rows_by_rows<grid, S::DIM, S::DIM, S::DIM>(s, memory.q, 0, memory.k);
-            wild = store_p_fma<S>(memory.pairs, s, lse, from, a0, walk->item.block * S::KEYS, (REAL)p.scale);
+            wild = store_p_fma<S>(memory.pairs, s, lse, from, a0, walk->item.block * S::KEYS, {(REAL)p.scale});
         }
         bool skip;
         {

@@ -113,7 +113,7 @@ __device__ __forceinline__ void write_fma_state(const gpu_forward &args, const u
 
 /* Scores become P; m, l and o follow. */
 template <class S>
-__device__ __forceinline__ void fold_fma_scores(typename S::REAL (&s)[S::M][S::N], fma_rows<S> &rows) {
+__device__ __forceinline__ void accumulate_fma_scores(typename S::REAL (&s)[S::M][S::N], fma_rows<S> &rows) {
     using REAL = typename S::REAL;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ void fold_fma_scores(typename S::REAL (&s)[S::M][S::N
         most = fmax(rows.m[i], max_of_row<S::grid::X>(most));
         REAL base = most == -(REAL)INFINITY ? 0 : most;
         if (most != rows.m[i]) {
-            REAL keep = exp_of(rows.m[i] - base);
+            REAL keep = score_weight(rows.m[i], base);
             rows.m[i] = most;
             rows.l[i] *= keep;
 #pragma unroll
@@ -133,7 +133,7 @@ __device__ __forceinline__ void fold_fma_scores(typename S::REAL (&s)[S::M][S::N
         }
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
-            s[i][j] = exp_of(s[i][j] - base);
+            s[i][j] = score_weight(s[i][j], base);
             rows.l[i] += s[i][j];
         }
     }
@@ -156,11 +156,12 @@ __device__ __forceinline__ void store_p(typename S::REAL *p, const typename S::R
 }
 
 template <class S>
-__device__ __forceinline__ void scale_scores(typename S::REAL (&s)[S::M][S::N], typename S::REAL scale) {
+__device__ __forceinline__ void make_scores(typename S::REAL (&s)[S::M][S::N],
+                                            const gpu_score<typename S::REAL> &score) {
 #pragma unroll
     for (int i = 0; i < S::M; i++)
 #pragma unroll
-        for (int j = 0; j < S::N; j++) s[i][j] = rounded_product(s[i][j], scale);
+        for (int j = 0; j < S::N; j++) s[i][j] = score_of(score, s[i][j]);
 }
 
 /* `none` where a pair is not visible. */
@@ -252,9 +253,9 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_fma(const __grid_
         int b1 = at.b0 + S::KEYS;
         bool masked =
             b1 > sources[slot].count || !block_is_full(sources[slot].lo, sources[slot].hi, unit.a0, unit.a1, at.b0, b1);
-        scale_scores<S>(s, (REAL)problem.scale);
+        make_scores<S>(s, {(REAL)problem.scale});
         if (masked) mask_pairs<S>(s, unit, sources[slot], at.b0, -(REAL)INFINITY);
-        fold_fma_scores<S>(s, rows);
+        accumulate_fma_scores<S>(s, rows);
         if (masked) mask_pairs<S>(s, unit, sources[slot], at.b0, -(REAL)0);
 #pragma unroll 1
         for (int n = 0; n < S::PIECES; n++, place ^= 1) {

@@ -17,6 +17,7 @@
 #define RA_KERNEL_CUDA_FMA_PRODUCTS_CUH
 
 #include "kernel/cuda/async_copy.cuh"
+#include "kernel/cuda/score.cuh"
 
 template <class REAL> struct chunk_of;
 
@@ -125,14 +126,8 @@ __device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *
     }
 }
 
-/* P and dS of a pair that takes no part, because it is not visible or its score is -inf: -0, so that products which
- * skip it can tell it from a weight that is 0 in its type, and times an infinity or a NaN is NaN. */
-template <class REAL> __device__ __forceinline__ bool takes_part(REAL weight) {
-    return weight != 0 || !signbit(weight);
-}
-
-/* One step of a product: acc [chunks] += x y [chunks]. SKIP: what takes no part in x makes nothing of what it meets in
- * y, be it an infinity or a NaN. */
+/* One step of a product: acc [chunks] += x y [chunks]. SKIP: elements of x that take no part are left out, so that they make
+ * no NaN with an infinity or a NaN in y. */
 template <bool SKIP, class REAL, int N>
 __device__ __forceinline__ void add_outer(chunk<REAL> (&acc)[N], REAL x, const chunk<REAL> (&y)[N]) {
     if (SKIP && !takes_part(x)) return;
@@ -272,27 +267,6 @@ __device__ __forceinline__ void add_scaled(chunk<REAL> (&to)[M][N], const chunk<
         for (int j = 0; j < N; j++)
 #pragma unroll
             for (int e = 0; e < chunk<REAL>::WIDE; e++) to[i][j].e[e] = fma(by, x[i][j].e[e], to[i][j].e[e]);
-}
-
-/* A product that is rounded, and not contracted with what is subtracted from it: the largest score of a row less itself
- * is 0, however large. */
-__device__ __forceinline__ float rounded_product(float x, float y) {
-    return __fmul_rn(x, y);
-}
-
-__device__ __forceinline__ double rounded_product(double x, double y) {
-    return __dmul_rn(x, y);
-}
-
-/* e^x, 0 for -inf; in f32 also for what would be subnormal. */
-__device__ __forceinline__ float exp_of(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504088896341f));
-    return y;
-}
-
-__device__ __forceinline__ double exp_of(double x) {
-    return exp(x);
 }
 
 #endif

@@ -71,18 +71,16 @@ template <class S> __device__ __forceinline__ pair_place pairs_of_thread(void) {
 /* s, dp become p, ds (without the scale) where every pair is visible. */
 template <class S>
 __device__ __forceinline__ void differentiate(pair_block<S> &s, pair_block<S> &dp, const float (&lse)[2 * S::S_MT],
-                                              const float (&delta)[2 * S::S_MT], float scale) {
-    float by = scale * LOG2_E;
+                                              const float (&delta)[2 * S::S_MT], const gpu_score<float> &score) {
 #pragma unroll
     for (int r = 0; r < 2 * S::S_MT; r++) {
-        float base = lse[r] * LOG2_E;
 #pragma unroll
         for (int n = 0; n < S::S_NT; n++)
 #pragma unroll
             for (int e = r % 2 * 2; e < r % 2 * 2 + 2; e++) {
-                float p = exp2_fast(fmaf(s[r / 2][n][e], by, -base));
+                float p = score_weight_of(score, s[r / 2][n][e], lse[r]);
                 s[r / 2][n][e] = p;
-                dp[r / 2][n][e] = p * (dp[r / 2][n][e] - delta[r]);
+                dp[r / 2][n][e] = score_slope(p, dp[r / 2][n][e], delta[r]);
             }
     }
 }
@@ -93,7 +91,8 @@ __device__ __forceinline__ void differentiate(pair_block<S> &s, pair_block<S> &d
 template <class S>
 __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_block<S> &dp,
                                                      const float (&lse)[2 * S::S_MT], const float (&delta)[2 * S::S_MT],
-                                                     float scale, const query_source<float> &from, int a0, int b0,
+                                                     const gpu_score<float> &params,
+                                                     const query_source<float> &from, int a0, int b0,
                                                      const pair_place &at) {
     bool wild = false;
 #pragma unroll
@@ -106,12 +105,12 @@ __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_bloc
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float &x = s[r / 2][n][r % 2 * 2 + e], &y = dp[r / 2][n][r % 2 * 2 + e];
-                float score = scaled_score(x, scale);
+                float score = score_of(params, x);
                 bool part = n * 8 + e >= first && n * 8 + e < end && score != -INFINITY;
-                float p = part ? large_weight(score, base) : NO_PART;
+                float p = part ? score_weight_to_one(score, base) : NO_PART;
                 wild |= !part && !(isfinite(x) && isfinite(y));
                 x = p;
-                y = part ? p * (y - delta[r]) : NO_PART;
+                y = part ? score_slope(p, y, delta[r]) : NO_PART;
             }
     }
     return wild;
@@ -210,15 +209,15 @@ __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, con
         int row = at.row0 + r / 2 * 16 + r % 2 * 8 + at.row;
         lse[r] = memory.lse(stage)[row];
         delta[r] = memory.delta(stage)[row];
-        odd |= !(fabsf(lse[r]) < LARGE_SCORE);
+        odd |= is_large(lse[r]);
 #pragma unroll
         for (int n = 0; n < S::S_NT; n++) odd |= isinf(s[r / 2][n][r % 2 * 2]) || isinf(s[r / 2][n][r % 2 * 2 + 1]);
     }
     bool full = b0 + S::KEYS <= from.keys && block_is_full(from.lo, from.hi, a0, a0 + S::ROWS, b0, b0 + S::KEYS);
     if (full && !__any_sync(~0u, odd))
-        differentiate<S>(s, dp, lse, delta, scale);
+        differentiate<S>(s, dp, lse, delta, {scale});
     else
-        wild |= differentiate_masked<S>(s, dp, lse, delta, scale, from, a0, b0, at);
+        wild |= differentiate_masked<S>(s, dp, lse, delta, {scale}, from, a0, b0, at);
     wild |= products::SPREADS && some_is_wild(dp);
     products::template store_pairs<S>(memory.p(), s, at);
     products::template store_pairs<S>(memory.ds(), dp, at);

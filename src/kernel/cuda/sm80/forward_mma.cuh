@@ -133,19 +133,19 @@ __device__ __forceinline__ void take_wild_values(const unit_place &unit, const k
 /* ---- softmax --------------------------------------------------------------------------------------------------------
  */
 
-/* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be (mma.cuh). */
+/* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be large. */
 template <class S, bool LARGE>
-__device__ __forceinline__ void exponentiate(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows, float scale) {
+__device__ __forceinline__ void exponentiate(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows,
+                                             const gpu_score<float> &score) {
 #pragma unroll
     for (int r = 0; r < 2 * S::MT; r++) {
         float m = rows.m[r] == -INFINITY ? 0 : rows.m[r], sum = 0;
-        float base = m * LOG2_E, by = scale * LOG2_E;
 #pragma unroll
         for (int n = 0; n < S::KEYS / 8; n++)
 #pragma unroll
             for (int e = r % 2 * 2; e < r % 2 * 2 + 2; e++) {
                 float x = s[r / 2][n][e];
-                float p = exp2_fast(LARGE ? (scaled_score(x, scale) - m) * LOG2_E : fmaf(x, by, -base));
+                float p = LARGE ? score_weight(score_of(score, x), m) : score_weight_of(score, x, m);
                 s[r / 2][n][e] = p;
                 sum += p;
             }
@@ -153,9 +153,10 @@ __device__ __forceinline__ void exponentiate(float (&s)[S::MT][S::KEYS / 8][4], 
     }
 }
 
-/* Scores become P; l, and where the maximum has moved far enough m and o, follow. scale > 0. */
+/* Scores become P; l, and where the maximum has moved far enough m and o, follow. */
 template <class S>
-__device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows, float scale) {
+__device__ __forceinline__ void accumulate_scores(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows,
+                                                  const gpu_score<float> &score) {
     float most[2 * S::MT];
     bool far = false;
 #pragma unroll
@@ -163,7 +164,7 @@ __device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], f
         float x = s[r / 2][0][r % 2 * 2];
 #pragma unroll
         for (int n = 0; n < S::KEYS / 8; n++) x = fmaxf(x, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
-        most[r] = fmaxf(rows.m[r], quad_max(x) * scale);
+        most[r] = fmaxf(rows.m[r], score_of(score, quad_max(x)));
         far |= (most[r] - rows.m[r]) * LOG2_E > RESCALE_ABOVE;
     }
     if (__any_sync(~0u, far)) {
@@ -179,9 +180,9 @@ __device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], f
         }
     }
     if (some_are_large(rows.m))
-        exponentiate<S, true>(s, rows, scale);
+        exponentiate<S, true>(s, rows, score);
     else
-        exponentiate<S, false>(s, rows, scale);
+        exponentiate<S, false>(s, rows, score);
 }
 
 /* ---- main loop ------------------------------------------------------------------------------------------------------
@@ -251,7 +252,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
     copies_wait();
     products::template prepare_queries<S>(q, p.scale);
 
-    float scale = p.scale == 0 ? 1.0f : fabsf((float)p.scale);
+    gpu_score<float> score = {p.scale == 0 ? 1.0f : fabsf((float)p.scale)}; /* its sign is in Q */
 #pragma unroll 1
     for (int j = 0;; j++) {
         copies_wait();
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
         if (step.masked) mask_scores<S>(unit, source, step.b0, s);
         planned_keys next = plan.steps[(j + 1) % 4];
         if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
-        fold_scores<S>(s, rows, scale);
+        accumulate_scores<S>(s, rows, score);
         if (wild) take_wild_values<S>(unit, source, step.b0, v, rows);
         products::template add_values<S>(rows.o, s, v);
         if (next.b0 < 0) break;

@@ -6,6 +6,8 @@
 #ifndef RA_KERNEL_CUDA_SM80_MMA_CUH
 #define RA_KERNEL_CUDA_SM80_MMA_CUH
 
+#include "kernel/cuda/score.cuh"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>
@@ -86,46 +88,6 @@ template <int MT, int NT> __device__ __forceinline__ bool some_is_wild(const flo
 #pragma unroll
     for (int i = 0; i < MT * NT * 4; i++) sum = fmaf(x[i / (NT * 4)][i / 4 % NT][i % 4], 0, sum);
     return sum != 0;
-}
-
-static constexpr float LOG2_E = 1.44269504088896341f;
-
-/* 2^x, 0 for -inf, within 2 units in the last place. */
-__device__ __forceinline__ float exp2_fast(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* From this size on a score, with the scale, is rounded before anything is subtracted from it. Below, what is
- * exponentiated is one multiply-add, s (scale log2 e) - m log2 e, whose factors have been rounded: off by 3 * 2^-24 of
- * the score, 1e-4 at most. At 1e9 that would be hundreds, and e^x of it an infinity, where the largest score of a row
- * must be 0 after the subtraction. */
-static constexpr float LARGE_SCORE = 256;
-
-/* P and dS of a pair that takes no part, because it is not visible or its score is -inf: -0, so that products which
- * skip it can tell it from a weight that is 0 in its type, and times an infinity or a NaN is NaN. */
-static constexpr float NO_PART = -0.0f;
-
-__device__ __forceinline__ bool takes_part(float weight) {
-    return __float_as_uint(weight) != 0x80000000u;
-}
-
-/* An lse of +inf, which the forward pass never gives, counts as NaN. */
-__device__ __forceinline__ float counted_lse(float lse) {
-    return lse == INFINITY ? NAN : lse;
-}
-
-/* A product that is not contracted with what is subtracted from it. */
-__device__ __forceinline__ float scaled_score(float s, float scale) {
-    return __fmul_rn(s, scale);
-}
-
-/* e^{score - lse} of any scaled score. No more than 1, whatever the last bits of a score are in one pass and in the
- * other; NaN for a score of +inf. */
-__device__ __forceinline__ float large_weight(float score, float lse) {
-    float x = score - lse;
-    return exp2_fast((x > 0 ? x - x : x) * LOG2_E);
 }
 
 /* Addresses of the fragments of one operand of a product. A tile's rows are PITCH elements, swizzled as in

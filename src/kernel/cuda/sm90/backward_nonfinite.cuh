@@ -28,12 +28,12 @@ __device__ __forceinline__ float2 slow_pair(const gpu_problem &p, const unsigned
     if (lse == -INFINITY) return none;
 #pragma unroll 1
     for (int d = 0; d < p.dim; d++) score += element_of<T>(s.q, a, d) * panel_element<T, S::KEYS>(k, key, d);
-    score = scaled_score(score, (float)p.scale);
+    score = score_of({(float)p.scale}, score);
     if (score == -INFINITY) return none;
 #pragma unroll 1
     for (int d = 0; d < p.dim_v; d++) dp += element_of<T>(s.dout, a, d) * panel_element<T, S::KEYS>(v, key, d);
-    float x = large_weight(score, lse);
-    return make_float2(x, x * (dp - s.delta[a * s.each]));
+    float x = score_weight_to_one(score, lse);
+    return make_float2(x, score_slope(x, dp, s.delta[a * s.each]));
 }
 
 /* sum [DIM / 2], columns from column0 on, += weight * the query's. */

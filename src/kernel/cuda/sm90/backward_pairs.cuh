@@ -46,13 +46,13 @@ template <class S> __device__ __forceinline__ bool lse_are_odd(const float *lse,
 
 /* s becomes p where every pair is visible. */
 template <class S>
-__device__ __forceinline__ void make_p(pair_columns<S> &s, const float *lse, float scale, const pairs_place &at) {
-    float by = scale * LOG2_E;
+__device__ __forceinline__ void make_p(pair_columns<S> &s, const float *lse, const gpu_score<float> &score,
+                                       const pairs_place &at) {
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
         float2 l = two_of(lse, n, at.a);
 #pragma unroll
-        for (int e = 0; e < 4; e++) s[n][e] = exp2_fast(fmaf(s[n][e], by, (e % 2 ? l.y : l.x) * -LOG2_E));
+        for (int e = 0; e < 4; e++) s[n][e] = score_weight_of(score, s[n][e], e % 2 ? l.y : l.x);
     }
 }
 
@@ -64,14 +64,14 @@ __device__ __forceinline__ void make_ds(const pair_columns<S> &p, pair_columns<S
     for (int n = 0; n < S::ROWS / 8; n++) {
         float2 d = two_of(delta, n, at.a);
 #pragma unroll
-        for (int e = 0; e < 4; e++) dp[n][e] = p[n][e] * (dp[n][e] - (e % 2 ? d.y : d.x));
+        for (int e = 0; e < 4; e++) dp[n][e] = score_slope(p[n][e], dp[n][e], e % 2 ? d.y : d.x);
     }
 }
 
 /* The same where some pairs are not visible, or where a query saw nothing (its lse is -inf), or a score is -inf, which
  * counts as unseen, or where scores are large. */
 template <class S>
-__device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *lse, float scale,
+__device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *lse, const gpu_score<float> &params,
                                               const backward_step &step, const pairs_place &at) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -82,9 +82,9 @@ __device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *l
             float2 l = two_of(lse, n, at.a);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                float base = counted_lse(e ? l.y : l.x), score = scaled_score(s[n][r * 2 + e], scale);
+                float base = counted_lse(e ? l.y : l.x), score = score_of(params, s[n][r * 2 + e]);
                 bool part = n * 8 + e >= first && n * 8 + e < end && base != -INFINITY && score != -INFINITY;
-                s[n][r * 2 + e] = part ? large_weight(score, base) : NO_PART;
+                s[n][r * 2 + e] = part ? score_weight_to_one(score, base) : NO_PART;
             }
         }
     }
@@ -98,7 +98,7 @@ __device__ __forceinline__ void make_ds_masked(const pair_columns<S> &p, pair_co
         float2 d = two_of(delta, n, at.a);
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            dp[n][e] = takes_part(p[n][e]) ? p[n][e] * (dp[n][e] - (e % 2 ? d.y : d.x)) : NO_PART;
+            dp[n][e] = takes_part(p[n][e]) ? score_slope(p[n][e], dp[n][e], e % 2 ? d.y : d.x) : NO_PART;
     }
 }
 

@@ -101,7 +101,7 @@ __device__ __forceinline__ bool write_sums(const backward_tma_memory<S> &memory,
     for (int i = 0; i < S::ROWS / 32; i++) {
         memory.lse(stage)[lane + i * 32] = sums.lse[i];
         memory.delta(stage)[lane + i * 32] = sums.delta[i];
-        odd |= !(fabsf(sums.lse[i]) < LARGE_SCORE);
+        odd |= is_large(sums.lse[i]);
     }
     return __any_sync(~0u, odd);
 }

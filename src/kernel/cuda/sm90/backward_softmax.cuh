@@ -19,13 +19,13 @@ __device__ __forceinline__ int thread_anew(void) {
 
 /* S of a step has come: s becomes P. masked: pairs need to be looked at one by one. */
 template <class S>
-__device__ __forceinline__ void weigh_pairs(pair_columns<S> &s, const float *lse, float scale, const query_plan &plan,
-                                            const pairs_place &at, bool masked) {
+__device__ __forceinline__ void weigh_pairs(pair_columns<S> &s, const float *lse, const gpu_score<float> &score,
+                                            const query_plan &plan, const pairs_place &at, bool masked) {
     backward_step step = {plan.a0, plan.lo, plan.hi, plan.keys, 0};
     if (masked)
-        make_p_masked<S>(s, lse, scale, step, at);
+        make_p_masked<S>(s, lse, score, step, at);
     else
-        make_p<S>(s, lse, scale, at);
+        make_p<S>(s, lse, score, at);
 }
 
 /* dP has come too: dp becomes dS, without the scale. */

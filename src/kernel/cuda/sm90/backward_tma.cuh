@@ -110,7 +110,7 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     products_wait<1>();
     keep_registers(s);
     bool masked = plan.masked[0];
-    weigh_pairs<S>(s, memory.lse(0), scale, plan.queries[0], pairs, masked);
+    weigh_pairs<S>(s, memory.lse(0), {scale}, plan.queries[0], pairs, masked);
     products_wait<0>();
     keep_registers(dp);
 #pragma unroll 1
@@ -144,7 +144,7 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         keep_registers(s);
         start_pairs<S>(dp, v, memory.dout(stage ^ 1));
         masked = plan.masked[stage ^ 1];
-        weigh_pairs<S>(s, memory.lse(stage ^ 1), scale, plan.queries[(j + 1) % QUERY_PLANS], pairs, masked);
+        weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, plan.queries[(j + 1) % QUERY_PLANS], pairs, masked);
         products_wait<0>();
         keep_registers(dp);
     }

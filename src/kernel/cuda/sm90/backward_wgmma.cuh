@@ -198,9 +198,9 @@ __device__ __forceinline__ pairs_kind make_p_and_dp(const backward_room<S> &room
     kind.wild = some_are_not_finite<S>(s);
     kind.masked = __any_sync(~0u, !step.full || kind.wild || lse_are_odd<S>(room.lse(stage), pairs));
     if (kind.masked)
-        make_p_masked<S>(s, room.lse(stage), scale, step, pairs);
+        make_p_masked<S>(s, room.lse(stage), {scale}, step, pairs);
     else
-        make_p<S>(s, room.lse(stage), scale, pairs);
+        make_p<S>(s, room.lse(stage), {scale}, pairs);
     products_wait<0>();
     keep_registers(dp);
     return kind;

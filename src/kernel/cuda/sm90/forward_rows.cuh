@@ -103,19 +103,18 @@ __device__ __forceinline__ void take_wild_values(const key_step &step, int a0, i
 /* ---- softmax --------------------------------------------------------------------------------------------------------
  */
 
-/* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be (mma.cuh). */
+/* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be large. */
 template <class S, bool LARGE>
-__device__ __forceinline__ void exponentiate(score_block<S> &s, row_sums &rows, float scale) {
+__device__ __forceinline__ void exponentiate(score_block<S> &s, row_sums &rows, const gpu_score<float> &score) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float m = rows.m[r] == -INFINITY ? 0 : rows.m[r], sum[2] = {0, 0};
-        float base = m * LOG2_E, by = scale * LOG2_E;
 #pragma unroll
         for (int n = 0; n < S::KEYS / 8; n++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float x = s[n][r * 2 + e];
-                float p = exp2_fast(LARGE ? (scaled_score(x, scale) - m) * LOG2_E : fmaf(x, by, -base));
+                float p = LARGE ? score_weight(score_of(score, x), m) : score_weight_of(score, x, m);
                 s[n][r * 2 + e] = p;
                 sum[e] += p;
             }
@@ -124,9 +123,10 @@ __device__ __forceinline__ void exponentiate(score_block<S> &s, row_sums &rows, 
 }
 
 /* Scores become P; l, and where the maximum has moved far enough m, follow. Returns whether it has, in this warp: then
- * o has to be multiplied by `keep`. scale > 0. */
+ * o has to be multiplied by `keep`. */
 template <class S>
-__device__ __forceinline__ bool fold_scores(score_block<S> &s, row_sums &rows, float scale, float (&keep)[2]) {
+__device__ __forceinline__ bool accumulate_scores(score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
+                                                  float (&keep)[2]) {
     float most[2];
     bool far = false;
 #pragma unroll
@@ -137,7 +137,7 @@ __device__ __forceinline__ bool fold_scores(score_block<S> &s, row_sums &rows, f
             x = fmaxf(x, s[n][r * 2]);
             y = fmaxf(y, s[n][r * 2 + 1]);
         }
-        most[r] = fmaxf(rows.m[r], quad_max(fmaxf(x, y)) * scale);
+        most[r] = fmaxf(rows.m[r], score_of(score, quad_max(fmaxf(x, y))));
         far |= (most[r] - rows.m[r]) * LOG2_E > RESCALE_ABOVE;
     }
     far = __any_sync(~0u, far);
@@ -150,9 +150,9 @@ __device__ __forceinline__ bool fold_scores(score_block<S> &s, row_sums &rows, f
         }
     }
     if (some_are_large(rows.m))
-        exponentiate<S, true>(s, rows, scale);
+        exponentiate<S, true>(s, rows, score);
     else
-        exponentiate<S, false>(s, rows, scale);
+        exponentiate<S, false>(s, rows, score);
     return far;
 }
 

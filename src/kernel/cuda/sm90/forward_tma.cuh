@@ -66,20 +66,21 @@ __device__ __forceinline__ void start_outputs(const forward_tma_memory<S> &memor
 
 /* Where S of a step has come: K is left, scores become P. Returns whether o has to be multiplied by keep. */
 template <class S>
-__device__ __forceinline__ bool fold_block(const forward_tma_memory<S> &memory, int stage, const key_block &keys,
-                                           float scale, score_block<S> &s, row_sums &rows, float (&keep)[2]) {
+__device__ __forceinline__ bool accumulate_block(const forward_tma_memory<S> &memory, int stage, const key_block &keys,
+                                           const gpu_score<float> &score, score_block<S> &s, row_sums &rows,
+                                                 float (&keep)[2]) {
     if (threadIdx.x % 32 == 0) {
         mbarrier_arrive(memory.k_empty(stage));
         if (keys.flags & STEP_ENDS) mbarrier_arrive(memory.q_empty());
     }
     if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
-    return fold_scores<S>(s, rows, scale, keep);
+    return accumulate_scores<S>(s, rows, score, keep);
 }
 
 /* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit. */
 template <class S>
 __device__ __forceinline__ void attend_unit(const gpu_forward &args, const forward_tma_memory<S> &memory, int group,
-                                            float scale, ring_place<S::STAGES> &at, key_block keys) {
+                                            const gpu_score<float> &score, ring_place<S::STAGES> &at, key_block keys) {
     unit_place unit = memory.records[at.stage].unit;
     unsigned number = memory.records[at.stage].number;
     output_block<S> o;
@@ -96,7 +97,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const forwa
     keep_registers(s);
     begin_state<S>(args, unit, rows, o); /* branches: no products may be under way */
     __syncwarp();
-    if (fold_block<S>(memory, at.stage, keys, scale, s, rows, keep)) rescale<S>(o, keep);
+    if (accumulate_block<S>(memory, at.stage, keys, score, s, rows, keep)) rescale<S>(o, keep);
     pack_scores<S>(s, p);
 #pragma unroll 1
     while (!(keys.flags & STEP_ENDS)) {
@@ -111,7 +112,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const forwa
         turn_pass<S>(group);
         products_wait<1>();
         keep_registers(s);
-        bool far = fold_block<S>(memory, at.stage, keys, scale, s, rows, keep);
+        bool far = accumulate_block<S>(memory, at.stage, keys, score, s, rows, keep);
         products_wait<0>();
         keep_registers(o);
         keep_registers(s); /* or P would be packed while the P before is still in use */
@@ -132,14 +133,14 @@ template <class S>
 __device__ __forceinline__ void consume(const gpu_forward &args, const forward_tma_memory<S> &memory) {
     /* From one lane, so that the compiler knows it to be the same in all. */
     int group = __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0);
-    float scale = (float)args.problem.scale;
+    gpu_score<float> score = {(float)args.problem.scale};
     ring_place<S::STAGES> at = {0, 0};
     if (group == S::GROUPS - 1) turn_pass<S>(group);
     for (;;) {
         mbarrier_wait(memory.k_full(at.stage), at.parity);
         key_block keys = memory.records[at.stage].keys;
         if (keys.flags & STEP_NONE) break;
-        attend_unit<S>(args, memory, group, scale, at, keys);
+        attend_unit<S>(args, memory, group, score, at, keys);
     }
 }
 

@@ -80,7 +80,7 @@ __device__ __forceinline__ void fold_step(const gpu_forward &args, const forward
     leave(memory.k_empty(t));
     if (step.ends) leave(memory.q_empty());
     if (step.masked) mask_scores<S>(step, a0, s);
-    bool far = fold_scores<S>(s, rows, scale, keep);
+    bool far = accumulate_scores<S>(s, rows, {scale}, keep);
     settle();
     if (far) rescale<S>(o, keep);
     if (step.masked) {
