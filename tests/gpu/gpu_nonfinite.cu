@@ -434,7 +434,7 @@ static std::vector<ra_dtype> types_of(const ra_kernel *of) {
 }
 
 int main(int argc, char **argv) {
-    kernel_options options = {NULL, 1, 150, 0};
+    kernel_options options = {NULL, 1, 150, 0, 0};
     kernel_options_read(&options, "gpu_nonfinite", argc, argv);
     if (!kernel_choose(options.name)) return 0;
     int problems = 0, bad = 0;

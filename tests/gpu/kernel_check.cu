@@ -24,7 +24,7 @@
 #include "kernel_setup.h"
 
 int main(int argc, char **argv) {
-    kernel_options options = {NULL, 1, 60, 20};
+    kernel_options options = {NULL, 1, 60, 20, 0};
     kernel_options_read(&options, "kernel_check", argc, argv);
     if (!kernel_choose(options.name)) return 0;
     unsigned first = options.first, seeds = options.seeds;
@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
         for (ra_dtype dtype : types) check_rows(seed, dtype);
     check_random(first, seeds);
     for (unsigned seed = first; seed < first + seeds; seed++)
-        for (ra_dtype dtype : types) check_wild(seed, dtype);
+        for (ra_dtype dtype : types) check_nonfinite(seed, dtype);
     for (unsigned seed = first; seed < first + (seeds + 4) / 5; seed++)
         for (ra_dtype dtype : types) check_fresh(seed, dtype);
     check_repeats(options.repeats);

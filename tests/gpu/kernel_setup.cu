@@ -14,8 +14,11 @@ void kernel_options_read(kernel_options *options, const char *program, int argc,
             options->first = (unsigned)atoi(value);
         else if (value && strcmp(argv[i], "--repeats") == 0)
             options->repeats = atoi(value);
+        else if (value && strcmp(argv[i], "--listed") == 0)
+            options->listed = atoi(value);
         else {
-            fprintf(stderr, "usage: %s [--kernel NAME] [--seeds N] [--seed FIRST] [--repeats N]\n", program);
+            fprintf(stderr, "usage: %s [--kernel NAME] [--seeds N] [--seed FIRST] [--repeats N] [--listed 0|1]\n",
+                    program);
             exit(2);
         }
     }

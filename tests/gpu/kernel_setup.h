@@ -21,6 +21,7 @@ struct kernel_options {
     const char *name;      /* --kernel; NULL: the best one that this GPU can run */
     unsigned first, seeds; /* --seed, --seeds */
     int repeats;           /* --repeats */
+    int listed;            /* --listed 1: keys are listed one by one */
 };
 
 /* Over the defaults that are there. An option that it does not know: says how to use the program, and exits with 2. */

@@ -126,8 +126,8 @@ __device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *
     }
 }
 
-/* One step of a product: acc [chunks] += x y [chunks]. SKIP: elements of x that take no part are left out, so that they make
- * no NaN with an infinity or a NaN in y. */
+/* One step of a product: acc [chunks] += x y [chunks]. SKIP: elements of x that take no part are left out, so that they
+ * make no NaN with an infinity or a NaN in y. */
 template <bool SKIP, class REAL, int N>
 __device__ __forceinline__ void add_outer(chunk<REAL> (&acc)[N], REAL x, const chunk<REAL> (&y)[N]) {
     if (SKIP && !takes_part(x)) return;

@@ -4,7 +4,7 @@
 
 #include "kernel/cuda/backward_tiles.cuh"
 #include "kernel/cuda/sm80/half_products.cuh"
-#include "kernel/cuda/walk_tiles.cuh"
+#include "kernel/cuda/tile_cursor.cuh"
 
 /* Where an item stands. One thread plans, two steps ahead; what it planned is there for all after a barrier. It is in
  * shared memory, since registers are short. */

@@ -69,21 +69,21 @@ template <> struct element<__half> {
     }
 };
 
-/* Whether one of two packed elements is an infinity or a NaN. */
-template <class T> __device__ __forceinline__ bool pair_is_wild(uint32_t x) {
+/* Whether one of two neighbours, packed, is an infinity or a NaN. */
+template <class T> __device__ __forceinline__ bool either_is_nonfinite(uint32_t x) {
     constexpr uint32_t E = element<T>::EXPONENT;
     return (x & E) == E || (x & E << 16) == E << 16;
 }
 
-/* Two packed elements times the sign of the scale, which is not positive: 0 times what is not finite is NaN. */
-template <class T> __device__ __forceinline__ uint32_t signed_pair(uint32_t x, double scale) {
+/* Two neighbours, packed, times the sign of the scale, which is not positive: 0 times what is not finite is NaN. */
+template <class T> __device__ __forceinline__ uint32_t with_sign_of(uint32_t x, double scale) {
     constexpr uint32_t E = element<T>::EXPONENT;
     if (scale < 0) return x ^ 0x80008000u;
     return ((x & E) == E ? 0x7fffu : 0) | ((x & E << 16) == E << 16 ? 0x7fff0000u : 0);
 }
 
 /* Whether one is not finite: 0 times it is no number. */
-template <int MT, int NT> __device__ __forceinline__ bool some_is_wild(const float (&x)[MT][NT][4]) {
+template <int MT, int NT> __device__ __forceinline__ bool some_are_nonfinite(const float (&x)[MT][NT][4]) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < MT * NT * 4; i++) sum = fmaf(x[i / (NT * 4)][i / 4 % NT][i % 4], 0, sum);
