@@ -78,27 +78,33 @@ __device__ __forceinline__ void add_one(float *to, float x) {
     asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(to), "f"(x) : "memory");
 }
 
-/* dQ of a stage, in panels of 32 columns with chunks of 4 swizzled as backward_softmax.cuh stores them. A lane has a
- * chunk of every row. */
-template <class S>
-__device__ __forceinline__ void add_dq_rows(const backward_memory<S> &memory, int stage, const row_source &to, int rows,
-                                            int dim, int lane) {
-    const unsigned char *from = memory.generic + S::DQ_AT + stage * S::DQ_TILE;
-    bool whole = to.aligned && dim % 4 == 0;
-#pragma unroll 1
-    for (int i = lane; i < rows * (S::DIM / 4); i += 32) {
-        int row = i / (S::DIM / 4), chunk = i % (S::DIM / 4), column = chunk * 4;
-        float4 x = *(const float4 *)(from + chunk / 8 * S::DQ_PANEL + row * 128 + ((chunk % 8 ^ row % 8) << 4));
-        float *out = (float *)(to.base + row_offset<float>(to, row)) + column * to.dim;
-        if (whole) {
-            if (column < dim) add_four(out, x);
-            continue;
-        }
-        if (column < dim) add_one(out, x.x);
-        if (column + 1 < dim) add_one(out + to.dim, x.y);
-        if (column + 2 < dim) add_one(out + 2 * to.dim, x.z);
-        if (column + 3 < dim) add_one(out + 3 * to.dim, x.w);
+/* A chunk of dQ; `left` elements of its row begin in it. Where `whole`, they are four and lie side by side on 16 bytes.
+ */
+__device__ __forceinline__ void add_chunk(float *to, int64_t each, float4 x, int left, bool whole) {
+    if (whole) {
+        if (left > 0) add_four(to, x);
+        return;
     }
+    if (left > 0) add_one(to, x.x);
+    if (left > 1) add_one(to + each, x.y);
+    if (left > 2) add_one(to + 2 * each, x.z);
+    if (left > 3) add_one(to + 3 * each, x.w);
+}
+
+/* dQ of a stage, in panels of 32 columns with chunks of 4 swizzled as backward_softmax.cuh stores them. A lane has one
+ * chunk of a row and of every STEP-th row after it. */
+template <class S>
+__device__ __forceinline__ void add_dq_rows(const backward_memory<S> &memory, int stage, const row_source &rows,
+                                            int count, int dim, int lane) {
+    constexpr int CHUNKS = S::DIM / 4, STEP = 32 / CHUNKS;
+    int chunk = lane % CHUNKS, left = dim - chunk * 4;
+    bool whole = rows.aligned && dim % 4 == 0;
+    int64_t each = rows.dim, step = rows.step * STEP;
+    const unsigned char *from = memory.generic + S::DQ_AT + stage * S::DQ_TILE + chunk / 8 * S::DQ_PANEL;
+    const char *to = rows.base + rows.step * (lane / CHUNKS) + chunk * 4 * each * 4;
+#pragma unroll 2
+    for (int row = lane / CHUNKS; row < count; row += STEP, to += step)
+        add_chunk((float *)to, each, *(const float4 *)(from + row * 128 + ((chunk % 8 ^ row % 8) << 4)), left, whole);
 }
 
 /* By a warp: adds dQ of each step when its turn has come (tile_cursor.cuh). */

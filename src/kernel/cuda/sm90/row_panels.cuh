@@ -37,7 +37,8 @@ __device__ __forceinline__ void copy_panels(uint32_t to, const row_source &s, in
     if (s.index) {
         const int64_t *index = s.index + first + row;
         const char *column = s.base + chunk * 16;
-#pragma unroll UNROLL
+        constexpr int AT_ONCE = UNROLL * UNROLL * 2; /* numbers of rows are far away: many are asked for at one time */
+#pragma unroll AT_ONCE
         for (int n = 0; n < ROWS; n += STEP) {
             const char *from = n < left ? column + s.step * index[n] : s.base;
             copy_16_or_zeros((n & 4 ? odd : even) + n * PANEL_ROW_BYTES, from, n < left);
