@@ -39,16 +39,16 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
     { &gpu_##pass##_##narrow##_64, &gpu_##pass##_##narrow##_128, &gpu_##pass##_##wide##_256 }
 
 /* Declares variants_<name> and prepare_<name>. f32: what multiplies f32 in rows of up to 128 elements; half: what
- * multiplies bf16 and f16, backward in rows of up to 128 elements, wide: above. smem: bytes of shared memory that it
+ * multiplies bf16 and f16. smem: bytes of shared memory that it
  * may use. */
-#define KERNEL_VARIANTS(name, smem, f32, half, wide)                                                                   \
+#define KERNEL_VARIANTS(name, smem, f32, half)                                                                         \
     static const gpu_variants variants_##name = {                                                                      \
         "cuda_" #name,                                                                                                 \
         smem,                                                                                                          \
         {VARIANTS(forward, f32, fma_f32), VARIANTS(forward, fma_f64, fma_f64),                                         \
          VARIANTS(forward, half##_bf16, half##_bf16), VARIANTS(forward, half##_f16, half##_f16)},                      \
         {VARIANTS(backward, f32, fma_f32), VARIANTS(backward, fma_f64, fma_f64),                                       \
-         VARIANTS(backward, half##_bf16, wide##_bf16), VARIANTS(backward, half##_f16, wide##_f16)}};                   \
+         VARIANTS(backward, half##_bf16, half##_bf16), VARIANTS(backward, half##_f16, half##_f16)}};                   \
     static ra_status prepare_##name(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,         \
                                     int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {                    \
         return gpu_prepare(&variants_##name, shape, tiles, parts, part_count, pass, prepared_out);                     \
@@ -56,9 +56,9 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
 
 enum { ALL_SMEM = INT_MAX };
 
-KERNEL_VARIANTS(tf32, ALL_SMEM, mma_tf32, mma, mma)
-KERNEL_VARIANTS(fma, ALL_SMEM, fma_f32, mma, mma)
-KERNEL_VARIANTS(sm80, ALL_SMEM, mma_split, mma, mma)
+KERNEL_VARIANTS(tf32, ALL_SMEM, mma_tf32, mma)
+KERNEL_VARIANTS(fma, ALL_SMEM, fma_f32, mma)
+KERNEL_VARIANTS(sm80, ALL_SMEM, mma_split, mma)
 
 #if RA_HAVE_SM90
 /* Machine code for Hopper runs on Hopper alone. */
@@ -66,7 +66,7 @@ static int usable_sm90(void) {
     return capability() == 90;
 }
 
-KERNEL_VARIANTS(sm90, ALL_SMEM, mma_split, wgmma, mma)
+KERNEL_VARIANTS(sm90, ALL_SMEM, mma_split, wgmma)
 #endif
 
 /* ---- calls ----------------------------------------------------------------------------------------------------------

@@ -26,9 +26,8 @@ GPU_NARROW_VARIANTS(mma_tf32)
 GPU_NARROW_VARIANTS(mma_split)
 
 /* Hopper's wgmma. */
-GPU_NARROW_VARIANTS(wgmma_bf16)
-GPU_NARROW_VARIANTS(wgmma_f16)
-extern const gpu_forward_variant gpu_forward_wgmma_bf16_256, gpu_forward_wgmma_f16_256;
+GPU_VARIANTS(wgmma_bf16)
+GPU_VARIANTS(wgmma_f16)
 
 #undef GPU_VARIANTS
 #undef GPU_NARROW_VARIANTS

@@ -66,11 +66,10 @@ template <class S> __device__ __forceinline__ int dq_column0(int group) {
     return S::DIM == 64 ? 0 : group * 64;
 }
 
-/* dq [64 queries, 64] = dS [64, KEYS] . K [KEYS, 64], begun: the warpgroup's rows or columns. */
-template <class S> __device__ __forceinline__ void start_dq(float (&dq)[8][4], uint32_t ds, uint32_t keys, int group) {
+/* dq [64 queries, 64] = dS [64, KEYS] . K [KEYS, 64], begun. ds, keys: the panels with those queries and columns. */
+template <class S> __device__ __forceinline__ void start_dq(float (&dq)[8][4], uint32_t ds, uint32_t keys) {
     constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
-    uint32_t a = operand_at(ds + dq_row0<S>(group) / 64 * PANEL, PANEL);
-    uint32_t b = operand_at(keys + dq_column0<S>(group) / 64 * PANEL, PANEL);
+    uint32_t a = operand_at(ds, PANEL), b = operand_at(keys, PANEL);
     products_begin();
 #pragma unroll
     for (int k = 0; k < S::KEYS / 16; k++)
@@ -82,16 +81,14 @@ template <class S> __device__ __forceinline__ void start_dq(float (&dq)[8][4], u
 /* ---- main loop ------------------------------------------------------------------------------------------------------
  */
 
-/* Whether an element of dk or dv is not finite, of a key that there is. */
-template <class S> __device__ __forceinline__ bool sums_are_odd(const key_sums<S> &sum, int first, int limit) {
+/* Whether an element of dk or dv is not finite, of a key that there is: 0 times it is no number. */
+template <int TILES> __device__ __forceinline__ bool sums_are_odd(const float (&sum)[TILES][4], int first, int limit) {
     bool odd = false;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float x = 0;
 #pragma unroll
-        for (int n = 0; n < S::DIM / 8; n++)
-#pragma unroll
-            for (int e = r * 2; e < r * 2 + 2; e++) x = fmaf(sum.dk[n][e], 0, fmaf(sum.dv[n][e], 0, x));
+        for (int n = 0; n < TILES; n++) x = fmaf(sum[n][r * 2], 0, fmaf(sum[n][r * 2 + 1], 0, x));
         odd |= x != 0 && first + r * 8 < limit;
     }
     return odd;
@@ -114,6 +111,7 @@ template <class S> __device__ __forceinline__ bool keys_are_odd(const backward_m
 template <class S>
 __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const backward_memory<S> &memory,
                                                 const product_place &at) {
+    constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
     item_plan &plan = memory.plan();
     float scale = (float)args.problem.scale;
     pairs_place pairs = {at.lane % 4 * 2, plan.item.block * S::KEYS + at.key0 + at.warp * 16 + at.lane / 4};
@@ -141,7 +139,8 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         start_sums<S>(sum.dk, ds, memory.q(stage));
         named_barrier(PAIRS_BARRIER, 256);
         float dq[8][4];
-        start_dq<S>(dq, memory.ds(stage), memory.k(), at.group);
+        start_dq<S>(dq, memory.ds(stage) + dq_row0<S>(at.group) / 64 * PANEL,
+                    memory.k() + dq_column0<S>(at.group) / 64 * PANEL);
         products_wait<1>();
         __syncwarp();
         if (at.lane == 0) mbarrier_arrive(memory.empty(stage));
@@ -168,7 +167,9 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     keep_registers(sum.dk);
     keep_registers(sum.dv);
     int count = item_tile(args, plan.item).k_count, first = plan.item.block * S::KEYS + at.key0 + at.warp * 16;
-    if (consumers_any(sums_are_odd<S>(sum, first + at.lane / 4, count))) return true;
+    if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
+                      sums_are_odd(sum.dv, first + at.lane / 4, count)))
+        return true;
     add_to_rows<S>(item_rows<float, &ra_kv_rows::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1,
                    args.fresh, at.lane);
     __syncwarp(); /* registers are short: one after the other */
@@ -177,9 +178,9 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     return false;
 }
 
-template <class S>
-__device__ __forceinline__ void consume(const gpu_backward &args, const backward_memory<S> &memory,
-                                        const product_place &at) {
+/* By the consumers, before anything else: whether K has infinities or NaNs. The first step is planned behind it, and
+ * where K has some, no more copies are under way. */
+template <class S> __device__ __forceinline__ bool check_keys(const backward_memory<S> &memory) {
     item_plan &plan = memory.plan();
     mbarrier_wait(memory.keys_full(), 0);
     bool odd_keys = consumers_any(keys_are_odd<S>(memory));
@@ -188,9 +189,8 @@ __device__ __forceinline__ void consume(const gpu_backward &args, const backward
         mbarrier_arrive(memory.checked());
     }
     mbarrier_wait(memory.full(0), 0);
-    if (plan.queries[0].block < 0) return;
-    if (odd_keys) mbarrier_wait(memory.full(1), 0); /* the copies that are under way end here */
-    if (odd_keys || consume_queries<S>(args, memory, at)) slow_item<S>(args, memory, odd_keys);
+    if (odd_keys && plan.queries[0].block >= 0) mbarrier_wait(memory.full(1), 0);
+    return odd_keys;
 }
 
 /* What the warps do that do not multiply: backward_layout.cuh has a table of their roles. */
@@ -230,7 +230,10 @@ template <class S> __device__ __forceinline__ void backward_item(const gpu_backw
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
         int group = warp / 4 - 1;
-        consume<S>(args, memory, {group, warp % 4, thread % 32, group * 64});
+        product_place at = {group, warp % 4, thread % 32, group * 64};
+        bool odd_keys = check_keys<S>(memory);
+        if (memory.plan().queries[0].block < 0) return;
+        if (odd_keys || consume_queries<S>(args, memory, at)) slow_item<S>(args, memory, odd_keys);
     }
 }
 
