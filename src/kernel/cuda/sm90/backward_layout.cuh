@@ -3,7 +3,8 @@
  *   K, V      [KEYS, DIM] each, for the whole item
  *   Q, dO     [ROWS, DIM] each, two stages
  *   dS^T      [KEYS, ROWS], two stages
- *   dQ        [ROWS, DIM] of f32, two stages, in panels of 32 columns, swizzled as the copy engine reads them
+ *   dQ        [ROWS, DIM] of f32: two stages, in panels of 32 columns, swizzled as the copy engine reads boxes; or one
+ *             stage of rows, padded so that a warp's accumulators meet all banks
  *   lse, delta [ROWS] each, two stages
  *
  * Roles: the planner (a lane), producers, adders, and two warpgroups of consumers. Step j is a block of queries; it has
@@ -69,9 +70,10 @@ template <class T_, int DIM_, bool BOXES_> struct backward_wgmma_shape {
     /* OTHER + 2 * CONSUMER = 504, what there is. */
     static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
-    static constexpr int DQ_TILE = ROWS * DIM * 4, DQ_PANEL = ROWS * 128;
+    static constexpr int DQ_STAGES = BOXES ? 2 : 1, DQ_PITCH = DIM * 4 + 32 /* of rows */, DQ_PANEL = ROWS * 128;
+    static constexpr int DQ_TILE = ROWS * (BOXES ? DIM * 4 : DQ_PITCH);
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, DQ_AT = DS_AT + 2 * PAIR_TILE;
-    static constexpr int SUMS_AT = DQ_AT + 2 * DQ_TILE, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
+    static constexpr int SUMS_AT = DQ_AT + DQ_STAGES * DQ_TILE, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
     static constexpr int BARRIERS = 10 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan);
     static constexpr int BYTES = QUERY_ROWS_AT + (BOXES ? 0 : QUERY_PLANS * (int)sizeof(query_rows));
@@ -97,8 +99,8 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ uint32_t ds(int stage) const {
         return base + S::DS_AT + stage * S::PAIR_TILE;
     }
-    __device__ __forceinline__ uint32_t dq(int stage) const {
-        return base + S::DQ_AT + stage * S::DQ_TILE;
+    __device__ __forceinline__ uint32_t dq(int j) const {
+        return base + S::DQ_AT + j % S::DQ_STAGES * S::DQ_TILE;
     }
     __device__ __forceinline__ float *lse(int stage) const {
         return (float *)(generic + S::SUMS_AT) + stage * 2 * S::ROWS;
@@ -127,11 +129,11 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ uint32_t empty(int stage) const {
         return barrier(4 + stage);
     }
-    __device__ __forceinline__ uint32_t dq_full(int stage) const {
-        return barrier(6 + stage);
+    __device__ __forceinline__ uint32_t dq_full(int j) const {
+        return barrier(6 + j % S::DQ_STAGES);
     }
-    __device__ __forceinline__ uint32_t dq_empty(int stage) const {
-        return barrier(8 + stage);
+    __device__ __forceinline__ uint32_t dq_empty(int j) const {
+        return barrier(8 + j % S::DQ_STAGES);
     }
     __device__ __forceinline__ uint32_t planned(int j) const {
         return barrier(10 + j % QUERY_PLANS);
@@ -150,6 +152,8 @@ template <class S> __device__ __forceinline__ void make_barriers(const backward_
     for (int stage = 0; stage < 2; stage++) {
         mbarrier_init(memory.full(stage), S::PRODUCERS);
         mbarrier_init(memory.empty(stage), 8);
+    }
+    for (int stage = 0; stage < S::DQ_STAGES; stage++) {
         mbarrier_init(memory.dq_full(stage), 256);
         mbarrier_init(memory.dq_empty(stage), 1);
     }

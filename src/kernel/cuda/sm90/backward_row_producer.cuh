@@ -67,67 +67,70 @@ __device__ __forceinline__ void produce_query_rows(const gpu_backward &args, con
 /* ---- adder ----------------------------------------------------------------------------------------------------------
  */
 
-/* *to += x in device memory, in one instruction each. */
-__device__ __forceinline__ void add_four(float *to, float4 x) {
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z),
-                 "f"(x.w)
+/* to [bytes / 4] += from, in shared memory, by the copy engine; both at multiples of 16. */
+__device__ __forceinline__ void add_row(float *to, uint32_t from, int bytes) {
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n" ::"l"(to), "r"(from),
+                 "r"(bytes)
                  : "memory");
 }
 
-__device__ __forceinline__ void add_one(float *to, float x) {
-    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(to), "f"(x) : "memory");
-}
-
-/* A chunk of dQ; `left` elements of its row begin in it. Where `whole`, they are four and lie side by side on 16 bytes.
- */
-__device__ __forceinline__ void add_chunk(float *to, int64_t each, float4 x, int left, bool whole) {
-    if (whole) {
-        if (left > 0) add_four(to, x);
-        return;
-    }
-    if (left > 0) add_one(to, x.x);
-    if (left > 1) add_one(to + each, x.y);
-    if (left > 2) add_one(to + 2 * each, x.z);
-    if (left > 3) add_one(to + 3 * each, x.w);
-}
-
-/* dQ of a stage, in panels of 32 columns with chunks of 4 swizzled as backward_softmax.cuh stores them. A lane has one
- * chunk of a row and of every STEP-th row after it. */
+/* Whatever the strides. */
 template <class S>
-__device__ __forceinline__ void add_dq_rows(const backward_memory<S> &memory, int stage, const row_source &rows,
-                                            int count, int dim, int lane) {
-    constexpr int CHUNKS = S::DIM / 4, STEP = 32 / CHUNKS;
-    int chunk = lane % CHUNKS, left = dim - chunk * 4;
-    bool whole = rows.aligned && dim % 4 == 0;
-    int64_t each = rows.dim, step = rows.step * STEP;
-    const unsigned char *from = memory.generic + S::DQ_AT + stage * S::DQ_TILE + chunk / 8 * S::DQ_PANEL;
-    const char *to = rows.base + rows.step * (lane / CHUNKS) + chunk * 4 * each * 4;
-#pragma unroll 2
-    for (int row = lane / CHUNKS; row < count; row += STEP, to += step)
-        add_chunk((float *)to, each, *(const float4 *)(from + row * 128 + ((chunk % 8 ^ row % 8) << 4)), left, whole);
+__device__ __forceinline__ void add_elements(const backward_memory<S> &memory, const row_source &to, int count, int dim,
+                                             int lane) {
+#pragma unroll 1
+    for (int row = 0; row < count; row++) {
+        float *out = (float *)(to.base + row_offset<float>(to, row));
+        const float *in = (const float *)(memory.generic + S::DQ_AT + row * S::DQ_PITCH);
+        for (int d = lane; d < dim; d += 32) __stcg(out + d * to.dim, __ldcg(out + d * to.dim) + in[d]);
+    }
 }
 
-/* By a warp: adds dQ of each step when its turn has come (tile_cursor.cuh). */
+template <class S>
+__device__ __forceinline__ void add_dq_rows(const backward_memory<S> &memory, const row_source &to, int count, int dim,
+                                            int lane) {
+    if (to.aligned && dim % 4 == 0)
+        for (int row = lane; row < count; row += 32)
+            add_row((float *)(to.base + row_offset<float>(to, row)), memory.dq(0) + row * S::DQ_PITCH, dim * 4);
+    else
+        add_elements<S>(memory, to, count, dim, lane);
+    bulk_commit();
+}
+
+/* By a warp: adds dQ of each step when its turn has come (tile_cursor.cuh). The turn is handed over with the next step,
+ * whose own count is read while the sums go to memory. If its turn has come by then, the fence in chain_release is the
+ * one that chain_wait would make. */
 template <class S>
 __device__ __forceinline__ void add_query_rows(const gpu_backward &args, const backward_memory<S> &memory, int lane) {
     const item_plan &plan = memory.plan();
+    int *before = NULL; /* the counter of the step before */
     mbarrier_wait(memory.checked(), 0);
     if (plan.odd_keys) return;
 #pragma unroll 1
     for (int j = 0;; j++) {
-        int stage = j % 2;
         const query_plan &step = plan.queries[j % QUERY_PLANS];
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
+        int seen = lane == 0 && step.block >= 0 ? chain_read(step.chain) : 0;
+        if (j > 0) {
+            bulk_wait_read<0>();
+            __syncwarp();
+            if (lane == 0) mbarrier_arrive(memory.dq_empty(j - 1));
+            bulk_wait<0>();
+            global_proxies_meet();
+            __syncwarp();
+            if (lane == 0) {
+                chain_release(before);
+                mbarrier_arrive(memory.done(j - 1));
+            }
+        }
         if (step.block < 0) return;
-        if (lane == 0) chain_wait(step.chain, chain_read(step.chain), step.turn);
+        if (lane == 0 && (j == 0 || seen < step.turn)) chain_wait(step.chain, seen, step.turn);
+        before = step.chain;
+        mbarrier_wait(memory.dq_full(j), j % 2);
         __syncwarp();
-        mbarrier_wait(memory.dq_full(stage), j / 2 % 2);
-        add_dq_rows<S>(memory, stage, memory.rows_of(j).dq, min(S::ROWS, step.count - step.a0), args.problem.dim, lane);
+        global_proxies_meet();
+        add_dq_rows<S>(memory, memory.rows_of(j).dq, min(S::ROWS, step.count - step.a0), args.problem.dim, lane);
         __syncwarp();
-        if (lane != 0) continue;
-        mbarrier_arrive(memory.dq_empty(stage));
-        chain_release(step.chain);
-        mbarrier_arrive(memory.done(j));
     }
 }
 

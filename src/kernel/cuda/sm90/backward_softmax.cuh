@@ -129,8 +129,8 @@ __device__ __forceinline__ void store_fragments(uint32_t tile, const pair_fragme
     }
 }
 
-/* The warpgroup's part of dQ, 64 rows from row0 on and 64 columns from column0 on, into panels of f32. Lanes of odd
- * rows store the tile 16 columns further on first, and meet other banks than those of even rows. */
+/* The warpgroup's 64 rows from row0 on and 64 columns from column0 on of dQ, into panels of f32. Lanes of odd rows
+ * store the tile 16 columns further on first, and meet other banks than those of even rows. */
 template <class S>
 __device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[8][4], int row0, int column0, float scale) {
     int thread = thread_anew(), lane = thread % 32, row = row0 + thread / 32 % 4 * 16 + lane / 4;
@@ -145,6 +145,21 @@ __device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[8][4],
             uint32_t to = at + n / 4 * S::DQ_PANEL + r * 8 * 128 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
             asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(scale * x), "f"(scale * y) : "memory");
         }
+}
+
+/* The same into rows. */
+template <class S>
+__device__ __forceinline__ void store_dq_rows(uint32_t tile, const float (&dq)[8][4], int row0, int column0,
+                                              float scale) {
+    int thread = thread_anew(), row = row0 + thread / 32 % 4 * 16 + thread % 32 / 4, column = column0 + thread % 4 * 2;
+    uint32_t at = tile + row * S::DQ_PITCH + column * 4;
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(at + r * 8 * S::DQ_PITCH + n * 32),
+                         "f"(scale * dq[n][r * 2]), "f"(scale * dq[n][r * 2 + 1])
+                         : "memory");
 }
 
 #endif

@@ -149,10 +149,13 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         start_pairs<S>(s, k, memory.q(stage ^ 1)); /* of nothing, behind the last step */
         products_wait<1>();
         keep_registers(dq);
-        if (j >= 2) mbarrier_wait(memory.dq_empty(stage), (j / 2 - 1) % 2);
-        store_dq<S>(memory.dq(stage), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
+        if (j >= S::DQ_STAGES) mbarrier_wait(memory.dq_empty(j), (j / S::DQ_STAGES - 1) % 2);
+        if constexpr (S::BOXES)
+            store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
+        else
+            store_dq_rows<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
         shared_writes_to_products();
-        mbarrier_arrive(memory.dq_full(stage));
+        mbarrier_arrive(memory.dq_full(j));
         if (!more) break;
         products_wait<0>();
         keep_registers(s);

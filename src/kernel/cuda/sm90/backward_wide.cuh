@@ -28,7 +28,7 @@ template <class T_> struct backward_wide_shape {
     using T = T_;
     static constexpr bool BOXES = true;
     static constexpr int DIM = 256, KEYS = 64, ROWS = 64, THREADS = 384;
-    static constexpr int PRODUCERS = 32, ADDERS = 2, OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+    static constexpr int PRODUCERS = 32, ADDERS = 2, DQ_STAGES = 2, OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, P_AT = DS_AT + 2 * PAIR_TILE;
     static constexpr int SUMS_AT = P_AT + KEYS * ROWS * 4, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
@@ -64,6 +64,10 @@ __device__ __forceinline__ dq_rows dq_rows_of(const gpu_backward &args, const qu
     to.by_twos = v.dim == 1 && args.problem.dim % 2 == 0 && (((uint64_t)v.data | (uint64_t)to.row * 4) & 7) == 0 &&
                  ((uint64_t)to.first & 7) == 0;
     return to;
+}
+
+__device__ __forceinline__ void add_one(float *to, float x) {
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(to), "f"(x) : "memory");
 }
 
 __device__ __forceinline__ void add_two(float *to, float x, float y) {
