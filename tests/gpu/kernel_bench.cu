@@ -106,6 +106,7 @@ template <class RUN> static double median_ms(RUN run, int repeats) {
 
 static void bench_one(ra_dtype dtype, int64_t n, int64_t heads, int64_t dim, int causal, unsigned seed, int repeats) {
     static bench_problem b;
+    if (!kernel_takes(dtype)) return;
     make_bench(&b, dtype, n, heads, dim, causal, seed);
     ra_prepared *forward = prepared_of(b.shape, b.list, NULL, 1, RA_FORWARD);
     ra_prepared *backward = prepared_of(b.shape, b.list, NULL, 1, RA_BACKWARD);

@@ -50,6 +50,10 @@ int kernel_choose(const char *name) {
     return 1;
 }
 
+int kernel_takes(ra_dtype dtype) {
+    return strcmp(kernel->name, "cuda_sm75") != 0 || dtype == RA_F16 || dtype == RA_F32;
+}
+
 ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const ra_kv_rows *parts, int64_t count,
                          ra_pass pass) {
     ra_prepared *prepared = NULL;

@@ -33,6 +33,9 @@ extern const ra_kernel *kernel;
 /* Chooses it and says which it is. 0: there is no GPU, or that kernel cannot run on it, which it has said. */
 int kernel_choose(const char *name);
 
+/* Whether it takes elements of that type. */
+int kernel_takes(ra_dtype dtype);
+
 /* Exits when it cannot be prepared. */
 ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const ra_kv_rows *parts, int64_t count,
                          ra_pass pass);

@@ -38,27 +38,38 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
 #define VARIANTS(pass, narrow, wide)                                                                                   \
     { &gpu_##pass##_##narrow##_64, &gpu_##pass##_##narrow##_128, &gpu_##pass##_##wide##_256 }
 
-/* Declares variants_<name> and prepare_<name>. f32: what multiplies f32 in rows of up to 128 elements; half: what
- * multiplies bf16 and f16. smem: bytes of shared memory that it
- * may use. */
-#define KERNEL_VARIANTS(name, smem, f32, half)                                                                         \
-    static const gpu_variants variants_##name = {                                                                      \
-        "cuda_" #name,                                                                                                 \
-        smem,                                                                                                          \
-        {VARIANTS(forward, f32, fma_f32), VARIANTS(forward, fma_f64, fma_f64),                                         \
-         VARIANTS(forward, half##_bf16, half##_bf16), VARIANTS(forward, half##_f16, half##_f16)},                      \
-        {VARIANTS(backward, f32, fma_f32), VARIANTS(backward, fma_f64, fma_f64),                                       \
-         VARIANTS(backward, half##_bf16, half##_bf16), VARIANTS(backward, half##_f16, half##_f16)}};                   \
+/* Those of a pass: of f32, f64, bf16, f16. f32: what multiplies f32 in rows of up to 128 elements; half: what
+ * multiplies bf16 and f16. */
+#define ALL_VARIANTS(pass, f32, half)                                                                                  \
+    {                                                                                                                  \
+        VARIANTS(pass, f32, fma_f32), VARIANTS(pass, fma_f64, fma_f64), VARIANTS(pass, half##_bf16, half##_bf16),      \
+            VARIANTS(pass, half##_f16, half##_f16)                                                                     \
+    }
+#define SM75_VARIANTS(pass)                                                                                            \
+    { VARIANTS(pass, sm75_f32, sm75_f32), {}, {}, VARIANTS(pass, sm75_f16, sm75_f16) }
+
+/* Declares variants_<name> and prepare_<name>. smem: bytes of shared memory that it may use. */
+#define KERNEL_VARIANTS(name, smem, forward, backward)                                                                 \
+    static const gpu_variants variants_##name = {"cuda_" #name, smem, forward, backward};                              \
     static ra_status prepare_##name(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,         \
                                     int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {                    \
         return gpu_prepare(&variants_##name, shape, tiles, parts, part_count, pass, prepared_out);                     \
     }
 
-enum { ALL_SMEM = INT_MAX };
+enum { ALL_SMEM = INT_MAX, SMEM_99_KB = 99 * 1024, SMEM_64_KB = 64 * 1024 };
 
-KERNEL_VARIANTS(tf32, ALL_SMEM, mma_tf32, mma)
-KERNEL_VARIANTS(fma, ALL_SMEM, fma_f32, mma)
-KERNEL_VARIANTS(sm80, ALL_SMEM, mma_split, mma)
+KERNEL_VARIANTS(tf32, ALL_SMEM, ALL_VARIANTS(forward, mma_tf32, mma), ALL_VARIANTS(backward, mma_tf32, mma))
+KERNEL_VARIANTS(fma, ALL_SMEM, ALL_VARIANTS(forward, fma_f32, mma), ALL_VARIANTS(backward, fma_f32, mma))
+KERNEL_VARIANTS(sm86, SMEM_99_KB, ALL_VARIANTS(forward, mma_split, mma), ALL_VARIANTS(backward, mma_split, mma))
+KERNEL_VARIANTS(sm80, ALL_SMEM, ALL_VARIANTS(forward, mma_split, mma), ALL_VARIANTS(backward, mma_split, mma))
+
+#if RA_HAVE_SM75
+static int usable_sm75(void) {
+    return capability() >= 75;
+}
+
+KERNEL_VARIANTS(sm75, SMEM_64_KB, SM75_VARIANTS(forward), SM75_VARIANTS(backward))
+#endif
 
 #if RA_HAVE_SM90
 /* Machine code for Hopper runs on Hopper alone. */
@@ -66,7 +77,7 @@ static int usable_sm90(void) {
     return capability() == 90;
 }
 
-KERNEL_VARIANTS(sm90, ALL_SMEM, mma_split, wgmma)
+KERNEL_VARIANTS(sm90, ALL_SMEM, ALL_VARIANTS(forward, mma_split, wgmma), ALL_VARIANTS(backward, mma_split, wgmma))
 #endif
 
 /* ---- calls ----------------------------------------------------------------------------------------------------------
@@ -159,12 +170,15 @@ static void backward(const ra_backward_call *call) {
             gpu_rows_add, gpu_rows_store, gpu_rows_fill                                                                \
     }
 
-/* Best last. The first two differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on
- * the FMA units. Whoever runs them can run sm80 as well, so they are never chosen but by name. */
+/* Best last. tf32 and fma differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on the
+ * FMA units. sm86 is sm80 within the shared memory of smaller GPUs, where sm80 takes the same variants. Whoever runs
+ * those three can run sm80 as well, so they are never chosen but by name. */
 static const ra_kernel table[] = {
-    KERNEL(tf32, usable_sm80),
-    KERNEL(fma, usable_sm80),
-    KERNEL(sm80, usable_sm80),
+    KERNEL(tf32, usable_sm80), KERNEL(fma, usable_sm80),
+#if RA_HAVE_SM75
+    KERNEL(sm75, usable_sm75),
+#endif
+    KERNEL(sm86, usable_sm80), KERNEL(sm80, usable_sm80),
 #if RA_HAVE_SM90
     KERNEL(sm90, usable_sm90),
 #endif

@@ -169,7 +169,7 @@ static ra_status choose(const gpu_variants *variants, const ra_shape *shape, ra_
     to->backward = that_fits(variants->backward[type][width], smem_bytes);
     if (pass == RA_FORWARD ? !to->forward : !to->backward)
         return ra_fail(RA_ERR_UNSUPPORTED,
-                       "%s has no %s kernel for rows of %lld elements of %s that %d KB are enough for", variants->name,
+                       "%s has no %s kernel for rows of %lld elements of %s in %d KB of shared memory", variants->name,
                        pass == RA_FORWARD ? "forward" : "backward", (long long)std::max(shape->dim, shape->dim_v),
                        ra_dtype_name(shape->dtype), smem_bytes / 1024);
     error = pass == RA_FORWARD ? to->forward->allow() : to->backward->allow();

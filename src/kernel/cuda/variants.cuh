@@ -25,6 +25,10 @@ GPU_VARIANTS(mma_f16)
 GPU_NARROW_VARIANTS(mma_tf32)
 GPU_NARROW_VARIANTS(mma_split)
 
+/* For compute capability 7.5: f16 on mma.sync, f32 on the FMA units. */
+GPU_VARIANTS(sm75_f16)
+GPU_VARIANTS(sm75_f32)
+
 /* Hopper's wgmma. */
 GPU_VARIANTS(wgmma_bf16)
 GPU_VARIANTS(wgmma_f16)

@@ -6,6 +6,7 @@
 #ifndef RA_KERNEL_CUDA_SM80_MMA_CUH
 #define RA_KERNEL_CUDA_SM80_MMA_CUH
 
+#include "kernel/cuda/async_copy.cuh"
 #include "kernel/cuda/score.cuh"
 
 #include <cuda_bf16.h>
@@ -53,6 +54,23 @@ template <> struct element<__nv_bfloat16> {
 
 template <> struct element<__half> {
     static constexpr uint32_t EXPONENT = 0x7c00;
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
+    /* Before compute capability 8.0 the depth of a product is 8. */
+    static __device__ __forceinline__ void mma_8(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+                     "{%0, %1, %2, %3};\n"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a0), "r"(a1), "r"(b));
+    }
+    static __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+        mma_8(c, a[0], a[1], b0);
+        mma_8(c, a[2], a[3], b1);
+    }
+    static __device__ __forceinline__ uint32_t pack(float low, float high) {
+        __half2 x = __floats2half2_rn(low, high);
+        return *(uint32_t *)&x;
+    }
+#else
     static __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
                      "{%8, %9}, {%0, %1, %2, %3};\n"
@@ -64,6 +82,7 @@ template <> struct element<__half> {
         asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(x) : "f"(high), "f"(low));
         return x;
     }
+#endif
     static __device__ __forceinline__ float widen(__half x) {
         return __half2float(x);
     }
@@ -101,7 +120,7 @@ template <int PITCH, bool ALONG_ROWS> struct fragment_a {
         int lane = (int)threadIdx.x & 31;
         int row = ALONG_ROWS ? m0 + (lane & 15) : (lane & 7) + (lane >> 4 << 3);
         int chunk = ALONG_ROWS ? lane >> 4 : m0 / 8 + (lane >> 3 & 1);
-        base = tile + row * PITCH * 2 + ((chunk ^ (lane & 7)) << 4);
+        base = tile + row * PITCH * 2 + ((chunk ^ (lane & swizzle_bits<PITCH * 2>)) << 4);
     }
     /* Rows m0 + 16 m on, k from 16 k on. */
     __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
@@ -116,7 +135,7 @@ template <int PITCH, bool ALONG_ROWS> struct fragment_b {
         int lane = (int)threadIdx.x & 31;
         int row = ALONG_ROWS ? n0 + (lane & 7) + (lane >> 4 << 3) : lane & 15;
         int chunk = ALONG_ROWS ? lane >> 3 & 1 : n0 / 8 + (lane >> 4);
-        base = tile + row * PITCH * 2 + ((chunk ^ (lane & 7)) << 4);
+        base = tile + row * PITCH * 2 + ((chunk ^ (lane & swizzle_bits<PITCH * 2>)) << 4);
     }
     /* Columns n0 + 16 n on: x[0], x[1] for the first 8 of them, x[2], x[3] for the others. */
     __device__ __forceinline__ void load(uint32_t (&x)[4], int n, int k) const {

@@ -3,5 +3,8 @@
 #include "kernel/cuda/variants.cuh"
 
 using shape = backward_fma_shape<double, 256, 16, 16, 16, 256>;
+using small_shape = backward_fma_shape<double, 256, 8, 16, 16, 128>; /* for 99 KB */
 
-const gpu_backward_variant gpu_backward_fma_f64_256 = backward_fma_variant<shape>();
+static const gpu_backward_variant small = backward_fma_variant<small_shape>();
+
+const gpu_backward_variant gpu_backward_fma_f64_256 = backward_fma_variant<shape>(&small);

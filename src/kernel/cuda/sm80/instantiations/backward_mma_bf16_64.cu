@@ -3,5 +3,8 @@
 #include "kernel/cuda/variants.cuh"
 
 using shape = backward_mma_shape<__nv_bfloat16, 64, 128, 128, 4, 4, 4, 2>;
+using small_shape = backward_mma_shape<__nv_bfloat16, 64, 64, 128, 2, 4, 2, 2>; /* for 99 KB */
 
-const gpu_backward_variant gpu_backward_mma_bf16_64 = backward_mma_variant<shape>();
+static const gpu_backward_variant small = backward_mma_variant<small_shape>();
+
+const gpu_backward_variant gpu_backward_mma_bf16_64 = backward_mma_variant<shape>(&small);

@@ -3,5 +3,8 @@
 #include "kernel/cuda/variants.cuh"
 
 using shape = forward_mma_shape<__half, 256, 64, 8, 1, 1>;
+using small_shape = forward_mma_shape<__half, 256, 32, 8, 1, 1>; /* for 99 KB */
 
-const gpu_forward_variant gpu_forward_mma_f16_256 = forward_mma_variant<shape>();
+static const gpu_forward_variant small = forward_mma_variant<small_shape>();
+
+const gpu_forward_variant gpu_forward_mma_f16_256 = forward_mma_variant<shape>(&small);
