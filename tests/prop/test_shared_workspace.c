@@ -3,7 +3,7 @@
  * work is put on one stream. */
 #include "support/cmocka.h"
 
-#include "support/queued.h"
+#include "support/queued/queued.h"
 #include "support/ranks.h"
 #include "support/rng.h"
 
