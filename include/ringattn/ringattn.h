@@ -225,8 +225,10 @@ typedef struct ra_options {
                              * or waits for others in one, is not silent, one that plans or is outside of ringattn is:
                              * see ra_comm_progress. Also how long a message may take between two ranks that both wait
                              * for it, and a step's wait for the device, where messages go through host memory */
-    void *workspace; /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
-                      * comm over MPI or UCX is lost, messages may still arrive in it until the process ends */
+    void *workspace; /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. Plans of
+                      * one comm may share one, as large as the largest needs, as long as their passes follow one
+                      * another, on a device on one stream: no pass leaves anything in it that a later one reads. When
+                      * a comm over MPI or UCX is lost, messages may still arrive in it until the process ends */
     size_t workspace_bytes;
     const ra_backend
         *backend; /* what it runs on; must outlive the plan. All tensors and the workspace are memory of it */
