@@ -85,17 +85,22 @@ static int call_version(void *library, const char *function, int *version_out) {
     return get && get(version_out) == 0;
 }
 
-/* NCCL was linked when libringattn_cuda was built with it, so it is there already. 2.14.3 is 21403. */
+/* Of the library that libringattn_cuda opens. 2.14.3 is 21403. */
 int machine_nccl_version(char text_out[MACHINE_TEXT_BYTES]) {
+#ifdef RA_HAVE_CUDA
     int version = 0;
-    void *self = dlopen(NULL, RTLD_LAZY);
-    int found = call_version(self, "ncclGetVersion", &version);
-    if (self) dlclose(self);
+    void *library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
+    int found = call_version(library, "ncclGetVersion", &version);
+    if (library) dlclose(library);
     if (found)
         snprintf(text_out, MACHINE_TEXT_BYTES, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
     else
-        set(text_out, "built without NCCL");
+        set(text_out, "libnccl.so.2 was not found");
     return found;
+#else
+    set(text_out, "built without CUDA");
+    return 0;
+#endif
 }
 
 /* 13.0 is 13000. */
