@@ -115,6 +115,26 @@ def test_llama3_prepare():
         rf.llama3_flash_attn_prepare_cu_seqlens(cu, True, 0, 3)
 
 
+def test_compiled(monkeypatch):
+    """The functions whose calls depend on the numbers in cu_seqlens give the same inside torch.compile."""
+    monkeypatch.setattr(torch._dynamo.config, "capture_scalar_outputs", True)
+    compiled = lambda f: torch.compile(f, backend="eager")
+    cu = torch.tensor([0, 6, 16], dtype=torch.int32)
+    qkv = torch.randn(16, 3, 2, 8, dtype=torch.float64)
+    want = rf.llama3_flash_attn_prepare_cu_seqlens(cu, True, 0, 1)
+    got = compiled(rf.llama3_flash_attn_prepare_cu_seqlens)(cu, True, 0, 1)
+    assert want[0].equal(got[0]) and want[1].equal(got[1]) and want[2:] == got[2:]
+    ctx = rt.init()
+    try:
+        how = dict(heads_k_stride=1, local_k_slice=got[4], causal=True)
+        f = rf.llama3_flash_attn_varlen_qkvpacked_func
+        assert (compiled(f)(qkv, *got[:4], **how) == f(qkv, *got[:4], **how)).all()
+        f = rf.zigzag_ring_flash_attn_varlen_qkvpacked_func
+        assert (compiled(f)(qkv, cu, 10, causal=True) == f(qkv, cu, 10, causal=True)).all()
+    finally:
+        ctx.close()
+
+
 def test_signatures():
     fixed = ["dropout_p", "softmax_scale", "causal", "window_size", "alibi_slopes", "deterministic",
              "return_attn_probs",

@@ -143,12 +143,16 @@ def _key(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, local_k_slice: slice) -> An
     return (tuple(cu_seqlens_q.tolist()), tuple(cu_seqlens_k.tolist()), local_k_slice.start, local_k_slice.stop)
 
 
-@torch.compiler.disable
 def llama3_flash_attn_prepare_cu_seqlens(cu_seqlens: Tensor, causal: bool, rank: int,
                                          world_size: int) -> Tuple[Tensor, Tensor, int, int, slice]:
     """cu_seqlens of the whole packed sequence -> (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
     local_k_slice) of the rank: its queries, and the keys that their documents have (up to its last query where
     causal)."""
+    return _prepare(cu_seqlens, causal, rank, world_size)
+
+
+@torch.compiler.disable  # its results are numbers, which a graph has not
+def _prepare(cu_seqlens: Tensor, causal: bool, rank: int, world_size: int) -> Tuple[Tensor, Tensor, int, int, slice]:
     whole = [int(n) for n in cu_seqlens.tolist()]
     if whole[-1] % world_size:
         raise ArgumentError(f"the packed sequence has {whole[-1]} tokens, which {world_size} ranks do not divide")

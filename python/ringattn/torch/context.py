@@ -6,6 +6,7 @@ process. Operators name it by a number, which graphs can hold.
 from __future__ import annotations
 
 from collections import OrderedDict
+import itertools
 import os
 import threading
 from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Tuple
@@ -24,7 +25,7 @@ from .. import _capi, _library
 PLANS_KEPT = 64
 
 _contexts: "weakref.WeakValueDictionary[int, Context]" = weakref.WeakValueDictionary()
-_numbers = iter(range(1, 1 << 62))
+_numbers = itertools.count(1)
 _current = threading.local()
 _default: List["Context"] = []
 _held: List[Any] = []  # workspaces that a lost comm may still write to
@@ -55,10 +56,14 @@ class Context:
     def with_layout(self, layout: str) -> "Context":
         """The same ranks with rows laid out otherwise: one and the same object each time."""
         if layout not in self._siblings:
-            made = Context(self.comm, self.group, layout, self.strategy, self.timeout, self.threads)
-            made._siblings, made._workspaces, made._device_comms = self._siblings, self._workspaces, self._device_comms
-            self._siblings[layout] = made
+            self._make_sibling(layout)
         return self._siblings[layout]
+
+    @torch.compiler.disable
+    def _make_sibling(self, layout: str) -> None:
+        made = Context(self.comm, self.group, layout, self.strategy, self.timeout, self.threads)
+        made._siblings, made._workspaces, made._device_comms = self._siblings, self._workspaces, self._device_comms
+        self._siblings[layout] = made
 
     # ---- rows
 
