@@ -1,6 +1,5 @@
 /* The ringattn command: turns arguments into a command and its status into an exit code. */
 #include "cli.h"
-#include "local.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,20 +27,20 @@ static ra_status flush_output(void) {
 }
 
 static int wrong_use(void) {
-    launch_complain(ra_last_error());
-    launch_withdraw(2);
+    crew_complain(ra_last_error());
+    crew_withdraw(2);
     return 2;
 }
 
 /* Commands that run on ranks. */
-static int run_launched(const cli_options *options) {
-    cli_launch launch;
-    ra_status status = launch_open(options, &launch);
-    if (status == RA_OK && options->command == CLI_RUN) status = cli_run(options, &launch);
-    if (status == RA_OK && options->command == CLI_BENCH) status = cli_bench(options, &launch);
-    if (status == RA_OK && options->command == CLI_VERIFY) status = cli_verify(options, &launch);
+static int run_on_crew(const cli_options *options) {
+    cli_crew crew;
+    ra_status status = crew_open(options, &crew);
+    if (status == RA_OK && options->command == CLI_RUN) status = cli_run(options, &crew);
+    if (status == RA_OK && options->command == CLI_BENCH) status = cli_bench(options, &crew);
+    if (status == RA_OK && options->command == CLI_VERIFY) status = cli_verify(options, &crew);
     if (status == RA_OK) status = flush_output();
-    return launch_close(&launch, status);
+    return crew_close(&crew, status);
 }
 
 static int run_alone(const cli_options *options) {
@@ -55,14 +54,14 @@ static int run_alone(const cli_options *options) {
                  : options->command == CLI_INFO ? cli_info(options)
                                                 : cli_random(options);
     if (status == RA_OK) status = flush_output();
-    if (status != RA_OK) launch_complain(ra_last_error());
-    return launch_exit_code(status);
+    if (status != RA_OK) crew_complain(ra_last_error());
+    return crew_exit_code(status);
 }
 
 static int dispatch(const cli_options *options) {
-    if (options->command == CLI_LAUNCH && !options->help) return local_run(options);
-    int launched = options->command & (CLI_RUN | CLI_BENCH | CLI_VERIFY);
-    return launched && !options->help ? run_launched(options) : run_alone(options);
+    if (options->command == CLI_LAUNCH && !options->help) return cli_launch(options);
+    int on_ranks = options->command & (CLI_RUN | CLI_BENCH | CLI_VERIFY);
+    return on_ranks && !options->help ? run_on_crew(options) : run_alone(options);
 }
 
 int main(int argc, char **argv) {

@@ -10,9 +10,10 @@ add_library(ra_flags INTERFACE)
 target_compile_definitions(ra_flags INTERFACE _POSIX_C_SOURCE=200809L)
 set(ra_warnings -Wall -Wextra -Wshadow -Wstrict-prototypes -Wpointer-arith $<$<BOOL:${RA_WERROR}>:-Werror>)
 target_compile_options(ra_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:${ra_warnings}>)
+# Sanitized code is compiled quickly, with the lines of a backtrace and no more; the kernels keep their -O3.
 if(RA_SANITIZE)
   target_compile_options(ra_flags INTERFACE -fsanitize=${RA_SANITIZE} -fno-omit-frame-pointer
-                                            -fno-sanitize-recover=all)
+                                            -fno-sanitize-recover=all -O1 -g1)
   target_link_options(ra_flags INTERFACE -fsanitize=${RA_SANITIZE})
 endif()
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks who includes whom, and that file names are unique.
+"""Checks who includes whom, where public functions live, which public structures can grow, and that file names are
+unique.
 
     check_layers.py [ROOT]
 
@@ -52,6 +53,21 @@ FOREIGN = (
      (*CUDA, "include/ringattn/cuda.h")),
 )
 
+# A public function lives with its object; what spans several layers is in api. By the longest beginning of its name.
+HOMES = {
+    "ra_status_": "base", "ra_last_error": "base", "ra_fail": "base", "ra_version": "base", "ra_convert": "base",
+    "ra_dtype_": "base", "ra_cpu_features": "base",
+    "ra_layout_name": "core", "ra_layout_parse": "core", "ra_dilated_": "core", "ra_strategy_": "schedule",
+    "ra_kernel_": "kernel", "ra_reference": "reference",
+    "ra_comm_": "transport", "ra_run_threads": "transport", "ra_rendezvous_": "transport", "ra_ucx_": "transport",
+    "ra_problem_init": "api", "ra_options_init": "api", "ra_tensors_init": "api", "ra_gradients_init": "api",
+    "ra_transport_ops_init": "api", "ra_ucx_options_init": "api",
+    "ra_plan_": "api", "ra_predict": "api", "ra_layout_": "api", "ra_packed_": "api", "ra_backend_": "api",
+    "ra_cuda_": "api/cuda", "ra_comm_create_nccl": "api/cuda", "ra_comm_wrap_nccl": "api/cuda",
+}
+DECLARED = re.compile(r"\bRA_API\b[^;{]*?\b(ra_\w+)\(")
+DEFINED = re.compile(r"^(?!static\b|typedef\b|return\b)[a-z][\w *]*?\b(ra_\w+)\([^;]*$", re.MULTILINE)
+
 SOURCES = {".c", ".h", ".inc", ".cu", ".cuh"}
 NAMED_ONCE = SOURCES | {".py", ".sh"}
 FOLDERS = ("include", "src", "cli", "bench", "examples", "tests", "tools")
@@ -67,8 +83,8 @@ def first_of(path, folders):
 
 
 def resolve(root, path, name):
-    """The file of the tree that a quoted include means. Tests may look into tests/ and cli/ as well."""
-    folders = ("src", "tests", "cli") if inside(path, "tests") else ("src",)
+    """The file of the tree that a quoted include means: beside it, or from a root that its part of the tree has."""
+    folders = ("src", "tests", "cli") if inside(path, "tests") else ("cli",) if inside(path, "cli") else ("src",)
     for base in (root / path).parent, *(root / folder for folder in folders):
         target = (base / name).resolve()
         if target.is_file() and target.is_relative_to(root):
@@ -138,6 +154,48 @@ def include_violations(root, path):
                 yield f"{path}:{number}: {wrong}"
 
 
+def home_of(function):
+    """The folder of src/ that must define a public function; None when HOMES does not know it."""
+    known = [prefix for prefix in HOMES if function.startswith(prefix)]
+    return HOMES[max(known, key=len)] if known else None
+
+
+def home_violations(root, paths):
+    """Public functions that are defined elsewhere than HOMES says or nowhere, or that it does not know."""
+    public = {}
+    for path in paths:
+        if inside(path, "include"):
+            text = (root / path).read_text(encoding="utf-8", errors="replace")
+            public.update((match[1], path) for match in DECLARED.finditer(text))
+    for function, path in sorted(public.items()):
+        if home_of(function) is None:
+            yield f"{path}: {function} has no home: give it a line in HOMES"
+    defined = set()
+    for path in paths:
+        if not inside(path, "src") or not path.endswith(".c"):
+            continue
+        for match in DEFINED.finditer((root / path).read_text(encoding="utf-8", errors="replace")):
+            defined.add(match[1])
+            home = home_of(match[1]) if match[1] in public else None
+            if home and not inside(path, f"src/{home}"):
+                yield f"{path}: {match[1]} is public and lives in src/{home}"
+    for function in sorted(set(public) - defined):
+        yield f"{public[function]}: {function} is defined nowhere"
+
+
+def growth_violations(root, paths):
+    """Public structures that neither start with struct_size nor are named as those that stay as they are."""
+    for path in paths:
+        if not inside(path, "include"):
+            continue
+        text = (root / path).read_text(encoding="utf-8", errors="replace")
+        plain = " ".join(text.replace("\n *", " ").split())
+        fixed = set(re.findall(r"ra_\w+", " ".join(re.findall(r"[^.;:]*stay as they are", plain))))
+        for name, first in re.findall(r"typedef struct (\w+) \{\s*([^;]*);", text):
+            if (first != "size_t struct_size") == (name not in fixed):
+                yield f"{path}: {name} must either start with struct_size or be named as one that stays as it is"
+
+
 def name_violations(paths):
     seen = {}
     for path in paths:
@@ -154,7 +212,7 @@ def main():
     paths = list(tree_files(root))
     if not paths:
         sys.exit(f"check_layers: no sources under {root}")
-    violations = list(name_violations(paths))
+    violations = [*name_violations(paths), *home_violations(root, paths), *growth_violations(root, paths)]
     for path in paths:
         if pathlib.PurePath(path).suffix in SOURCES:
             violations += include_violations(root, path)

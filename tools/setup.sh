@@ -45,6 +45,8 @@ required_packages() {
     pkg-config --exists cmocka 2>/dev/null || echo libcmocka-dev
     optional_packages
     have clang || echo clang
+    have clang-format || echo clang-format
+    have clang-tidy || echo clang-tidy
     can_fuzz || fuzz_package
 }
 

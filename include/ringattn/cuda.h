@@ -1,5 +1,5 @@
 /* Plans on NVIDIA GPUs; in libringattn_cuda. No CUDA header is needed: devices are ordinals, a stream is a cudaStream_t
- * and an NCCL communicator an ncclComm_t, both passed as pointers.
+ * and an NCCL communicator an ncclComm_t, both given as pointers.
  *
  *     const ra_backend *backend;
  *     ra_cuda_backend(0, &backend);
@@ -31,6 +31,7 @@ typedef struct ra_cuda_device_info {
 } ra_cuda_device_info;
 #define RA_CUDA_DEVICE_INFO_INIT                                                                                       \
     { .struct_size = sizeof(ra_cuda_device_info) }
+RA_API void ra_cuda_device_info_init(ra_cuda_device_info *info_out);
 
 RA_API ra_status ra_cuda_describe(int device, ra_cuda_device_info *info_out);
 

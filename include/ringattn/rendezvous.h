@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* Collective: every rank gives `bytes` bytes, the same number; all_out [ranks * bytes] gets everyone's in rank order.
- * One that fails describes it with ra_fail (ringattn/transport.h) where it can. MPI_Allgather, a torch store, files:
+ * One that fails describes it with ra_fail where it can. MPI_Allgather, a torch store, files:
  * anything will do. */
 typedef ra_status (*ra_allgather)(void *user, const void *mine, size_t bytes, void *all_out);
 

@@ -68,12 +68,24 @@ typedef enum ra_status {
 #undef RA_STATUS_ENUM
 } ra_status;
 
+/* For functions that return a ra_status themselves: forwards the error of a call, and goes on after a success. */
+#define RA_TRY(call)                                                                                                   \
+    do {                                                                                                               \
+        ra_status ra_try_status = (call);                                                                              \
+        if (ra_try_status != RA_OK) return ra_try_status;                                                              \
+    } while (0)
+
 /* The status as a short text, never NULL. */
 RA_API const char *ra_status_text(ra_status status);
 
 /* What went wrong in the last failing call on this thread: what, where and what to do. Empty when nothing has failed; a
  * call that succeeds leaves it as it was. Valid until the next ringattn call on this thread. */
 RA_API const char *ra_last_error(void);
+
+/* For functions that the library calls (a transport, an ra_allgather): sets this thread's error text and returns
+ * status.
+ */
+RA_API ra_status ra_fail(ra_status status, const char *format, ...) RA_PRINTF(2, 3);
 
 /* "0.2.0" */
 RA_API const char *ra_version(void);
@@ -83,9 +95,10 @@ RA_API const char *ra_version(void);
 typedef enum ra_dtype { RA_F32 = 1, RA_F64 = 2, RA_BF16 = 3, RA_F16 = 4 } ra_dtype;
 #define RA_DTYPE_DEFAULT ((ra_dtype)0) /* no type itself: what the field's comment says */
 
-/* A branch of a dilated (LongNet) pattern: the keys of a document are cut into segments of `segment`, of each of which
- * every `rate`-th is kept, from an offset on that depends on the head; a query that is kept (by its aligned position)
- * sees the kept keys of its segment. Nothing need divide anything; a rate beyond the segment keeps few or none. */
+/* A branch of a dilated (LongNet) pattern: the keys of a document are split into segments of `segment`, of each of
+ * which every `rate`-th is kept, from an offset on that depends on the head; a query that is kept (by its aligned
+ * position) sees the kept keys of its segment. Nothing need divide anything; a rate beyond the segment keeps few or
+ * none. */
 typedef struct ra_branch {
     int64_t segment; /* at least 1 */
     int64_t rate;    /* at least 1 */
@@ -107,7 +120,9 @@ typedef enum ra_dilated_combine {
     RA_DILATED_MEAN     /* each branch its own softmax, then the mean over all branches; lse is that of the union */
 } ra_dilated_combine;
 
-/* What is computed, over the whole sequence and not per rank; every rank passes the same values.
+#define RA_MAX_DIM 256 /* elements of a head's row */
+
+/* What is computed, over the whole sequence and not per rank; every rank gives the same values.
  *
  *   q [batch, seq_q, heads_q, dim]   k [batch, seq_k, heads_kv, dim]   v [batch, seq_k, heads_kv, dim_v]
  *   o [batch, seq_q, heads_q, dim_v]   lse [batch, heads_q, seq_q]
@@ -115,7 +130,7 @@ typedef enum ra_dilated_combine {
  *   s_ij = scale * q_i . k_j,   o_i = sum_j e^{s_ij} v_j / sum_j e^{s_ij},   lse_i = log sum_j e^{s_ij}
  *
  * over the keys j that query i sees. Query head h reads key/value head h / (heads_q / heads_kv). A query that sees
- * nothing has o = 0, lse = -inf and takes part in no gradient.
+ * nothing has o = 0, lse = -inf and adds to no gradient.
  *
  * What is not finite shows in what sees it, and nowhere else; on every device and by every kernel:
  *
@@ -141,8 +156,8 @@ typedef struct ra_problem {
     int64_t seq_k;      /* default seq_q */
     int64_t heads_q;    /* at least 1 */
     int64_t heads_kv;   /* default heads_q; divides heads_q */
-    int64_t dim;        /* of q and k, 1 to 256 */
-    int64_t dim_v;      /* of v and o, 1 to 256; default dim */
+    int64_t dim;        /* of q and k, 1 to RA_MAX_DIM */
+    int64_t dim_v;      /* of v and o, 1 to RA_MAX_DIM; default dim */
     double scale; /* RA_SCALE_DEFAULT, which is initial: 1/sqrt(dim). But for RA_F64 0 or a normal number of f32 */
     int causal;   /* nonzero: aligned bottom right, the last query sees the last key */
     int64_t window_left;  /* keys before the query's aligned position that it sees; -1, which is initial: no limit */
@@ -180,8 +195,8 @@ typedef enum ra_layout {
 } ra_layout;
 
 typedef enum ra_strategy {
-    RA_STRATEGY_AUTO = 0,  /* the ring, unless pairwise sends less */
-    RA_STRATEGY_RING,      /* rows are passed to the neighbour as long as somebody further along needs them */
+    RA_STRATEGY_AUTO = 0,  /* the ring, pairwise or passq, whichever sends least */
+    RA_STRATEGY_RING,      /* rows go on from neighbour to neighbour, as long as somebody further along needs them */
     RA_STRATEGY_PAIRWISE,  /* the owner sends each rank exactly the rows it needs */
     RA_STRATEGY_ALLGATHER, /* everything to everyone, then compute: memory grows with the whole sequence */
     RA_STRATEGY_PASSQ /* queries visit the keys, their partial states or dq come home: for few queries, many keys */
@@ -300,14 +315,18 @@ static inline ra_input ra_as_input(ra_tensor tensor) {
 }
 
 /* q, k, v are read; o and lse are written and overlap nothing else. When the call fails each of them is as it was or
- * all NaN: nothing partial is left looking whole. lse: C-order [batch, heads_q, rows_q], float (double for RA_F64),
- * natural logarithm; NULL: not wanted, which each rank may decide for itself: it is of this rank's rows and is not
- * sent. */
+ * all NaN: nothing partial is left looking whole.
+ *
+ * lse is of float (double for RA_F64), natural logarithm, C-order [batch, heads_q, rows_q]; or, where lse_strided is
+ * set, with element [b, h, row] at lse[b*lse_stride[0] + h*lse_stride[1] + row*lse_stride[2]], strides as in ra_tensor.
+ * NULL: not wanted, which each rank may decide for itself: it is of this rank's rows and is not sent. */
 typedef struct ra_tensors {
     size_t struct_size;
     ra_input q, k, v;
     ra_tensor o;
     void *lse;
+    int lse_strided;
+    int64_t lse_stride[3];
 } ra_tensors;
 #define RA_TENSORS_INIT                                                                                                \
     { .struct_size = sizeof(ra_tensors) }
@@ -320,7 +339,9 @@ typedef struct ra_gradients {
     size_t struct_size;
     ra_input q, k, v;
     ra_input o;
-    const void *lse;
+    const void *lse; /* as in ra_tensors */
+    int lse_strided;
+    int64_t lse_stride[3];
     ra_input dout; /* [batch, rows_q, heads_q, dim_v] of dtype */
     ra_tensor dq, dk, dv;
 } ra_gradients;
@@ -371,7 +392,7 @@ typedef struct ra_plan_info {
     int64_t pairs;           /* visible (query, key) pairs over batch and heads that this rank computes */
     int64_t workspace_bytes; /* all that the run path uses, of which: */
     int64_t kv_slot_bytes;   /*   slots of what travels to be computed with: keys and values, or queries */
-    int64_t state_bytes;     /*   m, l and, unless sums are made in the outputs, O; or delta, dQ if that is more */
+    int64_t state_bytes;     /*   m, l and, unless sums are made in the outputs, O; or lse, delta, dQ if that is more */
     int64_t grad_slot_bytes; /*   slots of sums that travel home: dK and dV, or states and dQ; and the own dK, dV */
     int64_t scratch_bytes;   /*   the kernel's, independent of the sequence */
     int kv_slots, grad_slots;
@@ -457,6 +478,9 @@ RA_API ra_status ra_packed_gather(ra_layout layout, int64_t n, int64_t documents
 RA_API const char *ra_layout_name(ra_layout layout);
 RA_API const char *ra_strategy_name(ra_strategy strategy);
 RA_API const char *ra_dtype_name(ra_dtype dtype);
+RA_API const char *ra_dilated_heads_name(ra_dilated_heads heads);
+RA_API const char *ra_dilated_offset_name(ra_dilated_offset offset);
+RA_API const char *ra_dilated_combine_name(ra_dilated_combine combine);
 RA_API ra_status ra_layout_parse(const char *name, ra_layout *layout_out);
 RA_API ra_status ra_strategy_parse(const char *name, ra_strategy *strategy_out);
 RA_API ra_status ra_dtype_parse(const char *name, ra_dtype *dtype_out);

@@ -3,7 +3,7 @@
     import ringattn
     o = ringattn.attention(q, k, v, causal=True, ranks=4)           # [B, S, H, D] arrays; threads of this process
 
-ringattn.torch has the operators for PyTorch, ringattn.hf the adapter for transformers, ringattn.compat the interfaces
+ringattn.torch has the operators for PyTorch, ringattn.jax those for JAX, ringattn.hf the adapter for transformers, ringattn.compat the interfaces
 of other packages. None of them is imported, nor numpy, before it is used.
 """
 from .comm import Comm, run_ranks
@@ -24,8 +24,8 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    """ringattn.hf, ringattn.compat, ringattn.plot and ringattn.torch are imported when they are first named."""
-    if name in ("compat", "hf", "plot", "torch"):
+    """ringattn.hf, ringattn.compat, ringattn.jax, ringattn.plot and ringattn.torch are imported when they are first named."""
+    if name in ("compat", "hf", "jax", "plot", "torch"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

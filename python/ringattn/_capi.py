@@ -103,6 +103,8 @@ class Tensors(ctypes.Structure):
         ("v", Tensor),
         ("o", Tensor),
         ("lse", c_void_p),
+        ("lse_strided", c_int),
+        ("lse_stride", c_int64 * 3),
     ]
 
 
@@ -116,6 +118,8 @@ class Gradients(ctypes.Structure):
         ("v", Tensor),
         ("o", Tensor),
         ("lse", c_void_p),
+        ("lse_strided", c_int),
+        ("lse_stride", c_int64 * 3),
         ("dout", Tensor),
         ("dq", Tensor),
         ("dk", Tensor),

@@ -11,7 +11,7 @@ static const ra_device *device_of(const ra_backend *backend) {
 
 ra_status ra_backend_allocate(const ra_backend *backend, size_t bytes, void **memory_out) {
     const ra_device *device = device_of(backend);
-    if (!memory_out) RA_REFUSE("memory_out is NULL");
+    if (!memory_out) return ra_refuse("memory_out is NULL");
     void *memory = device->allocate(device, bytes);
     if (!memory) return ra_fail(RA_ERR_MEMORY, "the device %s has no memory for %zu bytes", device->name, bytes);
     *memory_out = memory;
@@ -28,7 +28,7 @@ static ra_status copy_and_wait(const ra_device *device, void *to, const void *fr
                                void *event) {
     int done = 0;
     RA_TRY(device->copy(device, to, from, bytes, stream));
-    RA_TRY(device->record(device, event, stream));
+    RA_TRY(device->signal(device, event, stream));
     for (;;) {
         RA_TRY(device->query(device, event, &done));
         if (done) return RA_OK;
@@ -38,7 +38,7 @@ static ra_status copy_and_wait(const ra_device *device, void *to, const void *fr
 
 ra_status ra_backend_copy(const ra_backend *backend, void *to, const void *from, size_t bytes) {
     const ra_device *device = device_of(backend);
-    if (bytes && (!to || !from)) RA_REFUSE("to or from is NULL");
+    if (bytes && (!to || !from)) return ra_refuse("to or from is NULL");
     if (!ra_device_is_asynchronous(device)) {
         if (bytes) memcpy(to, from, bytes);
         return RA_OK;
@@ -54,7 +54,7 @@ ra_status ra_backend_copy(const ra_backend *backend, void *to, const void *from,
 
 ra_status ra_backend_stream_create(const ra_backend *backend, void **stream_out) {
     const ra_device *device = device_of(backend);
-    if (!stream_out) RA_REFUSE("stream_out is NULL");
+    if (!stream_out) return ra_refuse("stream_out is NULL");
     *stream_out = NULL;
     return ra_device_is_asynchronous(device) ? device->stream_create(device, 0, stream_out) : RA_OK;
 }

@@ -7,33 +7,35 @@
 
 static ra_status check(ra_layout layout, int64_t n, int ranks, int rank) {
     if (layout == RA_LAYOUT_AUTO || !ra_layout_name(layout))
-        RA_REFUSE("layout %d is not contiguous, zigzag, striped or documents; resolve RA_LAYOUT_AUTO with "
-                  "ra_layout_resolve",
-                  (int)layout);
-    if (n < 0 || n > RA_MAX_LENGTH) RA_REFUSE("n is %lld; it must be between 0 and 2^40", (long long)n);
-    if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
-    if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
+        return ra_refuse("layout %d is not contiguous, zigzag, striped or documents; resolve RA_LAYOUT_AUTO with "
+                         "ra_layout_resolve",
+                         (int)layout);
+    if (n < 0 || n > RA_MAX_LENGTH) return ra_refuse("n is %lld; it must be between 0 and 2^40", (long long)n);
+    if (ranks < 1 || ranks > RA_MAX_RANKS)
+        return ra_refuse("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
+    if (rank < 0 || rank >= ranks) return ra_refuse("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     return RA_OK;
 }
 
 /* A sequence whose documents the caller has not named. */
 static ra_status plain(ra_layout layout, int64_t n, ra_sequence *sequence_out) {
     if (layout == RA_LAYOUT_DOCUMENTS)
-        RA_REFUSE("where rows lie on the layout 'documents' depends on the documents: use the ra_packed functions");
+        return ra_refuse(
+            "where rows lie on the layout 'documents' depends on the documents: use the ra_packed functions");
     *sequence_out = (ra_sequence){n, 1, NULL};
     return RA_OK;
 }
 
 static ra_status packed(int64_t n, int64_t documents, const int64_t *cu, ra_sequence *sequence_out) {
     *sequence_out = (ra_sequence){n, 1, NULL};
-    if (!cu && documents > 1) RA_REFUSE("documents is %lld but cu_seqlens is NULL", (long long)documents);
+    if (!cu && documents > 1) return ra_refuse("documents is %lld but cu_seqlens is NULL", (long long)documents);
     if (!cu) return RA_OK;
-    if (documents < 1) RA_REFUSE("documents is %lld; it must be at least 1", (long long)documents);
+    if (documents < 1) return ra_refuse("documents is %lld; it must be at least 1", (long long)documents);
     if (cu[0] != 0 || cu[documents] != n)
-        RA_REFUSE("cu_seqlens goes from %lld to %lld; it must go from 0 to n, which is %lld", (long long)cu[0],
-                  (long long)cu[documents], (long long)n);
+        return ra_refuse("cu_seqlens goes from %lld to %lld; it must go from 0 to n, which is %lld", (long long)cu[0],
+                         (long long)cu[documents], (long long)n);
     for (int64_t d = 0; d < documents; d++)
-        if (cu[d + 1] < cu[d]) RA_REFUSE("cu_seqlens falls at %lld", (long long)d);
+        if (cu[d + 1] < cu[d]) return ra_refuse("cu_seqlens falls at %lld", (long long)d);
     *sequence_out = (ra_sequence){n, documents, cu};
     return RA_OK;
 }
@@ -47,8 +49,9 @@ int64_t ra_layout_rows(ra_layout layout, int64_t n, int ranks, int rank) {
 static ra_status position_of(const ra_sequence *sequence, ra_layout layout, int ranks, int rank, int64_t row,
                              int64_t *position_out) {
     int64_t rows = ra_shard_of(layout, sequence->n, ranks, rank).rows;
-    if (row < 0 || row >= rows) RA_REFUSE("row is %lld; rank %d has %lld rows", (long long)row, rank, (long long)rows);
-    if (!position_out) RA_REFUSE("position_out is NULL");
+    if (row < 0 || row >= rows)
+        return ra_refuse("row is %lld; rank %d has %lld rows", (long long)row, rank, (long long)rows);
+    if (!position_out) return ra_refuse("position_out is NULL");
     *position_out = ra_sequence_position(sequence, layout, ranks, rank, row);
     return RA_OK;
 }
@@ -56,8 +59,9 @@ static ra_status position_of(const ra_sequence *sequence, ra_layout layout, int 
 static ra_status locate(const ra_sequence *sequence, ra_layout layout, int ranks, int64_t position, int *rank_out,
                         int64_t *row_out) {
     if (position < 0 || position >= sequence->n)
-        RA_REFUSE("position is %lld; it must be between 0 and %lld", (long long)position, (long long)sequence->n - 1);
-    if (!rank_out || !row_out) RA_REFUSE("rank_out or row_out is NULL");
+        return ra_refuse("position is %lld; it must be between 0 and %lld", (long long)position,
+                         (long long)sequence->n - 1);
+    if (!rank_out || !row_out) return ra_refuse("rank_out or row_out is NULL");
     ra_sequence_locate(sequence, layout, ranks, position, rank_out, row_out);
     return RA_OK;
 }
@@ -109,7 +113,7 @@ static void note_positions(ra_span span, int64_t first_row, void *user) {
 static ra_status positions_of(const ra_sequence *sequence, ra_layout layout, int ranks, int rank,
                               int64_t *positions_out) {
     int64_t rows = ra_shard_of(layout, sequence->n, ranks, rank).rows;
-    if (rows && !positions_out) RA_REFUSE("positions_out is NULL");
+    if (rows && !positions_out) return ra_refuse("positions_out is NULL");
     for_each_span(sequence, layout, ranks, rank, note_positions, positions_out);
     return RA_OK;
 }
@@ -151,9 +155,9 @@ static void copy_span(ra_span span, int64_t first_row, void *user) {
 
 static ra_status copy_all(const ra_sequence *sequence, ra_layout layout, int ranks, int rank, int64_t batch,
                           shard_copy copy) {
-    if (batch < 0) RA_REFUSE("batch is negative");
+    if (batch < 0) return ra_refuse("batch is negative");
     int64_t rows = ra_shard_of(layout, sequence->n, ranks, rank).rows;
-    if (batch && copy.row_bytes && rows && (!copy.whole || !copy.shard)) RA_REFUSE("whole or shard is NULL");
+    if (batch && copy.row_bytes && rows && (!copy.whole || !copy.shard)) return ra_refuse("whole or shard is NULL");
     for (int64_t b = 0; b < batch && copy.row_bytes && rows; b++) {
         for_each_span(sequence, layout, ranks, rank, copy_span, &copy);
         copy.whole += (size_t)sequence->n * copy.row_bytes;

@@ -19,11 +19,12 @@ ra_status ra_predict_steps(const ra_problem *problem, const ra_options *options,
     ra_pool pool = {0};
     ra_setup setup;
     ra_schedule schedule;
-    if (pass != RA_FORWARD && pass != RA_BACKWARD) RA_REFUSE("pass %d is none", (int)pass);
+    if (pass != RA_FORWARD && pass != RA_BACKWARD)
+        return ra_refuse("pass is %d; it must be RA_FORWARD or RA_BACKWARD", (int)pass);
     if (!count_out || capacity < 0 || (capacity > 0 && !steps_out))
-        RA_REFUSE("count_out is NULL, capacity is negative, or steps_out is NULL");
+        return ra_refuse("count_out is NULL, capacity is negative, or steps_out is NULL");
     RA_TRY(ra_setup_make(problem, options, (ra_seat){rank, ranks, ranks, ranks}, &setup));
-    ra_small_problem cut = ra_setup_cut(&setup);
+    ra_cut_problem cut = ra_setup_cut(&setup);
     ra_status status = ra_schedule_make(&pool, &cut, setup.strategy, pass, rank, &schedule);
     if (status == RA_OK) {
         for (int s = 0; s < schedule.step_count && s < capacity; s++)
@@ -35,6 +36,6 @@ ra_status ra_predict_steps(const ra_problem *problem, const ra_options *options,
 }
 
 ra_status ra_layout_resolve(const ra_problem *problem, const ra_options *options, int ranks, ra_layout *layout_out) {
-    if (!layout_out) RA_REFUSE("layout_out is NULL");
+    if (!layout_out) return ra_refuse("layout_out is NULL");
     return ra_setup_layout(problem, options, ranks, layout_out);
 }

@@ -28,14 +28,14 @@ size_t ra_dtype_bytes(ra_dtype dtype) {
 }
 
 ra_status ra_dtype_parse(const char *name, ra_dtype *dtype_out) {
-    if (!name || !dtype_out) RA_REFUSE("ra_dtype_parse needs a name and a place for the type, not NULL");
+    if (!name || !dtype_out) return ra_refuse("ra_dtype_parse needs a name and a place for the type, not NULL");
     for (int i = RA_F32; i < TYPES; i++) {
         if (strcmp(name, types[i].name) == 0) {
             *dtype_out = (ra_dtype)i;
             return RA_OK;
         }
     }
-    RA_REFUSE("\"%s\" is not an element type; choose f64, f32, bf16 or f16", name);
+    return ra_refuse("\"%s\" is not an element type; choose f64, f32, bf16 or f16", name);
 }
 
 static double load(ra_dtype dtype, const void *data, int64_t i) {
@@ -71,9 +71,10 @@ static void store(ra_dtype dtype, void *data, int64_t i, double x) {
 
 /* Every type fits into a double, so each element is rounded once. */
 ra_status ra_convert(ra_dtype to, void *to_data, ra_dtype from, const void *from_data, int64_t count) {
-    if (!is_type(to) || !is_type(from)) RA_REFUSE("ra_convert: %d is not an element type", is_type(to) ? from : to);
-    if (count < 0) RA_REFUSE("ra_convert: the count is %lld; it must not be negative", (long long)count);
-    if (count > 0 && (!to_data || !from_data)) RA_REFUSE("ra_convert: the arrays must not be NULL");
+    if (!is_type(to) || !is_type(from))
+        return ra_refuse("ra_convert: %d is not an element type", is_type(to) ? from : to);
+    if (count < 0) return ra_refuse("ra_convert: the count is %lld; it must not be negative", (long long)count);
+    if (count > 0 && (!to_data || !from_data)) return ra_refuse("ra_convert: the arrays must not be NULL");
     if (to == from && count > 0) {
         memcpy(to_data, from_data, (size_t)count * types[to].bytes);
         return RA_OK;

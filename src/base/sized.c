@@ -5,10 +5,10 @@
 #include <string.h>
 
 static ra_status check(const char *name, const void *given, size_t least, size_t known, size_t *size_out) {
-    if (!given) RA_REFUSE("%s is NULL", name);
+    if (!given) return ra_refuse("%s is NULL", name);
     memcpy(size_out, given, sizeof *size_out);
     if (*size_out < least || *size_out > known)
-        RA_REFUSE(
+        return ra_refuse(
             "%s: struct_size is %zu, this library takes %zu to %zu: initialise the structure with its RA_..._INIT or "
             "ra_..._init, and compile against the header of this library",
             name, *size_out, least, known);

@@ -2,18 +2,12 @@
 #ifndef RA_BASE_STATUS_H
 #define RA_BASE_STATUS_H
 
-#include <ringattn/transport.h>
-
-#define RA_TRY(expr)                                                                                                   \
-    do {                                                                                                               \
-        ra_status ra_try_status = (expr);                                                                              \
-        if (ra_try_status != RA_OK) return ra_try_status;                                                              \
-    } while (0)
+#include <ringattn/ringattn.h>
 
 /* How often ra_fail was called on this thread: tells whether somebody who failed has also said why. */
 unsigned ra_fail_count(void);
 
-/* Shorthand for the commonest error. */
-#define RA_REFUSE(...) return ra_fail(RA_ERR_ARGUMENT, __VA_ARGS__)
+/* Shorthand for the commonest error: return ra_refuse(...). */
+#define ra_refuse(...) ra_fail(RA_ERR_ARGUMENT, __VA_ARGS__)
 
 #endif

@@ -5,7 +5,7 @@
 
 typedef struct load_loop {
     ra_head_range heads; /* query heads of the set in hand */
-    const ra_small_problem *cut;
+    const ra_cut_problem *cut;
     int rank;
     ra_shard own;     /* keys of the rank, unless documents are dealt */
     int64_t document; /* where they are: the one looked at last */
@@ -49,12 +49,12 @@ static ra_status add_sight(const ra_sight *sight, void *user) {
 
 /* Documents have their keys for themselves, and the sights of one document and span share none: only two spans or two
  * branches of a rank can see the same key. Elsewhere sights are counted as they come, and no set is made. */
-static int sights_share_keys(const ra_small_problem *cut, int rank) {
+static int sights_share_keys(const ra_cut_problem *cut, int rank) {
     const ra_problem *p = cut->problem;
     return p->branches > 0 || ra_shard_of(cut->layout, p->seq_q, cut->ranks, rank).span_count > 1;
 }
 
-static ra_status count_rows(load_loop *loop, const ra_small_problem *cut, int rank, int64_t set) {
+static ra_status count_rows(load_loop *loop, const ra_cut_problem *cut, int rank, int64_t set) {
     ra_pool pool = {0};
     ra_rowset seen;
     ra_status status = ra_rowset_seen(&pool, cut, rank, set, &seen);
@@ -64,7 +64,7 @@ static ra_status count_rows(load_loop *loop, const ra_small_problem *cut, int ra
     return status;
 }
 
-ra_status ra_load_of(const ra_small_problem *cut, int rank, ra_load *load_out) {
+ra_status ra_load_of(const ra_cut_problem *cut, int rank, ra_load *load_out) {
     const ra_problem *p = cut->problem;
     int shared = sights_share_keys(cut, rank);
     ra_load load = {0};

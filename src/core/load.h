@@ -12,6 +12,6 @@ typedef struct ra_load {
 } ra_load;
 
 /* Fails only for want of memory. */
-ra_status ra_load_of(const ra_small_problem *cut, int rank, ra_load *load_out);
+ra_status ra_load_of(const ra_cut_problem *cut, int rank, ra_load *load_out);
 
 #endif

@@ -20,33 +20,48 @@ static int find(const char *const *names, int count, const char *name) {
 ra_status ra_layout_parse(const char *name, ra_layout *layout_out) {
     int i = find(layouts, LAYOUTS, name);
     if (i < 0 || !layout_out)
-        RA_REFUSE("'%s' is no layout; there are contiguous, zigzag, striped, documents and auto", name ? name : "NULL");
+        return ra_refuse("'%s' is no layout; there are contiguous, zigzag, striped, documents and auto",
+                         name ? name : "NULL");
     *layout_out = (ra_layout)i;
     return RA_OK;
 }
 
+static const char *const heads[] = {"all", "groups"};
+static const char *const offsets[] = {"head", "block", "group"};
+static const char *const combines[] = {"lse", "mean"};
+
+const char *ra_dilated_heads_name(ra_dilated_heads value) {
+    return (unsigned)value < 2 ? heads[value] : NULL;
+}
+
+const char *ra_dilated_offset_name(ra_dilated_offset value) {
+    return (unsigned)value < 3 ? offsets[value] : NULL;
+}
+
+const char *ra_dilated_combine_name(ra_dilated_combine value) {
+    return (unsigned)value < 2 ? combines[value] : NULL;
+}
+
 ra_status ra_dilated_heads_parse(const char *name, ra_dilated_heads *heads_out) {
-    static const char *const names[] = {"all", "groups"};
-    int i = find(names, 2, name);
+    int i = find(heads, 2, name);
     if (i < 0 || !heads_out)
-        RA_REFUSE("'%s' is no way to give branches to heads; there are all and groups", name ? name : "NULL");
+        return ra_refuse("'%s' is no way to give branches to heads; there are all and groups", name ? name : "NULL");
     *heads_out = (ra_dilated_heads)i;
     return RA_OK;
 }
 
 ra_status ra_dilated_offset_parse(const char *name, ra_dilated_offset *offset_out) {
-    static const char *const names[] = {"head", "block", "group"};
-    int i = find(names, 3, name);
-    if (i < 0 || !offset_out) RA_REFUSE("'%s' is no offset; there are head, block and group", name ? name : "NULL");
+    int i = find(offsets, 3, name);
+    if (i < 0 || !offset_out)
+        return ra_refuse("'%s' is no offset; there are head, block and group", name ? name : "NULL");
     *offset_out = (ra_dilated_offset)i;
     return RA_OK;
 }
 
 ra_status ra_dilated_combine_parse(const char *name, ra_dilated_combine *combine_out) {
-    static const char *const names[] = {"lse", "mean"};
-    int i = find(names, 2, name);
+    int i = find(combines, 2, name);
     if (i < 0 || !combine_out)
-        RA_REFUSE("'%s' is no way to combine branches; there are lse and mean", name ? name : "NULL");
+        return ra_refuse("'%s' is no way to combine branches; there are lse and mean", name ? name : "NULL");
     *combine_out = (ra_dilated_combine)i;
     return RA_OK;
 }

@@ -6,7 +6,7 @@
 
 typedef struct contact_loop contact_loop;
 struct contact_loop {
-    const ra_small_problem *cut;
+    const ra_cut_problem *cut;
     int q_from, q_to;            /* the ranks that have the queries */
     int k_rank;                  /* the rank that has the keys; -1: all keys */
     ra_shard queries, keys;      /* on RA_LAYOUT_DOCUMENTS those of the document in hand */
@@ -39,8 +39,10 @@ static ra_span rows_of(const ra_shard *shard, int s, ra_span positions) {
 
 /* q and k: positions of a query span and a key span. Their strides are equal, so the band on positions, lo <= j - i <=
  * hi, is a band on indices. */
-static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_rows, ra_span k, int key_span, int64_t lo,
-                              int64_t hi) {
+static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_rows, ra_span k, int key_span,
+                              ra_document document) {
+    int64_t lo, hi;
+    ra_problem_band(loop->cut->problem, document, &lo, &hi);
     int64_t shift = k.first - q.first;
     int run = q.stride == 1; /* a division by 1 is slow all the same */
     ra_tile band = {.q_rows = q,
@@ -58,6 +60,7 @@ static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_row
         .heads = loop->selection.heads,
         .lo = max64(band.lo - from, -q.count),
         .hi = min64(band.hi - from, seen),
+        .positions = {q.first, ra_span_at(k, from), q.stride, document.k1 - document.q1},
     };
     return loop->emit(&contact, loop->user);
 }
@@ -65,14 +68,12 @@ static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_row
 /* Contacts: the rank's own of the queries with the owner's own of the keys. */
 static ra_status meet_owner(const contact_loop *loop, int query_span, ra_document document, ra_span queries,
                             ra_span keys) {
-    int64_t lo, hi;
     ra_span q = ra_span_intersect(queries, loop->queries.spans[query_span]);
     if (q.count == 0) return RA_OK;
     ra_span q_rows = rows_of(&loop->queries, query_span, q);
-    ra_problem_band(loop->cut->problem, document, &lo, &hi);
     for (int s = 0; s < loop->keys.span_count; s++) {
         ra_span k = ra_span_intersect(keys, loop->keys.spans[s]);
-        if (k.count) RA_TRY(emit_contact(loop, q, q_rows, k, s, lo, hi));
+        if (k.count) RA_TRY(emit_contact(loop, q, q_rows, k, s, document));
     }
     return RA_OK;
 }
@@ -200,11 +201,9 @@ static ra_status span_contacts(const contact_loop *loop, int query_span) {
 /* RA_LAYOUT_DOCUMENTS, nothing dilated: the runs are what meets. */
 static ra_status meet_runs(const contact_loop *loop, int query_span, ra_document document) {
     ra_span q = loop->queries.spans[query_span];
-    int64_t lo, hi;
-    ra_problem_band(loop->cut->problem, document, &lo, &hi);
     for (int s = 0; s < 2; s++)
         if (loop->keys.spans[s].count)
-            RA_TRY(emit_contact(loop, q, rows_of(&loop->queries, query_span, q), loop->keys.spans[s], s, lo, hi));
+            RA_TRY(emit_contact(loop, q, rows_of(&loop->queries, query_span, q), loop->keys.spans[s], s, document));
     return RA_OK;
 }
 
@@ -251,7 +250,7 @@ static ra_status run_loop(contact_loop *loop, ra_head_range heads) {
     return RA_OK;
 }
 
-ra_status ra_pattern_contacts_of(const ra_small_problem *cut, int q_rank, int k_rank, ra_head_range heads,
+ra_status ra_pattern_contacts_of(const ra_cut_problem *cut, int q_rank, int k_rank, ra_head_range heads,
                                  ra_contact_emit emit, void *user) {
     const ra_problem *problem = cut->problem;
     contact_loop loop = {.cut = cut,
@@ -270,7 +269,7 @@ ra_status ra_pattern_contacts_of(const ra_small_problem *cut, int q_rank, int k_
     return run_loop(&loop, heads);
 }
 
-ra_status ra_pattern_contacts(const ra_small_problem *cut, int q_rank, int k_rank, ra_contact_emit emit, void *user) {
+ra_status ra_pattern_contacts(const ra_cut_problem *cut, int q_rank, int k_rank, ra_contact_emit emit, void *user) {
     return ra_pattern_contacts_of(cut, q_rank, k_rank, (ra_head_range){0, cut->problem->heads_q}, emit, user);
 }
 
@@ -287,7 +286,7 @@ static ra_status run_sights(contact_loop *loop, ra_head_range heads) {
     return RA_OK;
 }
 
-ra_status ra_pattern_sights(const ra_small_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
+ra_status ra_pattern_sights(const ra_cut_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
                             void *user) {
     contact_loop loop = {.cut = cut,
                          .q_from = q_rank,
@@ -300,7 +299,7 @@ ra_status ra_pattern_sights(const ra_small_problem *cut, int q_rank, ra_head_ran
     return run_sights(&loop, heads);
 }
 
-ra_status ra_pattern_hints(const ra_small_problem *cut, int from, int to, int k_rank, ra_head_range heads,
+ra_status ra_pattern_hints(const ra_cut_problem *cut, int from, int to, int k_rank, ra_head_range heads,
                            ra_sight_emit emit, void *user) {
     contact_loop loop = {.cut = cut,
                          .q_from = from,
@@ -319,7 +318,7 @@ static ra_status count_pairs(const ra_contact *contact, void *user) {
     return RA_OK;
 }
 
-int64_t ra_pattern_pairs(const ra_small_problem *cut, int q_rank, int k_rank) {
+int64_t ra_pattern_pairs(const ra_cut_problem *cut, int q_rank, int k_rank) {
     int64_t pairs = 0;
     ra_pattern_contacts(cut, q_rank, k_rank, count_pairs, &pairs);
     return pairs * cut->problem->batch;

@@ -2,6 +2,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "core/problem_fields.h"
 
 #include <float.h>
 #include <math.h>
@@ -9,14 +10,14 @@
 
 static ra_status check_length(const char *name, int64_t value, int64_t max) {
     if (value < 1 || value > max)
-        RA_REFUSE("%s is %lld; it must be between 1 and %lld", name, (long long)value, (long long)max);
+        return ra_refuse("%s is %lld; it must be between 1 and %lld", name, (long long)value, (long long)max);
     return RA_OK;
 }
 
 static ra_status check_types(ra_problem *p) {
     if (p->dtype == RA_DTYPE_DEFAULT) p->dtype = RA_F32;
     if (ra_dtype_bytes(p->dtype) == 0)
-        RA_REFUSE("dtype %d is no type; use RA_F32, RA_F64, RA_BF16 or RA_F16", p->dtype);
+        return ra_refuse("dtype %d is no type; use RA_F32, RA_F64, RA_BF16 or RA_F16", p->dtype);
     if (p->out_dtype == RA_DTYPE_DEFAULT) p->out_dtype = p->dtype;
     int half = p->dtype == RA_BF16 || p->dtype == RA_F16;
     if (p->out_dtype != p->dtype && !(half && p->out_dtype == RA_F32))
@@ -26,61 +27,60 @@ static ra_status check_types(ra_problem *p) {
     return RA_OK;
 }
 
+static ra_status check_lengths(ra_problem *p) {
+#define CHECK(kind, field, zero, most)                                                                                 \
+    if (p->field == 0) p->field = (zero);                                                                              \
+    RA_TRY(check_length(#field, p->field, (most)));
+    RA_PROBLEM_LENGTHS(CHECK)
+#undef CHECK
+    return RA_OK;
+}
+
 static ra_status check_shape(ra_problem *p) {
-    if (p->batch == 0) p->batch = 1;
-    if (p->seq_k == 0) p->seq_k = p->seq_q;
-    if (p->heads_kv == 0) p->heads_kv = p->heads_q;
-    if (p->dim_v == 0) p->dim_v = p->dim;
-    RA_TRY(check_length("batch", p->batch, 1 << 20));
-    RA_TRY(check_length("seq_q", p->seq_q, RA_MAX_LENGTH));
-    RA_TRY(check_length("seq_k", p->seq_k, RA_MAX_LENGTH));
-    RA_TRY(check_length("heads_q", p->heads_q, 1 << 16));
-    RA_TRY(check_length("heads_kv", p->heads_kv, p->heads_q));
-    RA_TRY(check_length("dim", p->dim, 256));
-    RA_TRY(check_length("dim_v", p->dim_v, 256));
+    RA_TRY(check_lengths(p));
     if (p->heads_q % p->heads_kv)
-        RA_REFUSE(
+        return ra_refuse(
             "heads_kv is %lld, which does not divide heads_q, %lld: every key/value head serves as many query heads",
             (long long)p->heads_kv, (long long)p->heads_q);
     double bytes =
         (double)p->batch * (double)p->heads_q * (double)(p->seq_q + p->seq_k) * (double)(p->dim + p->dim_v) * 8;
-    if (bytes > 4e18) RA_REFUSE("the problem is too large: its bytes do not fit in 63 bits");
+    if (bytes > 4e18) return ra_refuse("the problem is too large: its bytes do not fit in 63 bits");
     return RA_OK;
 }
 
 static ra_status check_mask(ra_problem *p) {
     if (p->scale == RA_SCALE_DEFAULT) p->scale = 1 / sqrt((double)p->dim);
-    if (!isfinite(p->scale)) RA_REFUSE("scale is not finite");
+    if (!isfinite(p->scale)) return ra_refuse("scale is not finite");
     if (p->dtype != RA_F64 && p->scale != 0 && (fabs(p->scale) > FLT_MAX || fabs(p->scale) < FLT_MIN))
-        RA_REFUSE(
+        return ra_refuse(
             "scale is %g, which f32 does not hold (%.2g to %.2g in size, or 0): scale q or k by some of it, or use "
             "RA_F64",
             p->scale, (double)FLT_MIN, (double)FLT_MAX);
     if (p->window_left < -1 || p->window_right < -1)
-        RA_REFUSE("window is (%lld, %lld); each side must be at least 0, or -1 for no limit", (long long)p->window_left,
-                  (long long)p->window_right);
+        return ra_refuse("window is (%lld, %lld); each side must be at least 0, or -1 for no limit",
+                         (long long)p->window_left, (long long)p->window_right);
     return RA_OK;
 }
 
 static ra_status check_cu(const char *name, const int64_t *cu, int64_t documents, int64_t length) {
-    if (cu[0] != 0) RA_REFUSE("%s must start at 0, not at %lld", name, (long long)cu[0]);
+    if (cu[0] != 0) return ra_refuse("%s must start at 0, not at %lld", name, (long long)cu[0]);
     for (int64_t d = 0; d < documents; d++)
         if (cu[d + 1] < cu[d])
-            RA_REFUSE("%s must not decrease, but entry %lld is %lld after %lld", name, (long long)(d + 1),
-                      (long long)cu[d + 1], (long long)cu[d]);
+            return ra_refuse("%s must not decrease, but entry %lld is %lld after %lld", name, (long long)(d + 1),
+                             (long long)cu[d + 1], (long long)cu[d]);
     if (cu[documents] != length)
-        RA_REFUSE("%s must end at the length of the sequence, %lld, not at %lld", name, (long long)length,
-                  (long long)cu[documents]);
+        return ra_refuse("%s must end at the length of the sequence, %lld, not at %lld", name, (long long)length,
+                         (long long)cu[documents]);
     return RA_OK;
 }
 
 static ra_status check_documents(ra_problem *p) {
     if (!p->cu_seqlens_q && !p->cu_seqlens_k) {
-        if (p->documents > 1) RA_REFUSE("documents is %lld but cu_seqlens_q is NULL", (long long)p->documents);
+        if (p->documents > 1) return ra_refuse("documents is %lld but cu_seqlens_q is NULL", (long long)p->documents);
         p->documents = 1;
         return RA_OK;
     }
-    if (!p->cu_seqlens_q) RA_REFUSE("cu_seqlens_k is given without cu_seqlens_q");
+    if (!p->cu_seqlens_q) return ra_refuse("cu_seqlens_k is given without cu_seqlens_q");
     RA_TRY(check_length("documents", p->documents, RA_MAX_LENGTH));
     if (!p->cu_seqlens_k && p->documents == 1) { /* one document is none: all queries, all keys */
         RA_TRY(check_cu("cu_seqlens_q", p->cu_seqlens_q, 1, p->seq_q));
@@ -90,7 +90,8 @@ static ra_status check_documents(ra_problem *p) {
     }
     if (!p->cu_seqlens_k) p->cu_seqlens_k = p->cu_seqlens_q;
     if (p->batch != 1)
-        RA_REFUSE("packed documents need batch 1, not %lld: put the documents one after another", (long long)p->batch);
+        return ra_refuse("packed documents need batch 1, not %lld: put the documents one after another",
+                         (long long)p->batch);
     RA_TRY(check_cu("cu_seqlens_q", p->cu_seqlens_q, p->documents, p->seq_q));
     return check_cu("cu_seqlens_k", p->cu_seqlens_k, p->documents, p->seq_k);
 }
@@ -103,18 +104,20 @@ static ra_status check_dilation(ra_problem *p) {
         return RA_OK;
     }
     RA_TRY(check_length("branches", p->branches, RA_MAX_BRANCHES));
-    if (!p->dilated) RA_REFUSE("branches is %lld but dilated is NULL", (long long)p->branches);
+    if (!p->dilated) return ra_refuse("branches is %lld but dilated is NULL", (long long)p->branches);
     for (int64_t b = 0; b < p->branches; b++) {
         RA_TRY(check_length("a dilated branch's segment", p->dilated[b].segment, RA_MAX_LENGTH));
         RA_TRY(check_length("a dilated branch's rate", p->dilated[b].rate, RA_MAX_LENGTH));
     }
     double states = (double)p->branches * (double)p->batch * (double)p->heads_q * (double)p->seq_q;
     if (states * (double)(p->dim_v + 2) * 8 > 4e18)
-        RA_REFUSE("the problem is too large: its bytes do not fit in 63 bits");
-    if ((unsigned)p->dilated_heads > RA_DILATED_GROUPS) RA_REFUSE("dilated_heads %d is none", (int)p->dilated_heads);
-    if ((unsigned)p->dilated_offset > RA_DILATED_GROUP) RA_REFUSE("dilated_offset %d is none", (int)p->dilated_offset);
+        return ra_refuse("the problem is too large: its bytes do not fit in 63 bits");
+    if ((unsigned)p->dilated_heads > RA_DILATED_GROUPS)
+        return ra_refuse("dilated_heads is %d, which is no ra_dilated_heads", (int)p->dilated_heads);
+    if ((unsigned)p->dilated_offset > RA_DILATED_GROUP)
+        return ra_refuse("dilated_offset is %d, which is no ra_dilated_offset", (int)p->dilated_offset);
     if ((unsigned)p->dilated_combine > RA_DILATED_MEAN)
-        RA_REFUSE("dilated_combine %d is none", (int)p->dilated_combine);
+        return ra_refuse("dilated_combine is %d, which is no ra_dilated_combine", (int)p->dilated_combine);
     return RA_OK;
 }
 
@@ -126,7 +129,7 @@ static double most_seen(const ra_problem *p, double keys) {
 }
 
 /* At least as many pairs as a head of the document has. A branch keeps one row in `rate` of a segment, and one more
- * where the segment is cut short. */
+ * where the segment ends early. */
 static double most_pairs(const ra_problem *p, ra_document document) {
     double rows = (double)(document.q1 - document.q0), seen = most_seen(p, (double)(document.k1 - document.k0)),
            pairs = 0;
@@ -144,7 +147,7 @@ static ra_status check_pairs(const ra_problem *p) {
     double pairs = 0;
     for (int64_t d = 0; d < p->documents; d++) pairs += most_pairs(p, ra_problem_document(p, d));
     if (pairs * (double)p->batch * (double)p->heads_q > 4e18)
-        RA_REFUSE("the problem is too large: its pairs do not fit in 63 bits");
+        return ra_refuse("the problem is too large: its pairs do not fit in 63 bits");
     return RA_OK;
 }
 
@@ -152,7 +155,7 @@ ra_status ra_problem_normalise(const ra_problem *in, ra_problem *out) {
     ra_problem p = RA_PROBLEM_INIT;
     RA_TRY(ra_sized_read("problem", in, offsetof(ra_problem, documents), sizeof p, &p));
     if (p.initialised != 1)
-        RA_REFUSE(
+        return ra_refuse(
             "problem was not initialised: start from RA_PROBLEM_INIT or ra_problem_init, which say that there is no "
             "window and that the scale is the default");
     RA_TRY(check_types(&p));

@@ -24,15 +24,15 @@ ra_head_range ra_head_set_queries(const ra_problem *normal, int64_t i);
 /* All of the following take memory from pool and fail only for want of it. */
 
 /* The rows of k_rank that q_rank's queries see in head set i. */
-ra_status ra_rowset_needed(ra_pool *pool, const ra_small_problem *cut, int q_rank, int k_rank, int64_t i,
+ra_status ra_rowset_needed(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int k_rank, int64_t i,
                            ra_rowset *set_out);
 
 /* Rows of k_rank among which are all that the ranks [from, to) see: ra_pattern_hints. */
-ra_status ra_rowset_hinted(ra_pool *pool, const ra_small_problem *cut, int from, int to, int k_rank, int64_t i,
+ra_status ra_rowset_hinted(ra_pool *pool, const ra_cut_problem *cut, int from, int to, int k_rank, int64_t i,
                            ra_rowset *set_out);
 
 /* The positions of the keys that q_rank's queries see, whoever has them. */
-ra_status ra_rowset_seen(ra_pool *pool, const ra_small_problem *cut, int q_rank, int64_t i, ra_rowset *set_out);
+ra_status ra_rowset_seen(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int64_t i, ra_rowset *set_out);
 
 ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out);
 ra_status ra_rowset_minus(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out);

@@ -1,5 +1,5 @@
-/* A tile: some queries against some keys for some heads, and which of the pairs are visible. All that a kernel sees of
- * layouts, documents, windows and ranks.
+/* A tile: some queries against some keys for some heads, and which of the pairs are visible. This is all that a kernel
+ * sees of layouts, documents, windows and ranks.
  *
  * Queries and keys of a tile are spans of positions with one common stride, so "key position - query position lies in
  * an interval" becomes a test on indices: the a-th query sees the b-th key when lo <= b - a <= hi. A row's visible keys
@@ -17,6 +17,14 @@
 #include "base/internal.h"
 #include "core/span.h"
 
+/* Where the queries and keys of a tile are in the sequence: query a at `query` + a * stride, key b at `key` + b *
+ * stride. The band was made from these; kernels whose scores depend on positions read them, all others do not. A query
+ * is aligned with the key `diagonal` further on, which is 0 unless its document has not as many queries as keys. */
+typedef struct ra_positions {
+    int64_t query, key, stride;
+    int64_t diagonal;
+} ra_positions;
+
 typedef struct ra_tile {
     ra_span q_rows;         /* rows of this rank's query shard */
     ra_span k_rows;         /* rows of KV part `part` */
@@ -24,6 +32,7 @@ typedef struct ra_tile {
     int64_t lo, hi;         /* visible: lo <= b - a <= hi; within [-q_rows.count, k_rows.count] */
     int part;               /* which of the KV parts that come with the list */
     const int64_t *k_index; /* [k_rows.count]: the keys' rows where they are no span; else NULL */
+    ra_positions positions;
 } ra_tile;
 
 /* The row of the b-th key in its KV part. */
@@ -50,8 +59,7 @@ typedef struct ra_tile_list {
     int64_t tile_count, group_count, round_count;
 } ra_tile_list;
 
-/* The visible keys [*from_out, *to_out) of the queries with indices [a0, a1): their union; a1 > a0. Empty: from = to.
- */
+/* The visible keys [*from_out, *to_out) of the queries with indices [a0, a1): their union; a1 > a0. None: from = to. */
 RA_INTERNAL void ra_tile_visible(const ra_tile *tile, int64_t a0, int64_t a1, int64_t *from_out, int64_t *to_out);
 
 /* The same among the keys [b0, b1). */

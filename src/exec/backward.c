@@ -39,21 +39,40 @@ static ra_view kept_dq(const ra_program *program) {
     return (ra_view){program->memory + program->workspace->dq, shape->heads_q * head, shape->dim, head, 1};
 }
 
+/* Whether a view of one element a row is an array [batch, heads_q, rows_q]. */
+static int is_array(const ra_shape *shape, ra_view view) {
+    ra_view array = ra_array_view(shape, NULL);
+    return (shape->batch == 1 || view.batch == array.batch) && (shape->heads_q == 1 || view.head == array.head) &&
+           (shape->rows_q == 1 || view.row == array.row);
+}
+
+/* The lse that was given as kernels read it: where it has other strides, a copy in the workspace. */
+static const void *lse_array(const ra_pass_run *run, ra_view given) {
+    const ra_program *program = run->program;
+    const ra_shape *shape = &program->setup->shape;
+    if (is_array(shape, given)) return given.data;
+    void *array = program->memory + program->workspace->lse;
+    ra_shape sums = ra_sums_shape(shape);
+    program->setup->kernel->store(&sums, ra_array_view(shape, array), given, shape->rows_q, shape->heads_q, 1,
+                                  &run->context);
+    return array;
+}
+
 /* delta, from the output or, for several softmaxes, from their states; sets the queries' lse and delta. */
 static ra_status prepare(ra_pass_run *run, const ra_program *states_again, const ra_backward_io *io, ra_traffic *sent) {
     const ra_program *program = run->program;
     const ra_setup *setup = program->setup;
     void *lse = program->memory + program->workspace->lse, *delta = program->memory + program->workspace->delta;
     run->queries.delta = delta;
-    run->queries.lse = io->lse;
     if (setup->shape.states == 1) {
+        run->queries.lse = lse_array(run, io->lse);
         setup->kernel->delta(&setup->shape, io->dout, io->o, delta, &run->context);
         return RA_OK;
     }
     ra_state state = ra_program_state(program, NULL);
     const char *name = "the backward pass (computing the states again)";
     RA_TRY(ra_exec_states(states_again, io->q, io->k, io->v, state, name, run->context, sent));
-    setup->kernel->resume(&setup->shape, state, io->dout, lse, delta, &run->context);
+    setup->kernel->carry(&setup->shape, state, io->dout, lse, delta, &run->context);
     run->queries.lse = lse;
     return RA_OK;
 }

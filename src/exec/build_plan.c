@@ -1,4 +1,5 @@
 /* Making a plan, which all ranks do together, and taking it apart. */
+#include "base/sized.h"
 #include "base/status.h"
 #include "exec/plan.h"
 #include "plan/digest.h"
@@ -13,8 +14,8 @@ static ra_status take_workspace(ra_plan *plan) {
     size_t bytes = plan->prediction.workspace.bytes;
     if (setup->workspace) {
         if (setup->workspace_bytes < bytes)
-            RA_REFUSE("options.workspace_bytes is %zu but this plan needs %zu: ask ra_predict first",
-                      setup->workspace_bytes, bytes);
+            return ra_refuse("options.workspace_bytes is %zu but this plan needs %zu: ask ra_predict first",
+                             setup->workspace_bytes, bytes);
         plan->memory = setup->workspace;
         return RA_OK;
     }
@@ -74,18 +75,20 @@ static ra_status build(ra_plan *plan, int serial, const ra_problem *problem, con
 /* Every rank takes part, also one that failed, so that no rank waits for a plan that never comes. */
 static ra_status agree(ra_comm *comm, const ra_digest *mine, double timeout_seconds) {
     ra_seal seal = ra_digest_seal(mine);
-    ra_digest pair[2];
+    ra_digest shown[2]; /* of rank 0 and of the culprit */
     int64_t culprit;
     RA_TRY(ra_comm_judge(comm, &seal, sizeof seal, ra_seals_judge, &culprit, sizeof culprit, timeout_seconds));
     if (culprit < 0) return RA_OK;
-    RA_TRY(ra_comm_show(comm, (int)culprit, mine, sizeof *mine, pair, timeout_seconds));
-    return ra_digest_explain(&pair[0], &pair[1], (int)culprit, ra_comm_rank(comm));
+    RA_TRY(ra_comm_show(comm, (int)culprit, mine, sizeof *mine, shown, timeout_seconds));
+    return ra_digest_explain(&shown[0], &shown[1], (int)culprit, ra_comm_rank(comm));
 }
 
+/* Of options that may be wrong in other ways. */
 static double timeout_of(const ra_options *options) {
-    int has_it = options && options->struct_size >= offsetof(ra_options, timeout_seconds) + sizeof(double);
-    double seconds = has_it ? options->timeout_seconds : 0;
-    return seconds > 0 && isfinite(seconds) ? seconds : RA_TIMEOUT_DEFAULT;
+    ra_options o = RA_OPTIONS_INIT;
+    if (options && ra_sized_read("options", options, sizeof o.struct_size, sizeof o, &o) != RA_OK)
+        return RA_TIMEOUT_DEFAULT;
+    return o.timeout_seconds > 0 && isfinite(o.timeout_seconds) ? o.timeout_seconds : RA_TIMEOUT_DEFAULT;
 }
 
 /* A rank's own failure tells it more than that the ranks do not agree. A rank among others says which one it is. */

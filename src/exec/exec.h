@@ -7,14 +7,14 @@
 typedef struct ra_forward_io {
     ra_view q, k, v; /* of dtype */
     ra_view o;       /* of out_dtype; may be summed in, and is NaN after a failure that came later */
-    void *lse;       /* or NULL; NaN where o is after a failure */
+    ra_view lse;     /* one element a row, accumulation type; NaN where o is after a failure. data NULL: not wanted */
 } ra_forward_io;
 
 typedef struct ra_backward_io {
     ra_view q, k, v, dout; /* of dtype */
     ra_view o;             /* of out_dtype */
-    const void *lse;
-    ra_view dq, dk, dv; /* of out_dtype, as o in the forward pass */
+    ra_view lse;           /* as the forward pass wrote it */
+    ra_view dq, dk, dv;    /* of out_dtype, as o in the forward pass */
 } ra_backward_io;
 
 /* On an asynchronous device a pass returns when all of its work is on the stream. sent_out: what it sent, set on
@@ -24,6 +24,9 @@ ra_status ra_exec_forward(const ra_program *program, const ra_forward_io *io, vo
 /* states_again: the forward program, with tags of its own, for problems whose softmaxes are kept apart. */
 ra_status ra_exec_backward(const ra_program *program, const ra_program *states_again, const ra_backward_io *io,
                            void *stream, ra_traffic *sent_out);
+
+/* The shape by which row operations take arrays of the accumulation type for outputs, and change nothing. */
+ra_shape ra_sums_shape(const ra_shape *shape);
 
 /* Makes the outputs of a pass NaN, in stream order. */
 void ra_exec_spoil_forward(const ra_program *program, const ra_forward_io *io, void *stream);

@@ -66,15 +66,18 @@ ra_status ra_exec_forward(const ra_program *program, const ra_forward_io *io, vo
     return status;
 }
 
+ra_shape ra_sums_shape(const ra_shape *shape) {
+    ra_shape sums = *shape;
+    sums.out_dtype = shape->dtype == RA_F64 ? RA_F64 : RA_F32;
+    sums.weight = 1;
+    return sums;
+}
+
 void ra_exec_spoil_forward(const ra_program *program, const ra_forward_io *io, void *stream) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = &setup->shape;
     ra_context context = ra_program_context(program, stream);
     setup->kernel->fill(shape, io->o, setup->rows_q, shape->heads_q, shape->dim_v, NAN, &context);
-    if (!io->lse) return;
-    int64_t rows = setup->rows_q;
-    ra_view lse = {io->lse, shape->heads_q * rows, 1, rows, 1};
-    ra_shape sums = *shape; /* lse has the accumulation type */
-    sums.out_dtype = shape->dtype == RA_F64 ? RA_F64 : RA_F32;
-    setup->kernel->fill(&sums, lse, rows, shape->heads_q, 1, NAN, &context);
+    ra_shape sums = ra_sums_shape(shape);
+    if (io->lse.data) setup->kernel->fill(&sums, io->lse, setup->rows_q, shape->heads_q, 1, NAN, &context);
 }

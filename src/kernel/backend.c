@@ -24,6 +24,13 @@ static const ra_kernel *best_usable(const ra_backend *backend) {
     return best;
 }
 
+static const ra_kernel *kernel_named(const ra_backend *backend, const char *name) {
+    const ra_kernel *kernel;
+    for (int i = 0; (kernel = backend->kernel_at(i)); i++)
+        if (strcmp(name, kernel->name) == 0) return kernel;
+    return NULL;
+}
+
 static ra_status no_such_kernel(const ra_backend *backend, const char *name) {
     char names[256] = "auto";
     const ra_kernel *kernel;
@@ -31,23 +38,18 @@ static ra_status no_such_kernel(const ra_backend *backend, const char *name) {
         size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, ", %s", kernel->name);
     }
-    RA_REFUSE("there is no kernel named \"%s\" on the device %s; choose one of: %s", name, backend->device->name,
-              names);
+    return ra_refuse("there is no kernel named \"%s\" on the device %s; choose one of: %s", name, backend->device->name,
+                     names);
 }
 
 ra_status ra_backend_find_kernel(const ra_backend *backend, const char *name, const ra_kernel **kernel_out) {
-    const ra_kernel *kernel = NULL;
-    if (backend == &ra_backend_cpu) return ra_kernel_find(name, kernel_out);
-    if (!name || strcmp(name, "auto") == 0) {
-        *kernel_out = best_usable(backend);
-        if (*kernel_out) return RA_OK;
-        return ra_fail(RA_ERR_UNSUPPORTED, "none of the kernels for %s runs on this device", backend->device->name);
-    }
-    for (int i = 0; (kernel = backend->kernel_at(i)) && strcmp(name, kernel->name) != 0; i++) {
-    }
+    int any = !name || strcmp(name, "auto") == 0;
+    const ra_kernel *kernel = any ? best_usable(backend) : kernel_named(backend, name);
+    if (!kernel && any)
+        return ra_fail(RA_ERR_UNSUPPORTED, "none of the kernels for %s runs on this machine", backend->device->name);
     if (!kernel) return no_such_kernel(backend, name);
     if (!kernel->usable())
-        return ra_fail(RA_ERR_UNSUPPORTED, "this device cannot run the kernel \"%s\"; choose another or auto", name);
+        return ra_fail(RA_ERR_UNSUPPORTED, "this machine cannot run the kernel \"%s\"; choose another or auto", name);
     *kernel_out = kernel;
     return RA_OK;
 }

@@ -18,7 +18,8 @@ extern const ra_backend ra_backend_cpu;
 /* NULL stands for the CPU. Refuses a backend of another version. */
 ra_status ra_backend_check(const ra_backend *backend, const ra_backend **backend_out);
 
-/* By name, or the best usable one for NULL and "auto". */
+/* By name, or the best usable one for NULL and "auto". Fails when there is none of that name, naming those there are,
+ * or when this machine cannot run it. */
 ra_status ra_backend_find_kernel(const ra_backend *backend, const char *name, const ra_kernel **kernel_out);
 
 #endif

@@ -14,7 +14,7 @@
 typedef struct ra_shape {
     int64_t batch, heads_q, heads_kv, dim, dim_v;
     int64_t rows_q; /* of this rank: what the state's arrays are sized by */
-    int64_t states; /* softmaxes that are kept apart: what a pass's state indexes; at least 1 */
+    int64_t states; /* softmaxes that are kept apart: what the state of a round of tiles indexes; at least 1 */
     double scale;
     double weight; /* of each softmax in the output, and so of every gradient */
     ra_dtype dtype, out_dtype;
@@ -25,11 +25,16 @@ static inline size_t ra_shape_acc_bytes(const ra_shape *shape) {
     return shape->dtype == RA_F64 ? 8 : 4;
 }
 
-/* Element [b, row, h, d] is at data + (b*batch + row*row + h*head + d*dim) elements. */
+/* Element [i, j, h, d] is `i * batch + j * row + h * head + d * dim` elements after data. */
 typedef struct ra_view {
     void *data;
     int64_t batch, row, head, dim; /* strides in elements, any sign */
 } ra_view;
+
+/* An array [batch, heads_q, rows_q] as a view of one element a row. */
+static inline ra_view ra_array_view(const ra_shape *shape, void *array) {
+    return (ra_view){array, shape->heads_q * shape->rows_q, 1, shape->rows_q, 1};
+}
 
 /* Rows of keys and values: a rank's own, or a piece of a slot. Key/value head g is head (g - heads.first) /
  * heads.stride of the views. */
@@ -39,10 +44,10 @@ typedef struct ra_kv_rows {
     ra_span heads;  /* the key/value heads it holds */
 } ra_kv_rows;
 
-/* What the forward pass carries from step to step, accumulation type:
- *   o: a view, so that it may be the output itself   sum of e^{s - m} v, not normalised
- *   m [states, batch, heads_q, rows_q], C-order      running maximum of the scores s (with the scale); -inf: nothing
- * seen l [states, batch, heads_q, rows_q], C-order      sum of e^{s - m}; 0: nothing seen; NaN: a score was NaN or +inf
+/* What the forward pass carries from step to step, of the accumulation type; m and l: [states, batch, heads_q, rows_q].
+ *   o   a view, so that it may be the output itself: sum of e^{s - m} v, not normalised
+ *   m   the largest score s so far; -inf: nothing seen
+ *   l   sum of e^{s - m}; 0: nothing seen; NaN: a score was NaN or +inf
  */
 typedef struct ra_state {
     ra_view o;       /* of state 0 */
@@ -51,7 +56,7 @@ typedef struct ra_state {
 } ra_state;
 
 /* What runs it: shared by every call. progress, where not NULL, is called now and then from the calling thread between
- * blocks, so that whoever launched the kernel can see to other work (a message in flight). When it returns nonzero,
+ * blocks, so that the caller can see to other work (a message in flight). When it returns nonzero,
  * what the call computes is not wanted any more: it sets *stop, which is there with it, and comes to an end soon, with
  * its outputs half done. */
 typedef struct ra_context {
@@ -71,7 +76,7 @@ typedef struct ra_forward_call {
     ra_view q;
     const ra_kv_rows *parts; /* tile.part indexes it */
     ra_tile_list tiles;
-    ra_state state; /* folded into */
+    ra_state state; /* accumulated into */
     ra_context context;
     const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
 } ra_forward_call;
@@ -115,8 +120,7 @@ typedef struct ra_kernel {
     void (*forward)(const ra_forward_call *call);
     void (*backward)(const ra_backward_call *call);
 
-    /* state = nothing seen: m = -inf, l = 0, o = 0; a table whose kernels read no o where m = -inf may leave o alone.
-     */
+    /* state = nothing seen: m = -inf, l = 0, o = 0; kernels that read no o where m = -inf may leave o as it is. */
     void (*begin)(const ra_shape *shape, ra_state state, const ra_context *context);
 
     /* Row rows[i] of state = its merge with row i of from, whose m and l are [states, batch, heads_q, rows.count] and
@@ -124,17 +128,18 @@ typedef struct ra_kernel {
     void (*merge)(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_context *context);
 
     /* o_out [batch, rows_q, heads_q, dim_v] of out_dtype = weight * sum over states of o / l, 0 where nothing was seen;
-     * lse_out [batch, heads_q, rows_q], accumulation type, = log of the sum of l e^m; NULL: not wanted. o_out may be
-     * the state's own o. */
-    void (*finish)(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context);
+     * lse_out, a view of one element a row, accumulation type, = log of the sum of l e^m; its data NULL: not wanted.
+     * o_out may be the state's own o. */
+    void (*finish)(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, const ra_context *context);
 
     /* delta_out [batch, heads_q, rows_q], accumulation type, = sum over d of dout * o / weight; o has out_dtype. For
      * one state. */
     void (*delta)(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_context *context);
 
-    /* For several: lse_out and delta_out [states, batch, heads_q, rows_q] from the forward pass's state. */
-    void (*resume)(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                   const ra_context *context);
+    /* For several, what the backward pass takes over: lse_out and delta_out [states, batch, heads_q, rows_q] from the
+     * forward pass's state. */
+    void (*carry)(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                  const ra_context *context);
 
     /* Records. to [heads.count, rows.count, batch, dim + dim_v], C-order, of dtype = those rows and heads of k and v.
      */
@@ -157,11 +162,7 @@ typedef struct ra_kernel {
                  const ra_context *context);
 } ra_kernel;
 
-/* The kernels compiled in, best last. NULL past the end. */
+/* The CPU's kernels, best last. NULL past the end. */
 const ra_kernel *ra_kernel_at(int index);
-
-/* By name, or the best usable one for NULL and "auto". Fails when there is none of that name, naming those there are,
- * or when this machine cannot run it. */
-ra_status ra_kernel_find(const char *name, const ra_kernel **kernel_out);
 
 #endif

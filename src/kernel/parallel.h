@@ -14,20 +14,20 @@ void ra_parallel_for(int threads, int64_t count, void (*body)(void *user, int64_
 /* The next of the numbers 0, 1, 2, ...: each is given to one thread. */
 int64_t ra_take(int64_t *counter);
 
-/* Lets whoever launched the kernel see to other work; only thread 0 does. */
-static inline void ra_launch_progress(const ra_context *context, int thread) {
+/* Lets the caller of the kernel see to other work; only thread 0 does. */
+static inline void ra_context_progress(const ra_context *context, int thread) {
     if (thread == 0 && context->progress && context->progress(context->progress_user))
         __atomic_store_n(context->stop, 1, __ATOMIC_RELAXED);
 }
 
 /* Whether what the call computes is not wanted any more. */
-static inline int ra_launch_stops(const ra_context *context) {
+static inline int ra_context_stops(const ra_context *context) {
     return context->stop && __atomic_load_n(context->stop, __ATOMIC_RELAXED);
 }
 
 /* ra_take, or a number beyond all others once the call is to end. */
-static inline int64_t ra_launch_take(const ra_context *context, int64_t *counter) {
-    return ra_launch_stops(context) ? INT64_MAX : ra_take(counter);
+static inline int64_t ra_context_take(const ra_context *context, int64_t *counter) {
+    return ra_context_stops(context) ? INT64_MAX : ra_take(counter);
 }
 
 #endif

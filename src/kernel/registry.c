@@ -1,6 +1,5 @@
-/* The kernels compiled in, best last. Each starts as the one before it in the table and overrides what it has of its
- * own; the first starts with the row operations that all of them share. */
-#include "base/status.h"
+/* The CPU's kernels, best last. Each starts as the one before it in the table and overrides what it has of its own; the
+ * first starts with the row operations, which all of them have in common. backend.c finds one by name. */
 #include "kernel/cpu/amx/amx.h"
 #include "kernel/cpu/avx2/avx2.h"
 #include "kernel/cpu/avx512/avx512.h"
@@ -11,7 +10,6 @@
 #include "kernel/rows.h"
 
 #include <pthread.h>
-#include <string.h>
 
 static const struct {
     const char *name;
@@ -34,7 +32,7 @@ static void fill(void) {
                         .merge = ra_rows_merge,
                         .finish = ra_rows_finish,
                         .delta = ra_rows_delta,
-                        .resume = ra_rows_resume,
+                        .carry = ra_rows_carry,
                         .pack = ra_rows_pack,
                         .add_rows = ra_rows_add_rows,
                         .add = ra_rows_add,
@@ -60,36 +58,4 @@ const char *ra_kernel_name(int index) {
 int ra_kernel_usable(int index) {
     const ra_kernel *kernel = ra_kernel_at(index);
     return kernel ? kernel->usable() : 0;
-}
-
-/* ref runs everywhere, so there always is one. */
-static const ra_kernel *best_usable(void) {
-    int i = KERNELS - 1;
-    while (!ra_kernel_usable(i)) i--;
-    return ra_kernel_at(i);
-}
-
-static ra_status no_such_kernel(const char *name) {
-    char names[256] = "auto";
-    for (int i = 0; i < KERNELS; i++) {
-        strncat(names, ", ", sizeof names - strlen(names) - 1);
-        strncat(names, table[i].name, sizeof names - strlen(names) - 1);
-    }
-    RA_REFUSE("there is no kernel named \"%s\"; choose one of: %s", name, names);
-}
-
-ra_status ra_kernel_find(const char *name, const ra_kernel **kernel_out) {
-    if (!name || strcmp(name, "auto") == 0) {
-        *kernel_out = best_usable();
-        return RA_OK;
-    }
-    for (int i = 0; i < KERNELS; i++) {
-        if (strcmp(name, table[i].name) != 0) continue;
-        if (!ra_kernel_usable(i))
-            return ra_fail(RA_ERR_UNSUPPORTED, "this machine cannot run the kernel \"%s\"; choose another or auto",
-                           name);
-        *kernel_out = ra_kernel_at(i);
-        return RA_OK;
-    }
-    return no_such_kernel(name);
 }

@@ -4,9 +4,6 @@
 
 #include "kernel/kernel.h"
 
-/* The longest row there is: what a problem's dim and dim_v may be at most. */
-enum { RA_MAX_DIM = 256 };
-
 /* Element [b, row, h, 0] of a view whose elements have `bytes` bytes. */
 static inline void *ra_view_row(ra_view view, size_t bytes, int64_t b, int64_t row, int64_t h) {
     return (char *)view.data + (b * view.batch + row * view.row + h * view.head) * (int64_t)bytes;

@@ -32,7 +32,7 @@ static int spread_step(int ranks) {
     }
 }
 
-ra_status ra_cost_of_layout(const ra_small_problem *cut, double limit, double *cost_out) {
+ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cost_out) {
     double most = 0;
     size_t bytes = 0;
     int64_t step = spread_step(cut->ranks);
@@ -59,7 +59,7 @@ ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layou
     double cost[LAYOUTS], least = INFINITY;
     int chosen = 0;
     for (int i = 0; i < LAYOUTS && ranks > 1; i++) {
-        ra_small_problem cut = {normal, layouts[i], ranks};
+        ra_cut_problem cut = {normal, layouts[i], ranks};
         cost[i] = INFINITY;
         if (!is_weighed(normal, layouts[i])) continue;
         RA_TRY(ra_cost_of_layout(&cut, least, &cost[i]));
@@ -70,7 +70,7 @@ ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layou
     return RA_OK;
 }
 
-static ra_status ring_sends_more(const ra_small_problem *cut, int owner, int *more_out) {
+static ra_status ring_sends_more(const ra_cut_problem *cut, int owner, int *more_out) {
     int64_t ring, pairwise;
     RA_TRY(ra_schedule_volume_of(cut, RA_STRATEGY_RING, owner, &ring));
     RA_TRY(ra_schedule_volume_of(cut, RA_STRATEGY_PAIRWISE, owner, &pairwise));
@@ -79,7 +79,7 @@ static ra_status ring_sends_more(const ra_small_problem *cut, int owner, int *mo
 }
 
 /* Whether it does over all owners, of which so many, from the middle on, are compared one by one. */
-static ra_status ring_sends_more_of_some(const ra_small_problem *cut, int owners, int *more_out) {
+static ra_status ring_sends_more_of_some(const ra_cut_problem *cut, int owners, int *more_out) {
     int64_t step = spread_step(cut->ranks);
     *more_out = 0;
     for (int64_t i = 0; i < owners && !*more_out; i++)
@@ -87,7 +87,7 @@ static ra_status ring_sends_more_of_some(const ra_small_problem *cut, int owners
     return RA_OK;
 }
 
-static ra_status ring_sends_more_in_all(const ra_small_problem *cut, int *more_out) {
+static ra_status ring_sends_more_in_all(const ra_cut_problem *cut, int *more_out) {
     int64_t ring, pairwise;
     RA_TRY(ra_schedule_volume(cut, RA_STRATEGY_RING, &ring));
     RA_TRY(ra_schedule_volume(cut, RA_STRATEGY_PAIRWISE, &pairwise));
@@ -97,7 +97,7 @@ static ra_status ring_sends_more_in_all(const ra_small_problem *cut, int *more_o
 
 /* Queries travel where all of them to all ranks and back are less than what the keys that are needed come to. Both are
  * compared at their most first: in training, where there are as many queries as keys, that settles it. */
-static ra_status queries_travel(const ra_small_problem *cut, int *travel_out) {
+static ra_status queries_travel(const ra_cut_problem *cut, int *travel_out) {
     const ra_problem *p = cut->problem;
     double most = ra_passq_most_bytes(p, cut->ranks);
     double most_keys = (double)(cut->ranks - 1) * (double)p->seq_k * (double)p->heads_kv *
@@ -111,21 +111,21 @@ static ra_status queries_travel(const ra_small_problem *cut, int *travel_out) {
 }
 
 /* Documents, or the segments of all branches. */
-static double parts_of(const ra_problem *p) {
-    double parts = (double)p->documents;
-    for (int64_t b = 0; b < p->branches; b++) parts += (double)p->seq_k / (double)p->dilated[b].segment;
-    return parts;
+static double intervals_of(const ra_problem *p) {
+    double intervals = (double)p->documents;
+    for (int64_t b = 0; b < p->branches; b++) intervals += (double)p->seq_k / (double)p->dilated[b].segment;
+    return intervals;
 }
 
-static int is_worth_comparing(const ra_small_problem *cut) {
-    double parts = parts_of(cut->problem), pairs_of_ranks = (double)cut->ranks * cut->ranks;
+static int is_worth_comparing(const ra_cut_problem *cut) {
+    double intervals = intervals_of(cut->problem), pairs_of_ranks = (double)cut->ranks * cut->ranks;
     int in_bits = cut->layout == RA_LAYOUT_STRIPED || cut->layout == RA_LAYOUT_DOCUMENTS;
-    return !in_bits || parts == 1 || parts * pairs_of_ranks <= RA_STRIPES_COMPARED;
+    return !in_bits || intervals == 1 || intervals * pairs_of_ranks <= RA_STRIPES_COMPARED;
 }
 
 /* The ring never sends less than pairwise of any owner's rows. So one owner can decide against it, and one from the
  * middle mostly does; else the sums must be equal. */
-ra_status ra_choose_strategy(const ra_small_problem *cut, ra_strategy *strategy_out) {
+ra_status ra_choose_strategy(const ra_cut_problem *cut, ra_strategy *strategy_out) {
     int travel, more = !is_worth_comparing(cut), sample = cut->problem->branches && cut->ranks > RA_OWNERS_COMPARED;
     RA_TRY(queries_travel(cut, &travel));
     if (travel) {

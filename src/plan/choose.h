@@ -18,7 +18,7 @@
  * CPUs on a good network or GPUs beside each other 200 to 1,500, between GPUs on a network 10,000. */
 #define RA_FLOPS_PER_BYTE 256
 
-/* A later layout is taken only where it saves more than this part of an earlier one's time. */
+/* A later layout is taken only where it saves more than this fraction of an earlier one's time. */
 #define RA_LAYOUT_MARGIN 0.04
 
 /* The time of a rank with that load. */
@@ -29,7 +29,7 @@ double ra_cost_of(const ra_problem *normal, const ra_load *load);
  * strewn, finding a load takes long, and once the sets of rows have taken RA_WEIGHING_BYTES, the ranks looked at, which
  * are spread over all, stand for the rest. */
 #define RA_WEIGHING_BYTES (16 << 20)
-ra_status ra_cost_of_layout(const ra_small_problem *cut, double limit, double *cost_out);
+ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cost_out);
 
 /* The first of contiguous, zigzag, documents (where there are several) and striped that none of the others beats by
  * RA_LAYOUT_MARGIN. Fails only for want of memory. */
@@ -43,6 +43,6 @@ ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layou
  * worth, and it is pairwise. Fails only for want of memory. */
 #define RA_OWNERS_COMPARED 8
 #define RA_STRIPES_COMPARED (1 << 20)
-ra_status ra_choose_strategy(const ra_small_problem *cut, ra_strategy *strategy_out);
+ra_status ra_choose_strategy(const ra_cut_problem *cut, ra_strategy *strategy_out);
 
 #endif

@@ -5,42 +5,30 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How a field is shown: a number, the bits of a double, or a hash, of which only the difference can be told. */
-typedef enum field_kind { NUMBER, REAL, HASH } field_kind;
+/* How a field is shown: as a number, the double of these bits, a name; or, of a hash, only that it differs. */
+typedef enum field_kind {
+    NUMBER,
+    FLAG,
+    REAL,
+    HASH,
+    DTYPE,
+    HEADS,
+    OFFSET,
+    COMBINE,
+    LAYOUT,
+    STRATEGY,
+    LENGTH = NUMBER,
+    ARRAY = HASH
+} field_kind;
 
+#define NAME_OF(kind, field, ...) {#field, kind},
+#define NAME_OF_REST(kind, name, value) {name, kind},
 static const struct {
     const char *name;
     field_kind kind;
-} fields[RA_DIGEST_FIELDS] = {
-    {"the library's version", NUMBER},
-    {"ranks", NUMBER},
-    {"dtype", NUMBER},
-    {"out_dtype", NUMBER},
-    {"batch", NUMBER},
-    {"seq_q", NUMBER},
-    {"seq_k", NUMBER},
-    {"heads_q", NUMBER},
-    {"heads_kv", NUMBER},
-    {"dim", NUMBER},
-    {"dim_v", NUMBER},
-    {"scale", REAL},
-    {"causal", NUMBER},
-    {"window_left", NUMBER},
-    {"window_right", NUMBER},
-    {"documents", NUMBER},
-    {"cu_seqlens_q", HASH},
-    {"cu_seqlens_k", HASH},
-    {"layout", NUMBER},
-    {"strategy", NUMBER},
-    {"backward", NUMBER},
-    {"branches", NUMBER},
-    {"dilated", HASH},
-    {"dilated_heads", NUMBER},
-    {"dilated_offset", NUMBER},
-    {"dilated_combine", NUMBER},
-    {"device", HASH},
-    {"the number of plans made on this communicator before", NUMBER},
-};
+} fields[] = {
+    {"the library's version", NUMBER}, {"ranks", NUMBER}, RA_PROBLEM_FIELDS(NAME_OF) RA_DIGEST_REST(NAME_OF_REST)};
+_Static_assert(sizeof fields / sizeof *fields == RA_DIGEST_FIELDS, "a digest has a value for each of the fields");
 
 /* One to one, and every bit of x reaches every bit of the result (the finaliser of splitmix64). */
 static uint64_t mix(uint64_t x) {
@@ -56,53 +44,42 @@ static uint64_t hash_from(uint64_t seed, const int64_t *values, int64_t count) {
     return h;
 }
 
-/* 0 for no array. */
-static int64_t hash(const int64_t *values, int64_t count) {
-    return values ? (int64_t)hash_from(0, values, count) : 0;
+/* 0 for no array. Branches are arrays of numbers as well: a segment and a rate each. */
+static int64_t hash(const void *values, int64_t count) {
+    return values && count > 0 ? (int64_t)hash_from(0, values, count) : 0;
+}
+_Static_assert(sizeof(ra_branch) == 2 * sizeof(int64_t), "a branch is two numbers");
+
+static int64_t hash_text(const char *text) {
+    int64_t words[4] = {0};
+    snprintf((char *)words, sizeof words, "%s", text);
+    return hash(words, 4);
 }
 
-ra_digest ra_digest_of(const ra_setup *setup) {
-    const ra_problem *p = &setup->problem;
-    int64_t version = RA_VERSION_NUMBER, device[2] = {0};
-    int64_t scale, dilated[2 * RA_MAX_BRANCHES];
-    snprintf((char *)device, sizeof device, "%s", setup->device->name);
-    for (int64_t i = 0; i < p->branches; i++) {
-        dilated[2 * i] = p->dilated[i].segment;
-        dilated[2 * i + 1] = p->dilated[i].rate;
-    }
-    memcpy(&scale, &p->scale, sizeof scale);
-    ra_digest digest = {
+static int64_t bits_of(double real) {
+    int64_t bits;
+    memcpy(&bits, &real, sizeof bits);
+    return bits;
+}
+
+/* What a field of the problem p is compared by. */
+#define VALUE_NUMBER(field) p->field,
+#define VALUE_FLAG(field) p->field != 0,
+#define VALUE_REAL(field) bits_of(p->field),
+#define VALUE_LENGTH(field, zero, most) p->field,
+#define VALUE_ARRAY(field, count) hash(p->field, count),
+#define VALUE_DTYPE VALUE_NUMBER
+#define VALUE_HEADS VALUE_NUMBER
+#define VALUE_OFFSET VALUE_NUMBER
+#define VALUE_COMBINE VALUE_NUMBER
+#define VALUE_OF(kind, ...) VALUE_##kind(__VA_ARGS__)
+#define VALUE_OF_REST(kind, name, value) value,
+
+ra_digest ra_digest_of(const ra_setup *s) {
+    const ra_problem *p = &s->problem;
+    return (ra_digest){
         .status = RA_OK,
-        .fields = {version,
-                   setup->ranks,
-                   p->dtype,
-                   p->out_dtype,
-                   p->batch,
-                   p->seq_q,
-                   p->seq_k,
-                   p->heads_q,
-                   p->heads_kv,
-                   p->dim,
-                   p->dim_v,
-                   scale,
-                   p->causal != 0,
-                   p->window_left,
-                   p->window_right,
-                   p->documents,
-                   hash(p->cu_seqlens_q, p->documents + 1),
-                   hash(p->cu_seqlens_k, p->documents + 1),
-                   setup->layout,
-                   setup->strategy,
-                   setup->backward,
-                   p->branches,
-                   hash(dilated, 2 * p->branches),
-                   p->dilated_heads,
-                   p->dilated_offset,
-                   p->dilated_combine,
-                   hash(device, 2),
-                   setup->serial},
-    };
-    return digest;
+        .fields = {RA_VERSION_NUMBER, s->ranks, RA_PROBLEM_FIELDS(VALUE_OF) RA_DIGEST_REST(VALUE_OF_REST)}};
 }
 
 ra_digest ra_digest_of_failure(ra_status status, const char *error) {
@@ -111,17 +88,34 @@ ra_digest ra_digest_of_failure(ra_status status, const char *error) {
     return digest;
 }
 
+/* The name that a value of this kind has; NULL for a kind without names. */
+static const char *name_of(field_kind kind, int64_t value) {
+    switch (kind) {
+    case DTYPE:
+        return ra_dtype_name((ra_dtype)value);
+    case HEADS:
+        return ra_dilated_heads_name((ra_dilated_heads)value);
+    case OFFSET:
+        return ra_dilated_offset_name((ra_dilated_offset)value);
+    case COMBINE:
+        return ra_dilated_combine_name((ra_dilated_combine)value);
+    case LAYOUT:
+        return ra_layout_name((ra_layout)value);
+    case STRATEGY:
+        return ra_strategy_name((ra_strategy)value);
+    default:
+        return NULL;
+    }
+}
+
 static void show(char *text, size_t bytes, int field, int64_t value) {
+    const char *name = name_of(fields[field].kind, value);
     double real;
     memcpy(&real, &value, sizeof real);
-    if (fields[field].kind == REAL)
+    if (name)
+        snprintf(text, bytes, "%s", name);
+    else if (fields[field].kind == REAL)
         snprintf(text, bytes, "%.17g", real);
-    else if (strcmp(fields[field].name, "layout") == 0)
-        snprintf(text, bytes, "%s", ra_layout_name((ra_layout)value));
-    else if (strcmp(fields[field].name, "strategy") == 0)
-        snprintf(text, bytes, "%s", ra_strategy_name((ra_strategy)value));
-    else if (strcmp(fields[field].name, "dtype") == 0)
-        snprintf(text, bytes, "%s", ra_dtype_name((ra_dtype)value));
     else
         snprintf(text, bytes, "%lld", (long long)value);
 }

@@ -6,9 +6,22 @@
 #ifndef RA_PLAN_DIGEST_H
 #define RA_PLAN_DIGEST_H
 
+#include "core/problem_fields.h"
 #include "plan/setup.h"
 
-#define RA_DIGEST_FIELDS 28
+/* What a plan has beside its problem's fields and must be equal: X(kind, name, value), of a setup s. */
+#define RA_DIGEST_REST(X)                                                                                              \
+    X(LAYOUT, "layout", s->layout)                                                                                     \
+    X(STRATEGY, "strategy", s->strategy)                                                                               \
+    X(FLAG, "backward", s->backward)                                                                                   \
+    X(HASH, "device", hash_text(s->device->name))                                                                      \
+    X(NUMBER, "the number of plans made on this communicator before", s->serial)
+
+#define RA_DIGEST_ONE(...) +1
+enum {
+    RA_DIGEST_FIELDS =
+        2 /* the library's version, ranks */ RA_PROBLEM_FIELDS(RA_DIGEST_ONE) RA_DIGEST_REST(RA_DIGEST_ONE)
+};
 
 /* Plain bytes that travel. */
 typedef struct ra_digest {

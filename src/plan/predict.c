@@ -4,7 +4,7 @@
 #include "base/status.h"
 
 ra_status ra_prediction_make(ra_pool *pool, ra_prediction *p) {
-    ra_small_problem cut = ra_setup_cut(&p->setup);
+    ra_cut_problem cut = ra_setup_cut(&p->setup);
     if (p->setup.backward)
         RA_TRY(ra_schedule_make_both(pool, &cut, p->setup.strategy, p->setup.rank, &p->forward, &p->backward));
     else

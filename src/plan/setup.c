@@ -10,13 +10,14 @@
 static ra_status read_options(const ra_options *in, ra_options *out) {
     ra_options o = RA_OPTIONS_INIT;
     if (in) RA_TRY(ra_sized_read("options", in, sizeof in->struct_size, sizeof o, &o));
-    if (!ra_layout_name(o.layout)) RA_REFUSE("options.layout %d is no layout", (int)o.layout);
-    if (!ra_strategy_name(o.strategy)) RA_REFUSE("options.strategy %d is no strategy", (int)o.strategy);
-    if (o.threads < 0 || o.threads > 4096) RA_REFUSE("options.threads is %d; it must be between 0 and 4096", o.threads);
+    if (!ra_layout_name(o.layout)) return ra_refuse("options.layout %d is no layout", (int)o.layout);
+    if (!ra_strategy_name(o.strategy)) return ra_refuse("options.strategy %d is no strategy", (int)o.strategy);
+    if (o.threads < 0 || o.threads > 4096)
+        return ra_refuse("options.threads is %d; it must be between 0 and 4096", o.threads);
     if (!(o.timeout_seconds >= 0) || isinf(o.timeout_seconds))
-        RA_REFUSE("options.timeout_seconds must be finite and not negative");
+        return ra_refuse("options.timeout_seconds must be finite and not negative");
     if (o.timeout_seconds == 0) o.timeout_seconds = RA_TIMEOUT_DEFAULT;
-    if (o.workspace && (uintptr_t)o.workspace % 64) RA_REFUSE("options.workspace must be 64-byte aligned");
+    if (o.workspace && (uintptr_t)o.workspace % 64) return ra_refuse("options.workspace must be 64-byte aligned");
     *out = o;
     return RA_OK;
 }
@@ -35,8 +36,8 @@ static ra_shape shape_of(const ra_problem *p, int64_t rows_q) {
                       .out_dtype = p->out_dtype};
 }
 
-ra_small_problem ra_setup_cut(const ra_setup *setup) {
-    return (ra_small_problem){&setup->problem, setup->layout, setup->ranks};
+ra_cut_problem ra_setup_cut(const ra_setup *setup) {
+    return (ra_cut_problem){&setup->problem, setup->layout, setup->ranks};
 }
 
 /* Kernels ask the current device what it can do. */
@@ -55,8 +56,9 @@ static ra_status choose_kernel(const ra_options *options, ra_setup *setup) {
 static ra_status check(const ra_problem *problem, const ra_options *options, ra_seat seat, ra_options *options_out,
                        ra_setup *setup) {
     int rank = seat.rank, ranks = seat.ranks;
-    if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
-    if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
+    if (ranks < 1 || ranks > RA_MAX_RANKS)
+        return ra_refuse("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
+    if (rank < 0 || rank >= ranks) return ra_refuse("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     RA_TRY(ra_problem_normalise(problem, &setup->problem));
     RA_TRY(read_options(options, options_out));
     return choose_kernel(options_out, setup);
@@ -68,7 +70,7 @@ static ra_status choose_layout(const ra_options *options, ra_setup *setup) {
 }
 
 static ra_status choose_strategy(const ra_options *options, ra_setup *setup) {
-    ra_small_problem cut = ra_setup_cut(setup);
+    ra_cut_problem cut = ra_setup_cut(setup);
     setup->strategy = options->strategy;
     return options->strategy ? RA_OK : ra_choose_strategy(&cut, &setup->strategy);
 }

@@ -37,7 +37,7 @@ typedef struct ra_seat {
 ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra_seat seat, ra_setup *setup_out);
 
 /* The problem cut as the setup says; points into setup. */
-ra_small_problem ra_setup_cut(const ra_setup *setup);
+ra_cut_problem ra_setup_cut(const ra_setup *setup);
 
 /* What options->layout means for this problem; checks everything that ra_setup_make checks. */
 ra_status ra_setup_layout(const ra_problem *problem, const ra_options *options, int ranks, ra_layout *layout_out);

@@ -86,11 +86,9 @@ ra_status ra_workspace_lay_out(ra_pool *pool, const ra_setup *setup, const ra_sc
     w.m = take(&state, shape->states * rows, acc);
     w.l = take(&state, shape->states * rows, acc);
     if (setup->o_target == RA_TARGET_WORKSPACE) w.o = take(&state, shape->states * rows * shape->dim_v, acc);
-    if (backward && shape->states > 1) {
-        gradient = state;
-        w.lse = take(&gradient, shape->states * rows, acc);
-    }
     if (backward) {
+        if (shape->states > 1) gradient = state;
+        w.lse = take(&gradient, shape->states * rows, acc);
         w.delta = take(&gradient, shape->states * rows, acc);
         if (setup->gradient_target == RA_TARGET_WORKSPACE) w.dq = take(&gradient, rows * shape->dim, acc);
     }

@@ -1,10 +1,11 @@
 /* Where everything of the run path lies in the one block of memory a plan has.
  *
- *     ┌ KV, query and ┬ gradient ┬ state slots (forward)  ┬ own dK, dV * ┬ state: m, l, O *    (forward)  ┬ scratch ┐
- *     │ stats slots   │ slots    │ dQ slots    (backward) │              │        delta, dQ *  (backward) │         │
- *     └───────────────┴──────────┴────────────────────────┴──────────────┴────────────────────────────────┴─────────┘
+ *     ┌ KV, query and ┬ gradient ┬ state slots (forward)  ┬ own dK, dV * ┬ state: m, l, O *          (forward)  ┬
+ * scratch ┐ │ stats slots   │ slots    │ dQ slots    (backward) │              │        lse, delta, dQ *   (backward) │
+ * │
+ *     └───────────────┴──────────┴────────────────────────┴──────────────┴──────────────────────────────────────┴─────────┘
  *
- * The two passes never run at once, so they share the slots, the state's place and the scratch. Every part starts at a
+ * The two passes never run at once, so they share the slots, the state's place and the scratch. Everything starts at a
  * multiple of 64 bytes. What has a * is not there when outputs have the accumulation type: sums are then made in the
  * outputs themselves. Where softmaxes are kept apart (a mean of branches), each has its m, l and O here, and the
  * backward pass, which computes them again, has them beside its own arrays. */
@@ -21,7 +22,7 @@ typedef struct ra_workspace {
     size_t own_dk, own_dv;              /* [heads_kv, batch, rows_k, dim or dim_v] */
     size_t o, m, l;                     /* [states, batch, heads_q, rows_q(, dim_v)] */
     size_t dq;                          /* [batch, heads_q, rows_q, dim] */
-    size_t lse, delta;                  /* [states, batch, heads_q, rows_q]; lse only where there are several */
+    size_t lse, delta; /* [states, batch, heads_q, rows_q]; lse: of each state, or a copy of one with strides */
     size_t scratch;
     size_t kv_slot_bytes, grad_slot_bytes, state_bytes, scratch_bytes;
     size_t bytes; /* all of it */

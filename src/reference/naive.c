@@ -201,7 +201,7 @@ static void attend(const query *row, double *s, double *o_out, double *lse_out, 
     const ra_problem *problem = row->problem;
     int mean = problem->branches > 0 && problem->dilated_combine == RA_DILATED_MEAN;
     int64_t softmaxes = mean ? problem->branches : 1;
-    double own[256], weight = mean ? 1 / (double)problem->branches : 1;
+    double own[RA_MAX_DIM], weight = mean ? 1 / (double)problem->branches : 1;
     memset(o_out, 0, (size_t)problem->dim_v * sizeof *o_out);
     *lse_out = scores(row, 0, problem->branches, s);
     for (int64_t i = 0; i < softmaxes; i++) {
@@ -235,10 +235,11 @@ ra_status ra_reference_row(const ra_problem *problem, const double *q, const dou
     ra_problem normal;
     double *s;
     RA_TRY(ra_problem_normalise(problem, &normal));
-    if (!q || !k || !v || !o_out || !lse_out) RA_REFUSE("ra_reference_row needs q, k, v, o_out and lse_out, not NULL");
+    if (!q || !k || !v || !o_out || !lse_out)
+        return ra_refuse("ra_reference_row needs q, k, v, o_out and lse_out, not NULL");
     if (b < 0 || b >= normal.batch || h < 0 || h >= normal.heads_q || i < 0 || i >= normal.seq_q)
-        RA_REFUSE("ra_reference_row: there is no query %lld of head %lld of batch %lld in this problem", (long long)i,
-                  (long long)h, (long long)b);
+        return ra_refuse("ra_reference_row: there is no query %lld of head %lld of batch %lld in this problem",
+                         (long long)i, (long long)h, (long long)b);
     RA_TRY(make_scores(&normal, &s));
     query row = query_at(&normal, q, k, v, b, h, i);
     attend(&row, s, o_out, lse_out, (gradients){0});
@@ -255,9 +256,10 @@ ra_status ra_reference(const ra_problem *problem, const double *q, const double 
     ra_problem p;
     double *s;
     RA_TRY(ra_problem_normalise(problem, &p));
-    if (!q || !k || !v || !o_out || !lse_out) RA_REFUSE("ra_reference needs q, k, v, o_out and lse_out, not NULL");
+    if (!q || !k || !v || !o_out || !lse_out)
+        return ra_refuse("ra_reference needs q, k, v, o_out and lse_out, not NULL");
     if (dout && (!dq_out || !dk_out || !dv_out))
-        RA_REFUSE("ra_reference: dout is given, so dq_out, dk_out and dv_out must not be NULL");
+        return ra_refuse("ra_reference: dout is given, so dq_out, dk_out and dv_out must not be NULL");
     RA_TRY(make_scores(&p, &s));
     if (dout) {
         clear(dq_out, p.batch, p.seq_q, p.heads_q, p.dim);

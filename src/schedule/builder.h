@@ -19,7 +19,7 @@ typedef struct ra_findings {
 } ra_findings;
 
 typedef struct ra_builder {
-    const ra_small_problem *cut;
+    const ra_cut_problem *cut;
     ra_pass pass;
     int rank, ranks;
     ra_pool *pool;    /* what the schedule keeps */

@@ -51,7 +51,7 @@ typedef struct hint_sets {
 } hint_sets;
 
 static ra_status take_hints(route_loop *loop, int from, int to, hint_sets *hints_out) {
-    const ra_small_problem *cut = loop->b->cut;
+    const ra_cut_problem *cut = loop->b->cut;
     int64_t count = ra_head_sets(cut->problem);
     int start = loop->owner + from, end = loop->owner + to + 1, ranks = cut->ranks;
     int ranges[2][2] = {{start < ranks ? start : ranks, end < ranks ? end : ranks},

@@ -5,7 +5,7 @@
 /* What the schedules of one rank are made with. */
 typedef struct workshop {
     ra_pool *pool, scratch;
-    const ra_small_problem *cut;
+    const ra_cut_problem *cut;
     ra_strategy strategy;
     int rank;
     ra_findings findings;
@@ -28,7 +28,7 @@ static ra_status make_pass(workshop *w, ra_pass pass, ra_schedule *schedule_out)
     return RA_OK;
 }
 
-ra_status ra_schedule_make(ra_pool *pool, const ra_small_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
+ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
                            ra_schedule *schedule_out) {
     workshop w = {.pool = pool, .cut = cut, .strategy = strategy, .rank = rank};
     ra_status status = make_pass(&w, pass, schedule_out);
@@ -36,7 +36,7 @@ ra_status ra_schedule_make(ra_pool *pool, const ra_small_problem *cut, ra_strate
     return status;
 }
 
-ra_status ra_schedule_make_both(ra_pool *pool, const ra_small_problem *cut, ra_strategy strategy, int rank,
+ra_status ra_schedule_make_both(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, int rank,
                                 ra_schedule *forward_out, ra_schedule *backward_out) {
     workshop w = {.pool = pool, .cut = cut, .strategy = strategy, .rank = rank};
     ra_status status = make_pass(&w, RA_FORWARD, forward_out);

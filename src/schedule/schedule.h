@@ -130,11 +130,11 @@ typedef struct ra_schedule {
 } ra_schedule;
 
 /* The schedule of one rank, in memory from pool. strategy is not AUTO. */
-ra_status ra_schedule_make(ra_pool *pool, const ra_small_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
+ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
                            ra_schedule *schedule_out);
 
 /* Both passes of one rank, which share what they find out: half the time and memory of two schedules made apart. */
-ra_status ra_schedule_make_both(ra_pool *pool, const ra_small_problem *cut, ra_strategy strategy, int rank,
+ra_status ra_schedule_make_both(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, int rank,
                                 ra_schedule *forward_out, ra_schedule *backward_out);
 
 /* Elements that a cargo has for one (row, head), over the batch: of a record where it has records. */
@@ -162,8 +162,8 @@ void ra_schedule_traffic(const ra_problem *problem, const ra_schedule *schedule,
  * rows make up, on every hop, and what is made of them. Unless many documents lie on stripes, the whole costs little
  * more than one rank's schedule, but for passq, where it grows with the square of the ranks. They fail only for want of
  * memory. */
-ra_status ra_schedule_volume(const ra_small_problem *cut, ra_strategy strategy, int64_t *bytes_out);
-ra_status ra_schedule_volume_of(const ra_small_problem *cut, ra_strategy strategy, int owner, int64_t *bytes_out);
+ra_status ra_schedule_volume(const ra_cut_problem *cut, ra_strategy strategy, int64_t *bytes_out);
+ra_status ra_schedule_volume_of(const ra_cut_problem *cut, ra_strategy strategy, int owner, int64_t *bytes_out);
 
 /* What passq sends in a forward pass at the most: every query to every other rank, and its state back. */
 double ra_passq_most_bytes(const ra_problem *normal, int ranks);

@@ -51,5 +51,5 @@ ra_status ra_strategy_parse(const char *name, ra_strategy *strategy_out) {
         }
         snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", strategies[i].name);
     }
-    RA_REFUSE("'%s' is no strategy; choose one of: %s", name ? name : "NULL", names);
+    return ra_refuse("'%s' is no strategy; choose one of: %s", name ? name : "NULL", names);
 }

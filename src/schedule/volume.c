@@ -85,7 +85,7 @@ double ra_passq_most_bytes(const ra_problem *p, int ranks) {
 }
 
 /* What the ranks are sent is what the others send. */
-static ra_status pairwise_total(const ra_small_problem *cut, int64_t *bytes_out) {
+static ra_status pairwise_total(const ra_cut_problem *cut, int64_t *bytes_out) {
     int64_t records = 0;
     for (int rank = 0; rank < cut->ranks; rank++) {
         ra_load load;
@@ -96,7 +96,7 @@ static ra_status pairwise_total(const ra_small_problem *cut, int64_t *bytes_out)
     return RA_OK;
 }
 
-ra_status ra_schedule_volume_of(const ra_small_problem *cut, ra_strategy strategy, int owner, int64_t *bytes_out) {
+ra_status ra_schedule_volume_of(const ra_cut_problem *cut, ra_strategy strategy, int owner, int64_t *bytes_out) {
     ra_pool pool = {0};
     ra_builder builder = {.cut = cut, .ranks = cut->ranks, .pool = &pool, .scratch = &pool};
     ra_status status = ra_strategy_find(strategy)->volume(&builder, owner, bytes_out);
@@ -104,7 +104,7 @@ ra_status ra_schedule_volume_of(const ra_small_problem *cut, ra_strategy strateg
     return status;
 }
 
-ra_status ra_schedule_volume(const ra_small_problem *cut, ra_strategy strategy, int64_t *bytes_out) {
+ra_status ra_schedule_volume(const ra_cut_problem *cut, ra_strategy strategy, int64_t *bytes_out) {
     int64_t total = 0;
     if (strategy == RA_STRATEGY_PAIRWISE) return pairwise_total(cut, bytes_out);
     for (int owner = 0; owner < cut->ranks; owner++) {

@@ -76,9 +76,10 @@ static void drop_block(const ra_comm *comm, unsigned char *block) {
 ra_status ra_comm_allgather(ra_comm *comm, const void *mine, size_t bytes, void *all_out, double timeout_seconds) {
     RA_TRY(ra_comm_check(comm));
     if (!bytes) return RA_OK;
-    if (!mine || !all_out) RA_REFUSE("mine or all_out is NULL");
-    if (!(timeout_seconds >= 0) || isinf(timeout_seconds)) RA_REFUSE("timeout_seconds must be finite and not negative");
-    if (bytes > SIZE_MAX / 2 / (size_t)comm->ranks) RA_REFUSE("bytes is too large");
+    if (!mine || !all_out) return ra_refuse("mine or all_out is NULL");
+    if (!(timeout_seconds >= 0) || isinf(timeout_seconds))
+        return ra_refuse("timeout_seconds must be finite and not negative");
+    if (bytes > SIZE_MAX / 2 / (size_t)comm->ranks) return ra_refuse("bytes is too large");
     exchange x = begin(comm, ALLGATHER, timeout_seconds);
     size_t total = bytes * (size_t)comm->ranks;
     unsigned char *all;

@@ -14,15 +14,16 @@
 #include <time.h>
 
 ra_status ra_comm_create_custom(const ra_transport_ops *ops, void *self, int rank, int ranks, ra_comm **comm_out) {
-    if (!comm_out) RA_REFUSE("comm_out is NULL");
+    if (!comm_out) return ra_refuse("comm_out is NULL");
     ra_transport_ops known = {0};
     RA_TRY(ra_sized_read("ops", ops, offsetof(ra_transport_ops, attach), sizeof known, &known));
     if (!known.name || !known.post || !known.poll || !known.abandon || !known.destroy)
-        RA_REFUSE("ops needs a name and all four functions: post, poll, abandon, destroy");
+        return ra_refuse("ops needs a name and all four functions: post, poll, abandon, destroy");
     if (!known.attach != !known.post_device || !known.attach != !known.join)
-        RA_REFUSE("ops needs all three of attach, post_device, join, or none");
-    if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
-    if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
+        return ra_refuse("ops needs all three of attach, post_device, join, or none");
+    if (ranks < 1 || ranks > RA_MAX_RANKS)
+        return ra_refuse("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
+    if (rank < 0 || rank >= ranks) return ra_refuse("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     ra_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return ra_fail(RA_ERR_MEMORY, "no memory for a communicator");
     int machine_ranks = known.machine_ranks > 0 ? known.machine_ranks : 1;
@@ -52,7 +53,7 @@ const char *ra_comm_transport(const ra_comm *comm) {
 }
 
 ra_status ra_comm_check(const ra_comm *comm) {
-    if (!comm) RA_REFUSE("comm is NULL");
+    if (!comm) return ra_refuse("comm is NULL");
     if (comm->broken)
         return ra_fail(RA_ERR_BROKEN,
                        "rank %d: the communicator was lost earlier (%s); destroy it and make another one", comm->rank,
@@ -113,7 +114,7 @@ static const char *place_text(ra_place place, char *text, size_t bytes) {
 }
 
 /* Says where it happened in front of what the transport said, or what the deadline means. A peer's failure that names
- * its rank is passed on as it was heard: if every rank put its own place in front, the last would read of waiters only,
+ * its rank is handed on as it was heard: if every rank put its own place in front, the last would read of waiters only,
  * and not of the one that failed. */
 static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culprit, ra_place place) {
     char where[96], cause[512];

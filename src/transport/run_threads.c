@@ -69,8 +69,8 @@ static ra_status run_all(rank_thread *all, int ranks) {
 }
 
 ra_status ra_run_threads(int ranks, ra_rank_body body, void *user) {
-    if (!body) RA_REFUSE("body is NULL");
-    if (ranks < 1 || ranks > 4096) RA_REFUSE("ranks is %d; a process can have between 1 and 4096", ranks);
+    if (!body) return ra_refuse("body is NULL");
+    if (ranks < 1 || ranks > 4096) return ra_refuse("ranks is %d; a process can have between 1 and 4096", ranks);
     ra_comm **comms = calloc((size_t)ranks, sizeof *comms);
     rank_thread *all = calloc((size_t)ranks, sizeof *all);
     ra_status status =

@@ -376,8 +376,8 @@ ra_status ra_thread_create(int ranks, void **selves_out) {
 }
 
 ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out) {
-    if (!comms_out) RA_REFUSE("comms_out is NULL");
-    if (ranks < 1 || ranks > 4096) RA_REFUSE("ranks is %d; a process can have between 1 and 4096", ranks);
+    if (!comms_out) return ra_refuse("comms_out is NULL");
+    if (ranks < 1 || ranks > 4096) return ra_refuse("ranks is %d; a process can have between 1 and 4096", ranks);
     void **selves = calloc((size_t)ranks, sizeof *selves);
     if (!selves) return ra_fail(RA_ERR_MEMORY, "no memory for %d ranks", ranks);
     ra_status status = ra_thread_create(ranks, selves);

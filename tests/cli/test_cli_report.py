@@ -1,8 +1,11 @@
 """What the command says about itself: report, plan, bench, verify, info, help."""
 import json
+import os
+import re
+import subprocess
 import unittest
 
-from command import Workspace, load, ringattn
+from command import MPIRUN, Workspace, load, ringattn
 
 TRAFFIC = {"bytes_sent", "messages_sent", "bytes_planned", "messages_planned"}
 BENCH = {"seq", "seq_k", "batch", "heads", "kv_heads", "dim", "dim_v", "dtype", "causal", "device", "kernel",
@@ -93,7 +96,21 @@ class Plan(Workspace):
             self.assertIn(word, text)
         self.assertLessEqual(max(map(len, text.splitlines())), 160)
 
-    def test_many_ranks_are_cut_short(self):
+    def test_picture_shows_queries_that_visit(self):
+        """With passq rank r computes with its own keys: first for its own queries, then for those that visit it."""
+        problem = ("plan", "--seq", 300, "--seq-k", 9000, "--ranks", 3, "--backward", "--strategy")
+        rows = [line for line in self.run_ok(*problem, "passq").stdout.splitlines() if re.match(r" +\d \|", line)]
+        self.assertEqual(len(rows), 6)
+        for row in rows:
+            rank = int(row.split("|")[0])
+            computed = re.findall(r"(?:q(\d) )?k(\d) \d+%", row)
+            self.assertEqual(computed[0], ("", str(rank)))
+            self.assertEqual({int(keys) for _, keys in computed}, {rank})
+            self.assertEqual({int(queries) for queries, _ in computed[1:]}, {0, 1, 2} - {rank})
+        self.assertIn("visit", self.run_ok(*problem, "passq").stdout)
+        self.assertNotIn("visit", self.run_ok(*problem, "ring").stdout)
+
+    def test_many_ranks_are_not_all_shown(self):
         text = self.run_ok("plan", "--seq", 4096, "--ranks", 64, "--strategy", "ring").stdout
         self.assertIn("more ranks", text)
         self.assertIn("more steps", text)
@@ -108,9 +125,9 @@ class Plan(Workspace):
 
     def test_window_sends_less(self):
         flags = ["plan", "--seq", 8192, "--ranks", 8, "--causal", "--layout=contiguous", "--strategy=ring", "--json"]
-        whole, part = (sum(rank["forward"]["bytes_planned"] for rank in plan["ranks"])
+        whole, few = (sum(rank["forward"]["bytes_planned"] for rank in plan["ranks"])
                        for plan in (self.run_json(*flags), self.run_json(*flags, "--window", "128,0")))
-        self.assertLess(part * 8, whole)
+        self.assertLess(few * 8, whole)
 
     def test_more_ranks_than_tokens(self):
         plan = self.run_json("plan", "--seq", 3, "--ranks", 7, "--json")
@@ -191,10 +208,40 @@ class Others(Workspace):
 
     def test_info(self):
         info = self.run_json("info", "--json")
-        self.assertLessEqual({"cpu_features", "kernels", "transports", "devices", "environment"}, set(info))
+        self.assertLessEqual({"build", "system", "cpu", "cores", "cpu_features", "kernels", "transports", "libraries",
+                              "devices", "environment"}, set(info))
         self.assertIn({"name": "ref", "usable": True}, info["kernels"])
         self.assertLessEqual({"self", "thread"}, set(info["transports"]))
-        self.assertIn("OMP_NUM_THREADS", self.run_ok("info").stdout)
+        self.assertRegex(info["build"]["compiler"], r"^(gcc|clang) [0-9]+\.")
+        self.assertEqual(info["cores"], len(os.sched_getaffinity(0)))
+        self.assertIn(os.uname().release, info["system"])
+
+    def test_info_names_the_libraries_behind_the_transports(self):
+        info = self.run_json("info", "--json")
+        for name in ("mpi", "ucx"):
+            self.assertEqual(name in info["transports"], info["libraries"][name] is not None, name)
+        self.assertEqual(info["build"]["mpi"], info["libraries"]["mpi"] is not None)
+        if MPIRUN and "Open MPI" in (info["libraries"]["mpi"] or ""):
+            says = subprocess.run([MPIRUN, "--version"], capture_output=True, text=True, timeout=60).stdout
+            version = re.search(r"Open MPI v([0-9.]+)", info["libraries"]["mpi"])[1]
+            self.assertIn(version, says)
+        if not info["build"]["ucx"]:
+            self.assertIsNone(info["libraries"]["ucx"])
+
+    def test_info_as_text_has_what_json_has(self):
+        info, text = self.run_json("info", "--json"), self.run_ok("info").stdout
+        for said in (info["version"], info["build"]["compiler"], info["build"]["type"], info["system"],
+                     *info["transports"], *info["cpu_features"], *(kernel["name"] for kernel in info["kernels"]),
+                     *filter(None, info["libraries"].values()), *info["environment"]):
+            self.assertIn(said, text)
+
+    def test_info_shows_settings_and_no_secret(self):
+        environment = {**os.environ, "UCX_TLS": "tcp,self", "RINGATTN_JOB_KEY": "do-not-tell"}
+        for form in ([], ["--json"]):
+            said = ringattn("info", *form, env=environment).stdout
+            self.assertIn("tcp,self", said)
+            self.assertIn("(set)", said)
+            self.assertNotIn("do-not-tell", said)
 
     def test_random_is_normal_and_repeatable(self):
         for name, seed in (("a", 5), ("b", 5), ("c", 6)):

@@ -1,6 +1,6 @@
 /* Any bytes as the beginning of a .npy file: a header or a sentence, never a crash. What is accepted must be consistent
  * with itself, and must survive being written and read again. */
-#include "npy_file.h"
+#include "files/npy_file.h"
 
 #include <ringattn/ringattn.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Any text, a line per argument, as a command line: options or a sentence, never a crash or a leak. What is accepted
  * must make cases and problems without one either. */
-#include "cases.h"
-#include "options.h"
+#include "options/cases.h"
+#include "options/options.h"
 
 #include <ringattn/ringattn.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "kernel_setup.h"
 
 extern "C" {
-#include "support/tile_case.h"
+#include "support/tiles/tile_case.h"
 }
 
 #include <vector>

@@ -5,7 +5,7 @@
 #include "kernel_setup.h"
 
 extern "C" {
-#include "support/tile_case.h"
+#include "support/tiles/tile_case.h"
 }
 
 static const ra_dtype types[] = {RA_F64, RA_F32, RA_BF16, RA_F16};

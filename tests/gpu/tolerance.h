@@ -2,7 +2,7 @@
 #ifndef TESTS_GPU_TOLERANCE_H
 #define TESTS_GPU_TOLERANCE_H
 
-#include "support/sweep.h"
+#include "support/problems/sweep.h"
 
 /* In norm, relative; inputs are rounded to the type before both. bf16 and f16 kernels may round p and ds once to the
  * type, and outputs are of the type: half a unit each (2e-3, 2.4e-4), more where gradients cancel. */

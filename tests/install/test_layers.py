@@ -73,6 +73,32 @@ class Layers(unittest.TestCase):
         self.assertEqual(status, 1, output)
         self.assertIn("src/core/span.h", output)
 
+    def test_public_functions_live_with_their_object(self):
+        header = "RA_API int ra_comm_rank(const ra_comm *comm);\nRA_API ra_status ra_plan_wait(ra_plan *plan,\n  void *s);\n"
+        comm = "int ra_comm_rank(const ra_comm *comm) {\n    return 0;\n}\n"
+        plan = "ra_status ra_plan_wait(ra_plan *plan,\n                       void *s) {\n    return 0;\n}\n"
+        at_home = {"include/ringattn/ringattn.h": header, "src/transport/a.c": comm, "src/api/b.c": plan}
+        self.assertEqual(run_checker(at_home)[0], 0, run_checker(at_home)[1])
+        for files, wrong in (({**at_home, "src/transport/a.c": "", "src/api/c.c": comm}, "lives in src/transport"),
+                             ({**at_home, "src/api/b.c": "", "src/exec/d.c": plan}, "lives in src/api"),
+                             ({**at_home, "src/api/b.c": ""}, "ra_plan_wait is defined nowhere"),
+                             ({**at_home, "include/ringattn/ringattn.h": header + "RA_API void ra_odd(void);\n"},
+                              "ra_odd has no home")):
+            with self.subTest(wrong=wrong):
+                status, output = run_checker(files)
+                self.assertEqual(status, 1, output)
+                self.assertIn(wrong, output)
+
+    def test_public_structures_can_grow_or_say_so(self):
+        grows = "typedef struct ra_a {\n    size_t struct_size;\n    int x;\n} ra_a;\n"
+        fixed = "/* Others grow; ra_b and\n * ra_c stay as they are. */\ntypedef struct ra_b {\n    int x;\n} ra_b;\n"
+        header = "include/ringattn/ringattn.h"
+        self.assertEqual(run_checker({header: fixed + grows})[0], 0)
+        for text in (grows.replace("size_t struct_size", "int size"), fixed + grows.replace("ra_a", "ra_c")):
+            status, output = run_checker({header: text})
+            self.assertEqual(status, 1, output)
+            self.assertIn("struct_size", output)
+
     def test_an_empty_tree_is_refused(self):
         with tempfile.TemporaryDirectory() as root:
             done = subprocess.run([sys.executable, CHECKER, root], capture_output=True, text=True, check=False)

@@ -289,11 +289,23 @@ class CommandJob(Job):
         return seconds
 
 
-def make_inputs(args):
+def write_inputs(args, tokens):
     for name in "qkv":
         path = os.path.join(args.folder.name, name + ".npy")
-        if not os.path.exists(path):
-            subprocess.run([args.command, "random", "--shape", "1,9000,6,64", "--out", path], check=True)
+        subprocess.run([args.command, "random", "--shape", f"1,{tokens},6,64", "--out", path], check=True)
+
+
+def make_inputs(args):
+    """So many tokens that a job of the most processes computes for longer than MPI needs to start and to end it. Without
+    that a fault meets MPI_Init, which has a deadline of its own."""
+    write_inputs(args, 16)
+    most = max(args.counts)
+    args.start_seconds = {processes: usual_seconds(args, processes) for processes in args.counts}
+    tokens = 9000
+    write_inputs(args, tokens)
+    while usual_seconds(args, most) < 2 * args.start_seconds[most] and tokens < 100000:
+        tokens *= 2
+        write_inputs(args, tokens)
 
 
 def usual_seconds(args, processes):
@@ -310,10 +322,11 @@ def signal_command(args, processes, number):
     """In the middle of a pass. A job that was over before that does not count."""
     culprit = args.random.randrange(processes)
     for _ in range(5):
-        usual = usual_seconds(args, processes)
+        start = args.start_seconds[processes]
+        work = max(usual_seconds(args, processes) - start, 0)
         with CommandJob(args, processes) as job:
             job.wait_for_ranks()
-            time.sleep(usual * args.random.uniform(0.5, 0.7))
+            time.sleep(start + work * args.random.uniform(0.1, 0.7))
             if is_alive(job.known_pids[culprit]) and not os.path.exists(job.out):
                 os.kill(job.known_pids[culprit], number)
                 return job.check(culprit, args)
@@ -438,7 +451,8 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1000000))
     args = parser.parse_args()
     args.random = random.Random(args.seed)
-    args.processes = endlessly([int(number) for number in args.processes.split(",")])
+    args.counts = [int(number) for number in args.processes.split(",")]
+    args.processes = endlessly(args.counts)
     print(f"seed {args.seed}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         args.folder = argparse.Namespace(name=name)

@@ -1,6 +1,6 @@
 /* Ranks that are called for different things over MPI: an error by the deadline on every rank, never a peer's rows. */
 #include "mpi_test.h"
-#include "support/crossed.h"
+#include "support/problems/crossed.h"
 
 #include <ringattn/mpi.h>
 

@@ -5,7 +5,7 @@
 #define RA_TESTS_PROCESSES_PROCESS_SWEEP_H
 
 #include "processes/check.h"
-#include "support/sweep.h"
+#include "support/problems/sweep.h"
 
 static const double WORK = 4e6;
 

@@ -1,7 +1,7 @@
 /* What it costs to find out that all ranks have the same plan: constant for a rank, linear for rank 0, and one small
  * exchange; and what it costs when they have not. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
+#include "support/faults/faulty.h"
 #include "support/ranks.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Ranks that run different plans or passes at the same time get an error, and at once: never each other's rows. */
 #include "support/cmocka.h"
-#include "support/crossed.h"
-#include "support/faulty.h"
+#include "support/faults/faulty.h"
+#include "support/problems/crossed.h"
 #include "support/ranks.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Every feature together, at random, against the definition in doubles: forward and backward, to 1e-11.
  * RINGATTN_SWEEP=N runs N problems instead of 1000; RINGATTN_SEED=S starts at that seed. */
 #include "support/cmocka.h"
+#include "support/problems/sweep.h"
 #include "support/rng.h"
-#include "support/sweep.h"
 
 #include <stdio.h>
 #include <stdlib.h>

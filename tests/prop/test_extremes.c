@@ -1,7 +1,7 @@
 /* Inputs of unusual size through every kernel: results stay finite and right. What f32 cannot do is allowed for: a
  * score of size s is known to about s * 2^-22, and its exponential as badly. */
 #include "support/cmocka.h"
-#include "support/sweep.h"
+#include "support/problems/sweep.h"
 
 #include <math.h>
 

@@ -1,9 +1,9 @@
 /* When something goes wrong every rank gets an error that says who, with whom and in which step, in time; and what only
  * looks odd (delays, another order between pairs) changes nothing. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
+#include "support/faults/faulty.h"
+#include "support/problems/sweep.h"
 #include "support/ranks.h"
-#include "support/sweep.h"
 
 #include "base/status.h"
 
@@ -23,7 +23,7 @@ static void make_case(test_case *c, ra_strategy strategy, double timeout) {
     c->options.timeout_seconds = timeout;
 }
 
-/* ---- harmless ---------------------------------------------------------------------------------------------------- */
+/* ---- harmless -------------------------------------------------------------------------------------------- */
 
 typedef struct harmless_run {
     const sweep_data *data;
@@ -66,7 +66,7 @@ static void test_delays_and_orders_change_no_bit(void **state) {
     }
 }
 
-/* ---- harmful ----------------------------------------------------------------------------------------------------- */
+/* ---- harmful --------------------------------------------------------------------------------------------- */
 
 typedef struct harmful_run {
     const sweep_data *data;

@@ -1,7 +1,7 @@
 /* O(n/p): what a plan allocates is what it said, within the promise, halves when p doubles, and nothing is allocated on
  * the run path. malloc and its kin are counted here. */
 #include "support/cmocka.h"
-#include "support/sweep.h"
+#include "support/problems/sweep.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  * every feature and several ranks, against the rule: what a row sees shows, what it does not see never does.
  * RINGATTN_SWEEP=N runs N problems instead of 400; RINGATTN_SEED=S starts at that seed. */
 #include "support/cmocka.h"
+#include "support/problems/rule.h"
 #include "support/rng.h"
-#include "support/rule.h"
 
 #include <math.h>
 #include <stdio.h>

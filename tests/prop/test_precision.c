@@ -1,6 +1,6 @@
 /* Low precision: f32 close to fp64, and an error that does not grow with the number of ranks. */
 #include "support/cmocka.h"
-#include "support/sweep.h"
+#include "support/problems/sweep.h"
 
 #include <stdio.h>
 

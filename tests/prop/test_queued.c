@@ -1,12 +1,12 @@
 /* Plans on an asynchronous device, without a GPU: the random problems of test_exact.c on the device of
- * support/queued.h, over in-process ranks and, through host memory, over a transport that knows no devices. Forward and
- * backward, every layout and strategy, 1 to 4 ranks. A device that leaves out waits shows that these tests would see
- * one missing. RINGATTN_SWEEP=N runs N problems; RINGATTN_SEED=S starts at that seed. */
+ * support/queued/queued.h, over in-process ranks and, through host memory, over a transport that knows no devices.
+ * Forward and backward, every layout and strategy, 1 to 4 ranks. A device that leaves out waits shows that these tests
+ * would see one missing. RINGATTN_SWEEP=N runs N problems; RINGATTN_SEED=S starts at that seed. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
-#include "support/queued.h"
+#include "support/faults/faulty.h"
+#include "support/problems/sweep.h"
+#include "support/queued/queued.h"
 #include "support/ranks.h"
-#include "support/sweep.h"
 
 #include "base/status.h"
 
@@ -31,7 +31,7 @@ static double tolerance(const test_case *c) {
     return c->problem.dtype == RA_F64 ? 1e-11 : 0.15;
 }
 
-/* ---- any transport ----------------------------------------------------------------------------------------------- */
+/* ---- any transport --------------------------------------------------------------------------------------- */
 
 typedef struct body_run {
     const sweep_data *data;
@@ -107,7 +107,7 @@ static void test_through_host_memory(void **state) {
     sweep(100, 1);
 }
 
-/* ---- the same bits, and what a missing wait does ----------------------------------------------------------------- */
+/* ---- the same bits, and what a missing wait does --------------------------------------------------------- */
 
 static ra_status run_plain(ra_strategy strategy, queued_habits habits, int repeat, sweep_result *result_out) {
     static test_case c;

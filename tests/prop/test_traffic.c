@@ -1,9 +1,10 @@
 /* Bytes and messages: what the transport was asked to send is what the plan said, for every rank and both passes; and
  * every layout and strategy gives the same answer. */
 #include "support/cmocka.h"
-#include "support/faulty.h"
+#include "support/faults/faulty.h"
+#include "support/problems/sweep.h"
 #include "support/ranks.h"
-#include "support/sweep.h"
+#include "support/scale.h"
 
 #include "plan/digest.h"
 
@@ -74,7 +75,7 @@ static void check(const sweep_data *data, int ranks) {
 
 static void test_every_layout_and_strategy(void **state) {
     (void)state;
-    for (uint64_t seed = 500; seed < 512; seed++) {
+    for (uint64_t seed = 500; seed < 500 + scaled_count(12); seed++) {
         static test_case c;
         case_make(&c, seed, RA_F64, 2e6);
         sweep_data *data = sweep_data_make(&c);

@@ -13,9 +13,9 @@ from deepspeed.utils import safe_get_full_grad  # noqa: E402
 
 import ringattn.hf  # noqa: E402
 import ringattn.torch as rt  # noqa: E402
-from test_training import N, batch_of, by_hand, gradients, tiny  # noqa: E402
+from test_training import N, batch_of, by_hand, close, gradients, tiny  # noqa: E402
 
-TOLERANCE = 2e-6  # of float32
+TOLERANCE = 1e-6  # ZeRO keeps gradients in float32
 
 
 def under_zero(stage):
@@ -32,7 +32,7 @@ def main():
     ringattn.hf.register()
     for packed in (False, True):
         batch = batch_of(packed)
-        one = tiny("sdpa").float()
+        one = tiny("sdpa").float().double()  # the same parameters, in double
         want = by_hand(one, batch, [0, 9, 10, 30, N] if packed else [0, N])
         want.backward()
         expected = gradients(one)
@@ -43,13 +43,11 @@ def main():
             loss = rt.cross_entropy(logits, part["shift_labels"], part["num_items_in_batch"], ctx)
             engine.backward(loss)
             assert abs(float(rt.mean_loss(loss, ctx)) - want.item()) < TOLERANCE * want.item()
-            for name, parameter in model.named_parameters():
-                got = safe_get_full_grad(parameter)
-                off = (got - expected[name]).abs().max() / expected[name].abs().max()
-                assert off < TOLERANCE, (stage, name, float(off))
+            worst = close({name: safe_get_full_grad(parameter) for name, parameter in model.named_parameters()}, expected)
             engine.step()
             if dist.get_rank() == 0:
-                print(f"shown: ZeRO-{stage}, {'packed' if packed else 'one document'}, as one process", flush=True)
+                print(f"shown: ZeRO-{stage}, {'packed' if packed else 'one document'}, as one process to {worst:.1e}",
+                      flush=True)
     ctx.close()
     dist.destroy_process_group()
 

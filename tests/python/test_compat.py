@@ -55,9 +55,10 @@ def test_fixed_length(family, causal):
 
 
 @pytest.mark.parametrize("family", LAYOUTS)
-def test_documents_cut_over_all_ranks(family):
+@pytest.mark.parametrize("cu", [[0, 8, 28, 40], [0, 6, 28, 28, 40]])  # runs of zigzag that are equal, and that are not
+def test_documents_cut_over_all_ranks(family, cu):
     torch.manual_seed(1)
-    layout, ranks, cu = LAYOUTS[family], 2, [0, 8, 28, 40]
+    layout, ranks = LAYOUTS[family], 2
     qkv = torch.randn(40, 3, 2, 8, dtype=torch.float64, requires_grad=True)
     dout = torch.randn(40, 2, 8, dtype=torch.float64)
     out = one_process(qkv, cu, True)
@@ -112,6 +113,26 @@ def test_llama3_prepare():
     assert q.dtype == torch.int32
     with pytest.raises(ringattn.ArgumentError, match="do not divide"):
         rf.llama3_flash_attn_prepare_cu_seqlens(cu, True, 0, 3)
+
+
+def test_compiled(monkeypatch):
+    """The functions whose calls depend on the numbers in cu_seqlens give the same inside torch.compile."""
+    monkeypatch.setattr(torch._dynamo.config, "capture_scalar_outputs", True)
+    compiled = lambda f: torch.compile(f, backend="eager")
+    cu = torch.tensor([0, 6, 16], dtype=torch.int32)
+    qkv = torch.randn(16, 3, 2, 8, dtype=torch.float64)
+    want = rf.llama3_flash_attn_prepare_cu_seqlens(cu, True, 0, 1)
+    got = compiled(rf.llama3_flash_attn_prepare_cu_seqlens)(cu, True, 0, 1)
+    assert want[0].equal(got[0]) and want[1].equal(got[1]) and want[2:] == got[2:]
+    ctx = rt.init()
+    try:
+        how = dict(heads_k_stride=1, local_k_slice=got[4], causal=True)
+        f = rf.llama3_flash_attn_varlen_qkvpacked_func
+        assert (compiled(f)(qkv, *got[:4], **how) == f(qkv, *got[:4], **how)).all()
+        f = rf.zigzag_ring_flash_attn_varlen_qkvpacked_func
+        assert (compiled(f)(qkv, cu, 10, causal=True) == f(qkv, cu, 10, causal=True)).all()
+    finally:
+        ctx.close()
 
 
 def test_signatures():

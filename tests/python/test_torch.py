@@ -67,11 +67,9 @@ def tensors(dtype=torch.float64, n=19, **how):
     return [torch.randn(1, n, 2, 8, dtype=dtype, **how) for _ in range(3)]
 
 
-def arguments(ctx, q, k, v, cu=None, dilated=()):
-    segments, rates = [list(x) for x in zip(*dilated)] if dilated else ([], [])
+def arguments(ctx, q, k, v, cu=None, dilated=None):
     n = q.shape[1]
-    return (q, k, v, cu, None, ctx.number, True, n, n, True, -1, -1, None, segments, rates,
-            "all,head,lse" if dilated else "")
+    return (q, k, v, cu, None, ctx.number, True, n, n, ops.describe(True, (-1, -1), 0.3, ringattn.Dilated.of(dilated)))
 
 
 @pytest.mark.parametrize("case", [dict(), dict(cu=torch.tensor([0, 5, 19])), dict(dilated=((8, 2), (16, 4)))])

@@ -50,9 +50,11 @@ def gradients(model):
 
 
 def close(got, want):
-    for name in want:
-        off = (got[name] - want[name]).abs().max() / want[name].abs().max().clamp_min(1e-12)
-        assert off < 1e-6, (name, float(off))
+    """Every gradient within 1e-6 of the largest of its parameter's; the worst of them."""
+    off = {name: float((got[name] - want[name]).abs().max() / want[name].abs().max().clamp_min(1e-12)) for name in want}
+    worst = max(off, key=off.get)
+    assert off[worst] < 1e-6, (worst, off[worst])
+    return off[worst]
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +62,10 @@ def registered():
     ringattn.hf.register()
 
 
-@pytest.mark.parametrize("packed, batch", [(False, 1), (False, 2), (True, 1)])
+@pytest.mark.parametrize("packed, batch, layout", [(False, 1, "auto"), (False, 2, "auto"), (True, 1, "auto"),
+                                                    (True, 1, "documents"), (False, 1, "documents")])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_loss_and_gradients(ranks, packed, batch):
+def test_loss_and_gradients(ranks, packed, batch, layout):
     whole = batch_of(packed, batch)
     expected = tiny("sdpa")
     loss = by_hand(expected, whole, [0, 9, 10, 30, N] if packed else [0, N])
@@ -77,7 +80,7 @@ def test_loss_and_gradients(ranks, packed, batch):
         local.backward()
         return float(rt.mean_loss(local, ctx)), gradients(mine)
 
-    results = rt.run_ranks(ranks, body)
+    results = rt.run_ranks(ranks, body, layout=layout)
     for mean, _ in results:
         assert abs(mean - loss.item()) < 1e-9 * abs(loss.item()) + 1e-12
     # What DDP, FSDP and ZeRO do: the mean over the ranks.

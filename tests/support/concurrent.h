@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_CONCURRENT_H
 #define TESTS_SUPPORT_CONCURRENT_H
 
-#include "support/sweep.h"
+#include "support/problems/sweep.h"
 
 enum { CONCURRENT_MOST = 8 };
 

@@ -1,6 +1,6 @@
 /* ra_comm over UCX: the collective, several comms and plans at once on threads of their own, and what becomes of a comm
  * that was lost. */
-#include "support/sweep.h"
+#include "support/problems/sweep.h"
 #include "ucx_test.h"
 
 #include <pthread.h>

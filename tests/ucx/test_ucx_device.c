@@ -5,7 +5,7 @@
 #include "ucx_test.h"
 
 #include "processes/process_sweep.h"
-#include "support/queued.h"
+#include "support/queued/queued.h"
 
 enum { PROBLEMS = 24 };
 

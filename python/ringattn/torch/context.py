@@ -6,9 +6,10 @@ process. Operators name it by a number, which graphs can hold.
 from __future__ import annotations
 
 from collections import OrderedDict
+import itertools
 import os
 import threading
-from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence
+from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Tuple
 import weakref
 
 import torch
@@ -16,7 +17,7 @@ import torch.distributed as dist
 
 from ..comm import Comm, run_ranks as run_thread_ranks
 from ..errors import ArgumentError, PeerError, PeerTimeoutError, TransportError
-from ..layout import index, layout_rows
+from ..layout import layout_positions, layout_rows
 from ..plan import Plan, predict
 from ..problem import Problem, choice
 from .. import _capi, _library
@@ -24,7 +25,7 @@ from .. import _capi, _library
 PLANS_KEPT = 64
 
 _contexts: "weakref.WeakValueDictionary[int, Context]" = weakref.WeakValueDictionary()
-_numbers = iter(range(1, 1 << 62))
+_numbers = itertools.count(1)
 _current = threading.local()
 _default: List["Context"] = []
 _held: List[Any] = []  # workspaces that a lost comm may still write to
@@ -48,16 +49,21 @@ class Context:
         self._plans: "OrderedDict[Hashable, Plan]" = OrderedDict()
         self._workspaces: Dict[Any, torch.Tensor] = {}
         self._device_comms: Dict[int, Comm] = {}
+        self._last_plans: Dict[torch.device, Plan] = {}
         self._siblings: Dict[str, "Context"] = {self.layout: self}
         _contexts[self.number] = self
 
     def with_layout(self, layout: str) -> "Context":
         """The same ranks with rows laid out otherwise: one and the same object each time."""
         if layout not in self._siblings:
-            made = Context(self.comm, self.group, layout, self.strategy, self.timeout, self.threads)
-            made._siblings, made._workspaces, made._device_comms = self._siblings, self._workspaces, self._device_comms
-            self._siblings[layout] = made
+            self._make_sibling(layout)
         return self._siblings[layout]
+
+    @torch.compiler.disable
+    def _make_sibling(self, layout: str) -> None:
+        made = Context(self.comm, self.group, layout, self.strategy, self.timeout, self.threads)
+        made._siblings, made._workspaces, made._device_comms = self._siblings, self._workspaces, self._device_comms
+        self._siblings[layout] = made
 
     # ---- rows
 
@@ -66,8 +72,16 @@ class Context:
         return layout_rows(self.layout, n, self.ranks, self.rank)
 
     def positions(self, n: int, device: Optional[Any] = None) -> torch.Tensor:
-        """[rows] int64: which of n positions this rank has, increasing."""
+        """[rows] int64: which of n positions this rank has, increasing. In layout "documents" those of the documents of
+        the batch at hand, which shard_batch has set, or of one document."""
         return positions_of(self, n, self.rank, device)
+
+    def documents(self, n: int) -> Optional[Tuple[int, ...]]:
+        """The documents that positions of a sequence of n depend on: None in all layouts but "documents"."""
+        if self.layout != "documents":
+            return None
+        cu = None if self.cu_seqlens is None else tuple(self.cu_seqlens.tolist())
+        return cu if cu is not None and cu[-1] == n else (0, n)
 
     # ---- exchanges outside of a plan
 
@@ -116,8 +130,13 @@ class Context:
         plan.memory = memory
         self._plans[key] = plan
         while len(self._plans) > PLANS_KEPT:
-            self._plans.popitem(last=False)[1].close()
+            self._forget(self._plans.popitem(last=False)[1])
         return plan
+
+    def _forget(self, plan: Plan) -> None:
+        plan.close()
+        for device in [device for device, last in self._last_plans.items() if last is plan]:
+            del self._last_plans[device]
 
     def _workspace(self, device: torch.device, size: int) -> torch.Tensor:
         """Memory of torch's that all plans on a device share: a comm runs one at a time."""
@@ -137,6 +156,25 @@ class Context:
             self._device_comms[ordinal] = Comm.nccl(self.comm, ordinal, self.timeout)
         return self._device_comms[ordinal]
 
+    def wait(self) -> None:
+        """Waits for the attention that is on the current streams of this context's devices, and raises where it failed.
+
+        Over NCCL a peer that has died leaves a stream waiting for ever, and torch.cuda.synchronize() with it. This call
+        ends by the timeout and raises. On the CPU, and with one rank, there is nothing to wait for that could fail so.
+        """
+        for sibling in list(self._siblings.values()):
+            for device, plan in list(sibling._last_plans.items()):
+                try:
+                    plan.wait(torch.cuda.current_stream(device).cuda_stream)
+                except LOST:
+                    self.lost()
+                    raise
+
+    def ran(self, plan: Plan, device: torch.device) -> None:
+        """Remembers, for wait(), which plan was the last to put work on a device."""
+        if device.type == "cuda" and self.ranks > 1:
+            self._last_plans[device] = plan
+
     def lost(self) -> None:
         """A comm was lost: messages may still arrive in what its plans work with, so that stays until the process
         ends."""
@@ -145,6 +183,7 @@ class Context:
     def close(self) -> None:
         """Ends plans and comms, also of siblings. Ranks that are processes close together."""
         for sibling in list(self._siblings.values()):
+            sibling._last_plans.clear()
             sibling._plans.clear()
         for comm in self._device_comms.values():
             comm.close()
@@ -177,12 +216,24 @@ def _device_name(device: torch.device) -> str:
     return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
 
 
+_positions: "OrderedDict[Hashable, torch.Tensor]" = OrderedDict()  # what positions_of made lately
+POSITIONS_KEPT = 64
+
+
 def positions_of(ctx: Context, n: int, rank: int, device: Optional[Any] = None) -> torch.Tensor:
-    """[rows] int64: the positions of any rank."""
-    rows = index(ctx.layout, n, ctx.ranks, rank)
-    if isinstance(rows, slice):
-        return torch.arange(n, device=device)[rows]
-    return torch.tensor(rows, dtype=torch.int64, device=device)
+    """[rows] int64: the positions of any rank. Not to be written to: the tensors are kept."""
+    device = torch.device(device if device is not None else "cpu")
+    documents = ctx.documents(n)
+    key = (ctx.layout, n, ctx.ranks, rank, device, documents)
+    found = _positions.get(key)
+    if found is None:
+        with torch.inference_mode(False):  # it may be used in a graph later
+            found = torch.from_numpy(layout_positions(ctx.layout, n, ctx.ranks, rank, documents)).to(device)
+        if type(found) is torch.Tensor:  # and no fake one
+            _positions[key] = found
+        if len(_positions) > POSITIONS_KEPT:
+            _positions.popitem(last=False)
+    return found
 
 
 def by_number(number: int) -> Context:
@@ -244,8 +295,14 @@ def for_group(group: Any, layout: str) -> Context:
     if found is None:
         return current().with_layout(layout)
     if found not in _of_group:
-        _of_group[found] = init(found)
+        _connect(found)
     return _of_group[found].with_layout(layout)
+
+
+@torch.compiler.disable
+def _connect(group: Any) -> None:
+    """Makes the context of a group. Never inside a graph: ranks meet once, not whenever it runs."""
+    _of_group[group] = init(group)
 
 
 def _ucx_comm(group: Any, ranks: int, timeout: float) -> Comm:
@@ -266,7 +323,9 @@ def run_ranks(ranks: int, body: Callable[[Context], Any], layout: str = "auto", 
     def rank_main(comm: Comm) -> Any:
         _current.ctx = Context(comm, None, layout, strategy, timeout, threads)
         try:
-            return body(_current.ctx)
+            # A process has one autograd thread for each GPU, on which one rank's backward pass would wait for another's.
+            with torch.autograd.set_multithreading_enabled(False):
+                return body(_current.ctx)
         finally:
             _current.ctx.close()
             _current.ctx = None

@@ -51,13 +51,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, seq_len: Optional[int] = None,
             raise ArgumentError("seq_len: a rank knows only its rows; give the length of the whole sequence")
     if seq_len_k is None:
         seq_len_k = k.shape[1] if ctx.ranks == 1 else seq_len
-    pattern = Dilated.of(dilated)
-    segments = [segment for segment, _ in pattern.branches] if pattern else []
-    rates = [rate for _, rate in pattern.branches] if pattern else []
-    how = f"{pattern.heads},{pattern.offset},{pattern.combine}" if pattern else ""
     training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    o, lse = ops.attention_op(q, k, v, _tensor_of(cu_seqlens), _tensor_of(cu_seqlens_k), ctx.number, training, seq_len,
-                              seq_len_k, causal, window[0], window[1], scale, segments, rates, how)
+    call = ops.attention_op if training or torch.compiler.is_compiling() else ops.attention_without_gradient
+    o, lse = call(q, k, v, _tensor_of(cu_seqlens), _tensor_of(cu_seqlens_k), ctx.number, training, seq_len, seq_len_k,
+                  ops.describe(causal, window, scale, Dilated.of(dilated)))
     return (o, lse) if return_lse else o
 
 
@@ -78,6 +75,15 @@ def unshard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None, seq_len: Opt
     return ops.unshard_op(x, dim, ctx.number, n)
 
 
+def token_loss(logits: Tensor, shift_labels: Tensor, ignore_index: int = -100) -> Tensor:
+    """The sum of the cross entropies of this rank's tokens: logits [B, rows, vocabulary], shift_labels [B, rows]."""
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]),
+                                             shift_labels.reshape(-1).to(logits.device), ignore_index=ignore_index,
+                                             reduction="sum")
+
+
 def cross_entropy(logits: Tensor, shift_labels: Tensor, num_items_in_batch: Union[int, Tensor],
                   ctx: Optional[Context] = None, ignore_index: int = -100) -> Tensor:
     """This rank's part of the mean cross entropy, such that the mean over the ranks is the whole batch's.
@@ -87,16 +93,14 @@ def cross_entropy(logits: Tensor, shift_labels: Tensor, num_items_in_batch: Unio
     The mean over data-parallel groups is then the mean of their losses.
     """
     ctx = current(ctx)
-    if logits.dtype in (torch.bfloat16, torch.float16):
-        logits = logits.float()
-    total = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), shift_labels.reshape(-1),
-                                              ignore_index=ignore_index, reduction="sum")
+    total = token_loss(logits, shift_labels, ignore_index)
     if isinstance(num_items_in_batch, Tensor):
         num_items_in_batch = num_items_in_batch.to(total.device)
     return total * ctx.ranks / num_items_in_batch
 
 
 def mean_loss(loss: Tensor, ctx: Optional[Context] = None) -> Tensor:
-    """The mean of every rank's loss, without a gradient: with cross_entropy, the loss of the whole batch.
-    Collective."""
+    """The mean of every rank's loss, without a gradient: with cross_entropy, the loss of the whole batch. Collective.
+    On a GPU it waits for the attention before it (Context.wait), so that a dead peer raises here."""
+    current(ctx).wait()
     return torch.stack(current(ctx).gather(loss.detach().reshape(1))).mean()

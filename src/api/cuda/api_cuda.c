@@ -23,12 +23,16 @@ static ra_status check_device(int device) {
     int count = ra_cuda_devices();
     if (count == 0) return ra_fail(RA_ERR_UNSUPPORTED, "there is no CUDA device, or no driver for it");
     if (device < 0 || device >= count)
-        RA_REFUSE("there is no CUDA device %d; this machine has 0 to %d", device, count - 1);
+        return ra_refuse("there is no CUDA device %d; this machine has 0 to %d", device, count - 1);
     return RA_OK;
 }
 
 static ra_status attribute(int device, enum cudaDeviceAttr which, int *value_out) {
     return ra_cuda_status(cudaDeviceGetAttribute(value_out, which, device), "cudaDeviceGetAttribute");
+}
+
+void ra_cuda_device_info_init(ra_cuda_device_info *info_out) {
+    if (info_out) *info_out = (ra_cuda_device_info)RA_CUDA_DEVICE_INFO_INIT;
 }
 
 ra_status ra_cuda_describe(int device, ra_cuda_device_info *info_out) {
@@ -53,7 +57,7 @@ static void fill(void) {
 }
 
 ra_status ra_cuda_backend(int device, const ra_backend **backend_out) {
-    if (!backend_out) RA_REFUSE("backend_out is NULL");
+    if (!backend_out) return ra_refuse("backend_out is NULL");
     RA_TRY(ra_internal_check("libringattn_cuda", RA_INTERNAL_VERSION));
     RA_TRY(check_device(device));
     pthread_once(&once, fill);

@@ -17,7 +17,7 @@ int ra_cuda_has_nccl(void) {
 
 static ra_status find_device(const ra_comm *host, int device, const void *comm_out, const ra_device **device_out) {
     const ra_backend *backend;
-    if (!host || !comm_out) RA_REFUSE("host or comm_out is NULL");
+    if (!host || !comm_out) return ra_refuse("host or comm_out is NULL");
     RA_TRY(ra_cuda_backend(device, &backend));
     *device_out = backend->device;
     return RA_OK;
@@ -26,7 +26,7 @@ static ra_status find_device(const ra_comm *host, int device, const void *comm_o
 ra_status ra_comm_create_nccl(ra_comm *host, int device, double timeout_seconds, ra_comm **comm_out) {
     const ra_device *found = NULL;
     int usable = timeout_seconds >= 0 && !isinf(timeout_seconds);
-    if (!host) RA_REFUSE("host is NULL");
+    if (!host) return ra_refuse("host is NULL");
     ra_status status = usable ? find_device(host, device, comm_out, &found)
                               : ra_fail(RA_ERR_ARGUMENT, "timeout_seconds must be finite and not negative");
     double seconds = usable && timeout_seconds > 0 ? timeout_seconds : RA_TIMEOUT_DEFAULT;
@@ -35,7 +35,7 @@ ra_status ra_comm_create_nccl(ra_comm *host, int device, double timeout_seconds,
 
 ra_status ra_comm_wrap_nccl(ra_comm *host, void *nccl, int device, ra_comm **comm_out) {
     const ra_device *found = NULL;
-    if (!nccl) RA_REFUSE("nccl is NULL");
+    if (!nccl) return ra_refuse("nccl is NULL");
     RA_TRY(find_device(host, device, comm_out, &found));
     return ra_nccl_wrap(host, nccl, found, comm_out);
 }

@@ -1,4 +1,4 @@
-/* Row operations on states and outputs: begin, finish, delta, resume, store, fill. */
+/* Row operations on states and outputs: begin, finish, delta, carry, store, fill. */
 #include "kernel/cuda/cuda_rows.h"
 #include "kernel/cuda/row_warps.cuh"
 
@@ -56,7 +56,7 @@ static __device__ __forceinline__ double log_add(double a, double b) {
 /* Of one softmax. A warp does 32 rows: each lane finds how one of them ends, for all lanes to normalise by. o_out may
  * be the state's own o: an element is written by the lane that read it. */
 template <class ACC, class OUT, int N>
-static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t each) {
+static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out, ra_view lse_out, int64_t each) {
     for (int64_t i = first_row() * 32; i < each; i += row_step() * 32) {
         int64_t mine = i + lane() < each ? i + lane() : each - 1;
         int rows = (int)(each - i < 32 ? each - i : 32);
@@ -65,7 +65,7 @@ static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out,
         uint64_t from = (uint64_t)row_of<ACC>(state.o, n.b, n.row, n.h),
                  to = (uint64_t)row_of<OUT>(o_out, n.b, n.row, n.h);
         unsigned none = __ballot_sync(~0u, end.none);
-        if (lse_out && lane() < rows) lse_out[mine] = (ACC)end.lse;
+        if (lse_out.data && lane() < rows) *row_of<ACC>(lse_out, n.b, n.row, n.h) = (ACC)end.lse;
 #pragma unroll 4
         for (int r = 0; r < rows; r++) {
             const ACC *o = (const ACC *)__shfl_sync(~0u, from, r);
@@ -85,7 +85,7 @@ static __global__ void finish_one(ra_shape shape, ra_state state, ra_view o_out,
 
 /* Of several, whose mean it is. */
 template <class ACC, class OUT>
-static __global__ void finish_several(ra_shape shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t each) {
+static __global__ void finish_several(ra_shape shape, ra_state state, ra_view o_out, ra_view lse_out, int64_t each) {
     for (int64_t i = first_row(); i < each; i += row_step()) {
         row_number n = row_number_of(i, shape.heads_q, shape.rows_q);
         const ACC *o = row_of<ACC>(state.o, n.b, n.row, n.h);
@@ -98,16 +98,16 @@ static __global__ void finish_several(ra_shape shape, ra_state state, ra_view o_
             }
             narrow(&to[d * o_out.dim], sum * shape.weight);
         }
-        if (lse_out && lane() == 0) {
+        if (lse_out.data && lane() == 0) {
             double lse = end_of<ACC>(state, i).lse;
             for (int64_t s = 1; s < shape.states; s++) lse = log_add(lse, end_of<ACC>(state, s * each + i).lse);
-            lse_out[i] = (ACC)lse;
+            *row_of<ACC>(lse_out, n.b, n.row, n.h) = (ACC)lse;
         }
     }
 }
 
 template <class ACC, class OUT>
-static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ACC *lse_out, int64_t rows,
+static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, int64_t rows,
                    cudaStream_t stream) {
     constexpr int N = TOGETHER<ACC>;
     if (shape->states > 1) {
@@ -119,12 +119,11 @@ static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ACC *ls
     launch_rows(kernel, row_blocks((rows + 31) / 32), stream, *shape, state, o_out, lse_out, rows);
 }
 
-void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, void *lse_out, const ra_context *context) {
+void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, const ra_context *context) {
     int64_t rows = state_rows(shape);
     cudaStream_t stream = (cudaStream_t)context->stream;
     if (rows == 0) return;
-    WITH_ACC(shape, ACC,
-             WITH_TYPE(shape->out_dtype, OUT, finish<ACC, OUT>(shape, state, o_out, (ACC *)lse_out, rows, stream)))
+    WITH_ACC(shape, ACC, WITH_TYPE(shape->out_dtype, OUT, finish<ACC, OUT>(shape, state, o_out, lse_out, rows, stream)))
 }
 
 /* ---- delta ----------------------------------------------------------------------------------------------------------
@@ -169,8 +168,8 @@ void gpu_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_
 }
 
 template <class IN, class ACC>
-static __global__ void resume_rows(ra_shape shape, ra_state state, ra_view dout, ACC *lse_out, ACC *delta_out,
-                                   int64_t each) {
+static __global__ void carry_rows(ra_shape shape, ra_state state, ra_view dout, ACC *lse_out, ACC *delta_out,
+                                  int64_t each) {
     for (int64_t i = first_row(); i < each * shape.states; i += row_step()) {
         row_number n = row_number_of(i % each, shape.heads_q, shape.rows_q);
         const IN *x = row_of<IN>(dout, n.b, n.row, n.h);
@@ -187,17 +186,17 @@ static __global__ void resume_rows(ra_shape shape, ra_state state, ra_view dout,
     }
 }
 
-void gpu_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                     const ra_context *context) {
+void gpu_rows_carry(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                    const ra_context *context) {
     int64_t each = state_rows(shape), rows = each * shape->states;
     cudaStream_t stream = (cudaStream_t)context->stream;
     if (rows == 0) return;
     if (shape->dtype == RA_F64)
-        launch_rows(resume_rows<double, double>, row_blocks(rows), stream, *shape, state, dout, (double *)lse_out,
+        launch_rows(carry_rows<double, double>, row_blocks(rows), stream, *shape, state, dout, (double *)lse_out,
                     (double *)delta_out, each);
     else
         WITH_TYPE(shape->dtype, IN,
-                  launch_rows(resume_rows<IN, float>, row_blocks(rows), stream, *shape, state, dout, (float *)lse_out,
+                  launch_rows(carry_rows<IN, float>, row_blocks(rows), stream, *shape, state, dout, (float *)lse_out,
                               (float *)delta_out, each))
 }
 

@@ -4,16 +4,16 @@
 #include "kernel/ref/ref.h"
 #include "kernel/ref/ref_row.h"
 #include "kernel/rows.h"
+#include "kernel/score.h"
 
-#include <math.h>
-
-/* A tile for one batch and one query head h, which reads head g of the part's views. */
+/* A tile for one batch and one query head h, which reads head g of the views of k and v. */
 typedef struct tile_head {
     const ra_backward_call *call;
     const ra_shape *shape;
     const ra_tile *tile;
-    const ra_kv_rows *part;
+    const ra_kv_rows *kv;
     int64_t s, b, h, g; /* s: the state */
+    ra_score stage;
 } tile_head;
 
 typedef struct query_row {
@@ -35,18 +35,16 @@ static void load_query(const tile_head *at, int64_t a, query_row *query) {
 
 static void load_key(const tile_head *at, int64_t key, key_row *to) {
     int64_t row = ra_tile_key(at->tile, key);
-    ra_ref_load(to->k, at->shape->dtype, at->part->k, at->b, row, at->g, at->shape->dim);
-    ra_ref_load(to->v, at->shape->dtype, at->part->v, at->b, row, at->g, at->shape->dim_v);
+    ra_ref_load(to->k, at->shape->dtype, at->kv->k, at->b, row, at->g, at->shape->dim);
+    ra_ref_load(to->v, at->shape->dtype, at->kv->v, at->b, row, at->g, at->shape->dim_v);
 }
 
-/* p and ds of one pair. Returns 0, and sets neither, where it takes no part: the row saw nothing, or not this key,
- * whose score is -inf. An lse of +inf, which the forward pass never gives, counts as NaN. */
-static int pair(const ra_shape *shape, const query_row *query, const key_row *key, double *p_out, double *ds_out) {
-    double s = ra_ref_score(shape, query->q, key->k), lse = query->lse == INFINITY ? NAN : query->lse;
-    if (lse == -INFINITY || s == -INFINITY) return 0;
-    *p_out = exp(s - lse);
-    *ds_out = *p_out * (ra_ref_dot(query->dout, key->v, shape->dim_v) - query->delta);
-    return 1;
+/* p and ds of query a and key b. Returns 0, and sets neither, where the pair takes no part. */
+static int differentiate(const tile_head *at, int64_t a, int64_t b, const query_row *query, const key_row *key,
+                         double *p_out, double *ds_out) {
+    ra_score_place place = {at->tile, at->h, a, b};
+    double dot = ra_ref_dot(query->q, key->k, at->shape->dim), dp = ra_ref_dot(query->dout, key->v, at->shape->dim_v);
+    return ra_score_backward(&at->stage, place, dot, dp, query->lse, query->delta, p_out, ds_out);
 }
 
 /* to[i * stride] += by[i], `to` being of the accumulation type. */
@@ -68,12 +66,12 @@ static void run_query(const tile_head *at, int64_t a) {
     ra_tile_visible(at->tile, a, a + 1, &from, &to);
     for (int64_t j = from; j < to; j++) {
         load_key(at, j, &key);
-        if (!pair(shape, &query, &key, &p, &ds)) continue;
-        for (int64_t d = 0; d < shape->dim; d++) dq[d] += shape->scale * ds * key.k[d];
+        if (!differentiate(at, a, j, &query, &key, &p, &ds)) continue;
+        for (int64_t d = 0; d < shape->dim; d++) dq[d] += ds * key.k[d];
     }
     int64_t row = ra_span_at(at->tile->q_rows, a);
     add_to(shape, ra_view_row(at->call->dq, bytes, at->b, row, at->h), at->call->dq.dim, dq, shape->dim);
-    ra_launch_progress(&at->call->context, 0);
+    ra_context_progress(&at->call->context, 0);
 }
 
 static void run_key(const tile_head *at, int64_t j) {
@@ -87,20 +85,21 @@ static void run_key(const tile_head *at, int64_t j) {
     for (int64_t a = 0; a < at->tile->q_rows.count; a++) {
         if (j - a < at->tile->lo || j - a > at->tile->hi) continue;
         load_query(at, a, &query);
-        if (!pair(shape, &query, &key, &p, &ds)) continue;
-        for (int64_t d = 0; d < shape->dim; d++) dk[d] += shape->scale * ds * query.q[d];
+        if (!differentiate(at, a, j, &query, &key, &p, &ds)) continue;
+        for (int64_t d = 0; d < shape->dim; d++) dk[d] += ds * query.q[d];
         for (int64_t d = 0; d < shape->dim_v; d++) dv[d] += p * query.dout[d];
     }
-    add_to(shape, ra_view_row(at->part->dk, bytes, at->b, row, at->g), at->part->dk.dim, dk, shape->dim);
-    add_to(shape, ra_view_row(at->part->dv, bytes, at->b, row, at->g), at->part->dv.dim, dv, shape->dim_v);
-    ra_launch_progress(&at->call->context, 0);
+    add_to(shape, ra_view_row(at->kv->dk, bytes, at->b, row, at->g), at->kv->dk.dim, dk, shape->dim);
+    add_to(shape, ra_view_row(at->kv->dv, bytes, at->b, row, at->g), at->kv->dv.dim, dv, shape->dim_v);
+    ra_context_progress(&at->call->context, 0);
 }
 
 static void run_tile(const ra_backward_call *call, const ra_tile *tile, int64_t s, int64_t b, int64_t h) {
-    const ra_kv_rows *part = &call->parts[tile->part];
-    tile_head at = {call, call->shape, tile, part, s, b, h, ra_ref_kv_head(call->shape, part, h)};
-    for (int64_t a = 0; a < tile->q_rows.count && !ra_launch_stops(&call->context); a++) run_query(&at, a);
-    for (int64_t j = 0; j < tile->k_rows.count && !ra_launch_stops(&call->context); j++) run_key(&at, j);
+    const ra_kv_rows *kv = &call->parts[tile->part];
+    tile_head at = {
+        call, call->shape, tile, kv, s, b, h, ra_ref_kv_head(call->shape, kv, h), ra_score_make(call->shape)};
+    for (int64_t a = 0; a < tile->q_rows.count && !ra_context_stops(&call->context); a++) run_query(&at, a);
+    for (int64_t j = 0; j < tile->k_rows.count && !ra_context_stops(&call->context); j++) run_key(&at, j);
 }
 
 static void run_group(const ra_backward_call *call, const ra_tile_group *group, int64_t state) {

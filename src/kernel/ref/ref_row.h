@@ -1,4 +1,4 @@
-/* What forward and backward of the ref kernel share: where a head's keys are, and the score of a pair. */
+/* What forward and backward of the ref kernel share: where a head's keys are, and rows as doubles. */
 #ifndef RA_KERNEL_REF_ROW_H
 #define RA_KERNEL_REF_ROW_H
 
@@ -11,22 +11,15 @@ static inline void ra_ref_load(double *to, ra_dtype dtype, ra_view x, int64_t b,
     ra_row_load_f64(to, dtype, ra_view_row(x, ra_dtype_bytes(dtype), b, row, h), x.dim, width);
 }
 
-/* Which head of the part's views query head h reads. */
-static inline int64_t ra_ref_kv_head(const ra_shape *shape, const ra_kv_rows *part, int64_t h) {
-    return ra_part_head(part, h / (shape->heads_q / shape->heads_kv));
+/* Which head of the views of k and v query head h reads. */
+static inline int64_t ra_ref_kv_head(const ra_shape *shape, const ra_kv_rows *kv, int64_t h) {
+    return ra_part_head(kv, h / (shape->heads_q / shape->heads_kv));
 }
 
 static inline double ra_ref_dot(const double *x, const double *y, int64_t count) {
     double sum = 0;
     for (int64_t i = 0; i < count; i++) sum += x[i] * y[i];
     return sum;
-}
-
-/* The score of a pair, rounded to the accumulation type. The maximum and the lse that it is compared with are kept in
- * that type: at scores of 1e8 a rounding of the one and not of the other would be e^4. */
-static inline double ra_ref_score(const ra_shape *shape, const double *q, const double *k) {
-    double s = shape->scale * ra_ref_dot(q, k, shape->dim);
-    return shape->dtype == RA_F64 ? s : (double)(float)s;
 }
 
 /* An element of an array of the accumulation type. */

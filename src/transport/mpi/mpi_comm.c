@@ -67,9 +67,9 @@ static ra_status allocate(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **m
 static ra_status await(ra_mpi *mpi, MPI_Request *request, double seconds, const char *call, int *over_out) {
     ra_mpi_wait wait = ra_mpi_wait_start(seconds);
     do {
-        RA_MPI_TRY(ra_mpi_check(MPI_Test(request, over_out, MPI_STATUS_IGNORE), call));
+        RA_TRY(ra_mpi_check(MPI_Test(request, over_out, MPI_STATUS_IGNORE), call));
         if (*over_out) return RA_OK;
-        RA_MPI_TRY(ra_mpi_hear(mpi));
+        RA_TRY(ra_mpi_hear(mpi));
     } while (ra_mpi_wait_pause(&wait, 0));
     return RA_OK;
 }
@@ -77,8 +77,8 @@ static ra_status await(ra_mpi *mpi, MPI_Request *request, double seconds, const 
 static ra_status duplicate(ra_mpi *mpi, MPI_Comm host) {
     MPI_Request request;
     int over = 0;
-    RA_MPI_TRY(ra_mpi_check(MPI_Comm_idup(host, &mpi->comm, &request), "MPI_Comm_idup"));
-    RA_MPI_TRY(await(mpi, &request, mpi->limits.create_seconds, "MPI_Comm_idup", &over));
+    RA_TRY(ra_mpi_check(MPI_Comm_idup(host, &mpi->comm, &request), "MPI_Comm_idup"));
+    RA_TRY(await(mpi, &request, mpi->limits.create_seconds, "MPI_Comm_idup", &over));
     if (!over) {
         return ra_fail(RA_ERR_TIMEOUT,
                        "rank %d of %d waited %g s for the others to create their comm as well: every rank of the "
@@ -134,13 +134,13 @@ ra_status ra_mpi_open(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **mpi_o
     if (limits->part_bytes < 1 || limits->part_bytes > INT_MAX) {
         return ra_fail(RA_ERR_ARGUMENT, "a part of a message has 1 to %d bytes, not %zu", INT_MAX, limits->part_bytes);
     }
-    RA_MPI_TRY(ra_mpi_check_usable());
-    RA_MPI_TRY(check_host(host));
+    RA_TRY(ra_mpi_check_usable());
+    RA_TRY(check_host(host));
     ra_status status = allocate(host, limits, &mpi);
     if (status != RA_OK) return decline(host, limits, status);
     /* On failure the duplication may still be under way and write to mpi->comm, so mpi is leaked. */
-    RA_MPI_TRY(duplicate(mpi, host));
-    RA_MPI_TRY(ra_mpi_listen(mpi));
+    RA_TRY(duplicate(mpi, host));
+    RA_TRY(ra_mpi_listen(mpi));
     *mpi_out = mpi;
     return RA_OK;
 }

@@ -32,7 +32,7 @@ static ra_status show_numbers(ra_mpi *mpi, uint64_t mine, uint64_t *all_out) {
     ra_transport_ops ops = ra_mpi_ops;
     ra_comm *comm = NULL;
     ops.destroy = keep;
-    RA_MPI_TRY(ra_comm_create_custom(&ops, mpi, mpi->rank, mpi->ranks, &comm));
+    RA_TRY(ra_comm_create_custom(&ops, mpi, mpi->rank, mpi->ranks, &comm));
     ra_status status = ra_comm_allgather(comm, &mine, sizeof mine, all_out, mpi->limits.create_seconds);
     ra_comm_destroy(comm);
     return status;
@@ -52,7 +52,7 @@ static ra_status meet(ra_mpi *mpi, int *machine_ranks_out) {
 /* The last that can fail comes after the ranks have met: those who have a comm then hear of it at its first use. */
 static ra_status finish(ra_mpi *mpi, ra_comm **comm_out) {
     ra_transport_ops ops = ra_mpi_ops;
-    RA_MPI_TRY(meet(mpi, &ops.machine_ranks));
+    RA_TRY(meet(mpi, &ops.machine_ranks));
     return ra_comm_create_custom(&ops, mpi, mpi->rank, mpi->ranks, comm_out);
 }
 
@@ -60,7 +60,7 @@ ra_status ra_comm_create_mpi_limited(MPI_Comm host, const ra_mpi_limits *limits,
     char why[512];
     ra_mpi *mpi = NULL;
     if (!comm_out) return ra_fail(RA_ERR_ARGUMENT, "comm_out is NULL: it is where the comm is put");
-    RA_MPI_TRY(ra_mpi_open(host, limits, &mpi));
+    RA_TRY(ra_mpi_open(host, limits, &mpi));
     ra_status status = finish(mpi, comm_out);
     if (status == RA_OK) return RA_OK;
     snprintf(why, sizeof why, "%s", ra_last_error());

@@ -41,7 +41,7 @@ static ra_status start_message(ra_mpi *mpi, int index) {
     size_t left = mpi->messages[index].bytes;
     while (left > 0) {
         size_t bytes = left < mpi->limits.part_bytes ? left : mpi->limits.part_bytes;
-        RA_MPI_TRY(start_part(mpi, index, data, (int)bytes));
+        RA_TRY(start_part(mpi, index, data, (int)bytes));
         data += bytes;
         left -= bytes;
     }
@@ -51,8 +51,8 @@ static ra_status start_message(ra_mpi *mpi, int index) {
 ra_status ra_mpi_post(void *self, const ra_message *messages, int count, void *stream) {
     ra_mpi *mpi = self;
     (void)stream;
-    RA_MPI_TRY(ra_mpi_check_usable());
-    RA_MPI_TRY(reserve(mpi, messages, count));
+    RA_TRY(ra_mpi_check_usable());
+    RA_TRY(reserve(mpi, messages, count));
     mpi->messages = messages;
     mpi->part_count = 0;
     mpi->pending = 0;
@@ -61,7 +61,7 @@ ra_status ra_mpi_post(void *self, const ra_message *messages, int count, void *s
     /* Receives first: what then arrives goes straight to its place. */
     for (int is_send = 0; is_send <= 1; is_send++) {
         for (int i = 0; i < count; i++) {
-            if (!messages[i].is_send == !is_send) RA_MPI_TRY(start_message(mpi, i));
+            if (!messages[i].is_send == !is_send) RA_TRY(start_message(mpi, i));
         }
     }
     return RA_OK;
@@ -139,7 +139,7 @@ static ra_status look(ra_mpi *mpi, double seconds, int *done_out, int *culprit_o
     *done_out = mpi->failure == RA_OK && mpi->pending == 0;
     *culprit_out = *done_out ? -1 : mpi->failure == RA_OK ? unfinished(mpi, mpi->heard_from) : mpi->failed_message;
     if (mpi->failure != RA_OK) return ra_fail(mpi->failure, "%s", mpi->failure_text);
-    RA_MPI_TRY(check_left(mpi, culprit_out));
+    RA_TRY(check_left(mpi, culprit_out));
     ra_mpi_note(mpi, seconds > 0 && *culprit_out >= 0 ? mpi->messages[*culprit_out].peer : -1);
     ra_status heard = ra_mpi_hear(mpi);
     if (*done_out && mpi->part_count) return RA_OK; /* an empty group: somebody wants to hear */

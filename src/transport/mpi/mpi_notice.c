@@ -13,7 +13,7 @@ static ra_status hear_one(ra_mpi *mpi, int *came_out) {
     MPI_Status from;
     *came_out = 0;
     if (mpi->hearing == MPI_REQUEST_NULL) return RA_OK;
-    RA_MPI_TRY(ra_mpi_check(MPI_Test(&mpi->hearing, came_out, &from), "MPI_Test"));
+    RA_TRY(ra_mpi_check(MPI_Test(&mpi->hearing, came_out, &from), "MPI_Test"));
     if (!*came_out) return RA_OK;
     if (mpi->heard.word.kind != RA_MPI_GAVE_UP) {
         ra_mpi_heed(mpi, from.MPI_SOURCE);
@@ -27,7 +27,7 @@ static ra_status hear_one(ra_mpi *mpi, int *came_out) {
 
 ra_status ra_mpi_hear(ra_mpi *mpi) {
     int came = 1;
-    while (mpi->heard_from < 0 && came) RA_MPI_TRY(hear_one(mpi, &came));
+    while (mpi->heard_from < 0 && came) RA_TRY(hear_one(mpi, &came));
     if (mpi->owed > 0) ra_mpi_answer(mpi);
     if (mpi->heard_from < 0) return RA_OK;
     return ra_fail(RA_ERR_PEER, "rank %d gave up: %s", mpi->heard_from, mpi->heard.text);

@@ -17,12 +17,6 @@
 #include <ringattn/mpi.h>
 #include <ringattn/transport.h>
 
-#define RA_MPI_TRY(expr)                                                                                               \
-    do {                                                                                                               \
-        ra_status ra_try_status = (expr);                                                                              \
-        if (ra_try_status != RA_OK) return ra_try_status;                                                              \
-    } while (0)
-
 enum { RA_MPI_NOTICE_TAG = 32768 };
 
 typedef enum ra_mpi_kind { RA_MPI_GAVE_UP, RA_MPI_LEFT, RA_MPI_QUESTION, RA_MPI_ANSWER } ra_mpi_kind;

@@ -18,13 +18,13 @@
 /* Asked of the descriptor: what was checked is what is used. */
 static ra_status check_owner(const ra_folder *folder) {
     struct stat s;
-    if (fstat(folder->descriptor, &s) != 0) RA_REFUSE("the folder %s: %s", folder->path, strerror(errno));
+    if (fstat(folder->descriptor, &s) != 0) return ra_refuse("the folder %s: %s", folder->path, strerror(errno));
     if (s.st_uid != geteuid())
-        RA_REFUSE(
+        return ra_refuse(
             "the folder %s belongs to user %ld, not to this one (%ld): ranks meet in a folder of their own user's",
             folder->path, (long)s.st_uid, (long)geteuid());
     if (s.st_mode & 077)
-        RA_REFUSE(
+        return ra_refuse(
             "the folder %s may be entered by others (mode %03o): chmod 700 it, or whoever can write there could join "
             "the job",
             folder->path, (unsigned)(s.st_mode & 0777));
@@ -33,15 +33,16 @@ static ra_status check_owner(const ra_folder *folder) {
 
 ra_status ra_folder_open(const char *path, ra_folder *folder_out) {
     ra_folder folder = {.descriptor = -1};
-    if (!path || !*path) RA_REFUSE("the folder to meet in has no name");
-    if (strlen(path) >= sizeof folder.path) RA_REFUSE("the name of the folder to meet in is too long");
+    if (!path || !*path) return ra_refuse("the folder to meet in has no name");
+    if (strlen(path) >= sizeof folder.path) return ra_refuse("the name of the folder to meet in is too long");
     snprintf(folder.path, sizeof folder.path, "%s", path);
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) RA_REFUSE("the folder %s cannot be made: %s", path, strerror(errno));
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return ra_refuse("the folder %s cannot be made: %s", path, strerror(errno));
     folder.descriptor = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (folder.descriptor < 0) {
         if (errno == ELOOP || errno == ENOTDIR)
-            RA_REFUSE("%s is a symbolic link or no folder: ranks meet in a folder itself", path);
-        RA_REFUSE("the folder %s cannot be opened: %s", path, strerror(errno));
+            return ra_refuse("%s is a symbolic link or no folder: ranks meet in a folder itself", path);
+        return ra_refuse("the folder %s cannot be opened: %s", path, strerror(errno));
     }
     ra_status status = check_owner(&folder);
     if (status != RA_OK)

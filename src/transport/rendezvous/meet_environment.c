@@ -9,10 +9,10 @@
 static ra_status read_text(const char *name, const char **text_out) {
     const char *text = getenv(name);
     if (!text || !*text)
-        RA_REFUSE("%s is not set: a job that torchrun or its like starts has RANK, WORLD_SIZE, MASTER_ADDR and "
-                  "MASTER_PORT in "
-                  "its environment",
-                  name);
+        return ra_refuse("%s is not set: a job that torchrun or its like starts has RANK, WORLD_SIZE, MASTER_ADDR and "
+                         "MASTER_PORT in "
+                         "its environment",
+                         name);
     *text_out = text;
     return RA_OK;
 }
@@ -24,7 +24,7 @@ static ra_status read_number(const char *name, int *number_out) {
     errno = 0;
     long number = strtol(text, &end, 10);
     if (*end || end == text || errno || number < 0 || number > INT_MAX)
-        RA_REFUSE("%s is \"%s\", not a number", name, text);
+        return ra_refuse("%s is \"%s\", not a number", name, text);
     *number_out = (int)number;
     return RA_OK;
 }

@@ -236,7 +236,7 @@ static ra_status meet(folder_meeting *f) {
 ra_status ra_rendezvous_folder(const char *path, int rank, int ranks, double timeout_seconds,
                                ra_rendezvous **rendezvous_out) {
     ra_rendezvous *meeting = NULL;
-    if (!rendezvous_out) RA_REFUSE("rendezvous_out is NULL");
+    if (!rendezvous_out) return ra_refuse("rendezvous_out is NULL");
     RA_TRY(ra_meeting_make(rank, ranks, timeout_seconds, &meeting));
     folder_meeting *f = calloc(1, sizeof *f);
     ra_status status = f ? ra_folder_open(path, &f->folder) : ra_fail(RA_ERR_MEMORY, "no memory for a rendezvous");

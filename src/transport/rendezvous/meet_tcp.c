@@ -170,19 +170,20 @@ static ra_status go_to_rank_0(const ra_rendezvous *meeting, const char *key) {
 }
 
 static ra_status check(const char *address, int port, const char *key) {
-    if (!address || !*address) RA_REFUSE("the address of rank 0 is empty");
-    if (strlen(address) >= sizeof((tcp_meeting *)0)->address) RA_REFUSE("the address of rank 0 is too long");
-    if (port < 1 || port > 65535) RA_REFUSE("the port is %d; it must be between 1 and 65535", port);
+    if (!address || !*address) return ra_refuse("the address of rank 0 is empty");
+    if (strlen(address) >= sizeof((tcp_meeting *)0)->address) return ra_refuse("the address of rank 0 is too long");
+    if (port < 1 || port > 65535) return ra_refuse("the port is %d; it must be between 1 and 65535", port);
     if (!key || !*key)
-        RA_REFUSE("the job has no key, so anyone who reaches the port could join it: give all ranks the same one, for "
-                  "instance RINGATTN_JOB_KEY=$(od -An -N16 -tx1 /dev/urandom | tr -d ' ')");
+        return ra_refuse(
+            "the job has no key, so anyone who reaches the port could join it: give all ranks the same one, for "
+            "instance RINGATTN_JOB_KEY=$(od -An -N16 -tx1 /dev/urandom | tr -d ' ')");
     return RA_OK;
 }
 
 ra_status ra_rendezvous_tcp(const char *address, int port, const char *key, int rank, int ranks, double timeout_seconds,
                             ra_rendezvous **rendezvous_out) {
     ra_rendezvous *meeting = NULL;
-    if (!rendezvous_out) RA_REFUSE("rendezvous_out is NULL");
+    if (!rendezvous_out) return ra_refuse("rendezvous_out is NULL");
     RA_TRY(check(address, port, key));
     RA_TRY(ra_meeting_make(rank, ranks, timeout_seconds, &meeting));
     tcp_meeting *t = calloc(1, sizeof *t);

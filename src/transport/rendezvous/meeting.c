@@ -9,10 +9,11 @@
 #include <time.h>
 
 ra_status ra_meeting_make(int rank, int ranks, double timeout_seconds, ra_rendezvous **meeting_out) {
-    if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
-    if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
+    if (ranks < 1 || ranks > RA_MAX_RANKS)
+        return ra_refuse("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
+    if (rank < 0 || rank >= ranks) return ra_refuse("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     if (!(timeout_seconds >= 0) || timeout_seconds > RA_LONGEST_WAIT)
-        RA_REFUSE("timeout_seconds must be between 0 (%g s) and %g", RA_TIMEOUT_DEFAULT, RA_LONGEST_WAIT);
+        return ra_refuse("timeout_seconds must be between 0 (%g s) and %g", RA_TIMEOUT_DEFAULT, RA_LONGEST_WAIT);
     ra_rendezvous *meeting = calloc(1, sizeof *meeting);
     if (!meeting) return ra_fail(RA_ERR_MEMORY, "no memory for a rendezvous");
     meeting->rank = rank;
@@ -40,12 +41,12 @@ int ra_rendezvous_ranks(const ra_rendezvous *rendezvous) {
 
 ra_status ra_rendezvous_allgather(void *rendezvous, const void *mine, size_t bytes, void *all_out) {
     ra_rendezvous *meeting = rendezvous;
-    if (!meeting) RA_REFUSE("rendezvous is NULL");
+    if (!meeting) return ra_refuse("rendezvous is NULL");
     if (meeting->failed)
         return ra_fail(RA_ERR_BROKEN, "this rendezvous failed earlier: destroy it and make another one");
     if (bytes == 0) return RA_OK;
-    if (!mine || !all_out) RA_REFUSE("mine or all_out is NULL");
-    if (bytes > SIZE_MAX / 2 / (size_t)meeting->ranks) RA_REFUSE("bytes is too large");
+    if (!mine || !all_out) return ra_refuse("mine or all_out is NULL");
+    if (bytes > SIZE_MAX / 2 / (size_t)meeting->ranks) return ra_refuse("bytes is too large");
     ra_status status = meeting->allgather(meeting, mine, bytes, all_out);
     if (status != RA_OK) meeting->failed = 1;
     return status;

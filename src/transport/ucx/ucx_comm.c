@@ -1,6 +1,7 @@
 /* The life of the transport: meeting the others, giving up, and leaving together. */
 #include "transport/ucx/ucx_transport.h"
 
+#include "base/sized.h"
 #include "base/status.h"
 #include "core/problem.h"
 #include "transport/comm.h"
@@ -91,15 +92,10 @@ const ra_transport_ops ra_ucx_ops = {RA_UCX_HOST_OPS};
 
 static ra_status check_options(const ra_ucx_options *given, ra_ucx_options *options_out) {
     *options_out = (ra_ucx_options)RA_UCX_OPTIONS_INIT;
-    if (given) {
-        if (given->struct_size < sizeof given->struct_size || given->struct_size > sizeof *given)
-            RA_REFUSE("options.struct_size is %zu, not sizeof(ra_ucx_options): initialise it with RA_UCX_OPTIONS_INIT",
-                      given->struct_size);
-        memcpy(options_out, given, given->struct_size);
-    }
+    if (given) RA_TRY(ra_sized_read("options", given, sizeof given->struct_size, sizeof *options_out, options_out));
     double *create = &options_out->create_seconds, *destroy_ = &options_out->destroy_seconds;
     if (!(*create >= 0) || !(*destroy_ >= 0) || *create > RA_LONGEST_WAIT || *destroy_ > RA_LONGEST_WAIT)
-        RA_REFUSE("create_seconds and destroy_seconds must be between 0 (the default) and %g", RA_LONGEST_WAIT);
+        return ra_refuse("create_seconds and destroy_seconds must be between 0 (the default) and %g", RA_LONGEST_WAIT);
     if (*create == 0) *create = RA_TIMEOUT_DEFAULT;
     if (*destroy_ == 0) *destroy_ = 5;
     return RA_OK;
@@ -148,10 +144,11 @@ ra_status ra_comm_create_ucx(int rank, int ranks, ra_allgather allgather, void *
                              ra_comm **comm_out) {
     ra_ucx *ucx = NULL;
     int machine_ranks = 0;
-    if (!comm_out) RA_REFUSE("comm_out is NULL: it is where the comm is put");
-    if (!allgather) RA_REFUSE("allgather is NULL: it is what brings the addresses of the ranks round");
-    if (ranks < 1 || ranks > RA_MAX_RANKS) RA_REFUSE("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
-    if (rank < 0 || rank >= ranks) RA_REFUSE("rank is %d; it must be between 0 and %d", rank, ranks - 1);
+    if (!comm_out) return ra_refuse("comm_out is NULL: it is where the comm is put");
+    if (!allgather) return ra_refuse("allgather is NULL: it is what brings the addresses of the ranks round");
+    if (ranks < 1 || ranks > RA_MAX_RANKS)
+        return ra_refuse("ranks is %d; it must be between 1 and %d", ranks, RA_MAX_RANKS);
+    if (rank < 0 || rank >= ranks) return ra_refuse("rank is %d; it must be between 0 and %d", rank, ranks - 1);
     RA_TRY(ra_ucx_open(rank, ranks, allgather, user, options, &ucx, &machine_ranks));
     ra_transport_ops ops = ra_ucx_moves_devices(ucx) ? ra_ucx_device_ops : ra_ucx_ops;
     ops.machine_ranks = machine_ranks;
@@ -162,7 +159,7 @@ ra_status ra_comm_create_ucx(int rank, int ranks, ra_allgather allgather, void *
 
 ra_status ra_ucx_version(const char **version_out) {
     const ra_ucx_api *api;
-    if (!version_out) RA_REFUSE("version_out is NULL");
+    if (!version_out) return ra_refuse("version_out is NULL");
     RA_TRY(ra_ucx_load(&api));
     *version_out = api->ucp_get_version_string();
     return RA_OK;

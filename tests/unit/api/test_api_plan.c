@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <ringattn/transport.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

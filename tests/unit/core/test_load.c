@@ -1,14 +1,14 @@
 /* What a rank computes and is sent, found from its own queries, against its contacts with every other rank; and what
  * ranks together may see of one, against what each of them sees. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 
 #include "core/load.h"
 #include "core/rowset.h"
 
 enum { SEEDS = 400 };
 
-static void check_load(const ra_small_problem *cut, int rank, uint64_t seed) {
+static void check_load(const ra_cut_problem *cut, int rank, uint64_t seed) {
     ra_load load, want = {0};
     assert_int_equal(ra_load_of(cut, rank, &load), RA_OK);
     for (int k = 0; k < cut->ranks; k++) {
@@ -27,7 +27,7 @@ static void check_load(const ra_small_problem *cut, int rank, uint64_t seed) {
                  (long long)want.pairs, (long long)want.records);
 }
 
-static void check_hints(const ra_small_problem *cut, int from, int to, int owner) {
+static void check_hints(const ra_cut_problem *cut, int from, int to, int owner) {
     for (int64_t i = 0; i < ra_head_sets(cut->problem); i++) {
         ra_pool pool = {0};
         ra_rowset hinted, needed, all = {0};
@@ -50,7 +50,7 @@ static void test_random_problems(void **state) {
         case_make(&c, seed, RA_F64, 1e7);
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
         for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_DOCUMENTS; layout++) {
-            ra_small_problem cut = {&p, (ra_layout)layout, 1 + (int)(seed % 11)};
+            ra_cut_problem cut = {&p, (ra_layout)layout, 1 + (int)(seed % 11)};
             for (int rank = 0; rank < cut.ranks; rank++) {
                 check_load(&cut, rank, seed);
                 int from = (int)(seed / 11) % cut.ranks, to = from + 1 + (int)(seed / 3) % (cut.ranks - from);
@@ -76,7 +76,7 @@ static void test_narrow_windows_on_stripes(void **state) {
     p.window_left = 4;
     p.window_right = 1;
     assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
-    ra_small_problem cut = {&n, RA_LAYOUT_STRIPED, 16};
+    ra_cut_problem cut = {&n, RA_LAYOUT_STRIPED, 16};
     ra_load load;
     int sights = 0;
     assert_int_equal(ra_pattern_sights(&cut, 7, (ra_head_range){0, 1}, count_sights, &sights), RA_OK);

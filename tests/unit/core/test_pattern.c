@@ -1,6 +1,6 @@
 /* Contacts and needed rows against looking at every pair of positions. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 #include "support/rng.h"
 
 #include "core/rowset.h"
@@ -69,7 +69,7 @@ static int has_row(const ra_rowset *set, int64_t row) {
 }
 
 /* The needed rows of a head set are those that some query of one of its heads sees. */
-static void check_needed(const ra_small_problem *cut, int q_rank, int k_rank, const grid *g, int64_t q_rows,
+static void check_needed(const ra_cut_problem *cut, int q_rank, int k_rank, const grid *g, int64_t q_rows,
                          int64_t k_rows) {
     const ra_problem *p = cut->problem;
     int64_t share = p->heads_q / p->heads_kv;
@@ -91,7 +91,7 @@ static void check_needed(const ra_small_problem *cut, int q_rank, int k_rank, co
     }
 }
 
-static void check_pair(const ra_small_problem *cut, int q_rank, int k_rank) {
+static void check_pair(const ra_cut_problem *cut, int q_rank, int k_rank) {
     static grid g;
     memset(&g, 0, sizeof g);
     const ra_problem *p = cut->problem;
@@ -124,7 +124,7 @@ static void test_contacts_are_the_visible_pairs(void **state) {
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
         int ranks = 1 + (int)(seed % 5);
         for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_DOCUMENTS; layout++) {
-            ra_small_problem cut = {&p, (ra_layout)layout, ranks};
+            ra_cut_problem cut = {&p, (ra_layout)layout, ranks};
             for (int q = 0; q < ranks; q++)
                 for (int k = 0; k < ranks; k++) check_pair(&cut, q, k);
         }

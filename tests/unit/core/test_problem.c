@@ -1,8 +1,9 @@
 #include "support/cmocka.h"
 
-#include "core/problem.h"
+#include "core/problem_fields.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 static ra_problem good(void) {
@@ -32,6 +33,26 @@ static void test_defaults(void **state) {
     assert_int_equal(n.window_right, -1);
     assert_int_equal(n.documents, 1);
     assert_int_equal(n.out_dtype, RA_F32);
+}
+
+/* The list of fields has them all, in order: nothing but padding lies between one and the next. */
+static void test_the_list_of_fields_is_whole(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t offset, bytes;
+    } fields[] = {
+#define PLACE(kind, field, ...) {#field, offsetof(ra_problem, field), sizeof(((ra_problem *)0)->field)},
+        RA_PROBLEM_FIELDS(PLACE)
+#undef PLACE
+    };
+    size_t end = offsetof(ra_problem, initialised) + sizeof(int);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (fields[i].offset < end || fields[i].offset - end >= fields[i].bytes)
+            fail_msg("something is missing before %s", fields[i].name);
+        end = fields[i].offset + fields[i].bytes;
+    }
+    assert_true(sizeof(ra_problem) - end < sizeof(int64_t));
 }
 
 static void test_a_zero_scale_can_be_asked_for(void **state) {
@@ -168,6 +189,7 @@ static void test_document_refusals(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_the_list_of_fields_is_whole),
         cmocka_unit_test(test_a_zero_scale_can_be_asked_for),
         cmocka_unit_test(test_doubles_may_have_any_finite_scale),
         cmocka_unit_test(test_refusals),

@@ -2,7 +2,7 @@
  * to be slow. o is summed in the output itself. The f64 side is the same kernel in doubles, which the other tests hold
  * to the definition. */
 #include "support/cmocka.h"
-#include "support/tile_run.h"
+#include "support/tiles/tile_run.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ typedef struct head {
     int64_t n, dim;
 } head;
 
-static void *room(const head *h, int64_t rows_width) {
+static void *memory_of(const head *h, int64_t rows_width) {
     void *memory = calloc((size_t)(h->n * rows_width), ra_dtype_bytes(h->dtype));
     assert_non_null(memory);
     return memory;
@@ -38,11 +38,11 @@ static void attend(const head *h, double *const in[INPUTS], double *out[OUTPUTS]
                       .dtype = h->dtype,
                       .out_dtype = h->dtype};
     ra_view view[INPUTS + OUTPUTS];
-    for (int i = 0; i < INPUTS + OUTPUTS; i++) view[i] = (ra_view){room(h, h->dim), 0, h->dim, h->dim, 1};
+    for (int i = 0; i < INPUTS + OUTPUTS; i++) view[i] = (ra_view){memory_of(h, h->dim), 0, h->dim, h->dim, 1};
     for (int i = 0; i < INPUTS; i++) ra_convert(h->dtype, view[i].data, RA_F64, in[i], h->n * h->dim);
     ra_view *result = view + INPUTS;
-    ra_state state = {result[O], h->n * h->dim, room(h, 1), room(h, 1)};
-    void *lse = room(h, 1), *delta = room(h, 1);
+    ra_state state = {result[O], h->n * h->dim, memory_of(h, 1), memory_of(h, 1)};
+    void *lse = memory_of(h, 1), *delta = memory_of(h, 1);
     ra_kv_rows part = {view[K], view[V], result[DK], result[DV], {0, 1, 1}};
     ra_tile tile = {.q_rows = {0, 1, h->n}, .k_rows = {0, 1, h->n}, .heads = {0, 1, 1}, .lo = -h->n};
     ra_tile_group group = {0, 1};
@@ -52,7 +52,7 @@ static void attend(const head *h, double *const in[INPUTS], double *out[OUTPUTS]
     ra_forward_call forward = {&shape, view[Q], &part, tiles, state, context, NULL};
     h->kernel->begin(&shape, state, &context);
     h->kernel->forward(&forward);
-    h->kernel->finish(&shape, state, result[O], lse, &context);
+    h->kernel->finish(&shape, state, result[O], ra_array_view(&shape, lse), &context);
     h->kernel->delta(&shape, view[DOUT], result[O], delta, &context);
     ra_backward_call backward = {&shape, view[Q], view[DOUT], lse, delta, &part, tiles, result[DQ], context, NULL, 0};
     h->kernel->backward(&backward);

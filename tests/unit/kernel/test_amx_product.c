@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #if defined(__x86_64__)
-#include "support/emulated_tiles.h"
+#include "support/tiles/emulated_tiles.h"
 
 #include "kernel/cpu/amx/product_amx.h"
 
@@ -30,7 +30,7 @@ static void check(rng *r, enum product_kind kind, int64_t m, int64_t n, int64_t 
     for (int64_t i = 0; i < depth * n; i++) b[i] = small(r);
     for (int64_t i = 0; i < (m - 1) * c_row + n; i++) c[i] = 7;
     begin_products();
-    product(kind, c, c_row, m, a, a_row, (pair_panels){b, depth * COLUMNS, depth, n});
+    product(kind, c, c_row, m, a, a_row, (bf16_panels){b, depth * COLUMNS, depth, n});
     end_products();
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < n; j++) {

@@ -1,6 +1,6 @@
 /* Every kernel's vector exponentials, where this machine can run it. */
+#include "kernel/backend.h"
 #include "kernel/cpu/portable/portable.h"
-#include "kernel/kernel.h"
 #include "support/cmocka.h"
 #include "support/rng.h"
 #if defined(__x86_64__)
@@ -29,7 +29,7 @@ enum { COUNT = sizeof all / sizeof *all };
 
 static int usable(int which) {
     const ra_kernel *kernel;
-    return ra_kernel_find(all[which].kernel, &kernel) == RA_OK;
+    return ra_backend_find_kernel(&ra_backend_cpu, all[which].kernel, &kernel) == RA_OK;
 }
 
 static double ulps_between(float got, float x) {

@@ -1,7 +1,7 @@
 /* Every kernel's forward pass, for every type, against the definition of a tile. */
 #include "support/cmocka.h"
 #include "support/scale.h"
-#include "support/tile_run.h"
+#include "support/tiles/tile_run.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -171,7 +171,7 @@ static void run_small(const ra_kernel *kernel, ra_dtype dtype, int64_t n, const 
     ra_forward_call call = {&shape, qv, &part, {&tile, &group, &pass, 1, 1, 1}, state, context, NULL};
     kernel->begin(&shape, state, &context);
     kernel->forward(&call);
-    kernel->finish(&shape, state, ov, memory[7], &context);
+    kernel->finish(&shape, state, ov, ra_array_view(&shape, memory[7]), &context);
     ra_convert(RA_F64, o_out, acc, memory[3], n);
     ra_convert(RA_F64, lse_out, acc, memory[7], n);
     test_launch_free(&context);

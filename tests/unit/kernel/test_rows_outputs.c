@@ -1,6 +1,6 @@
 /* The outputs of rows, by every kernel: storing sums and filling in one value, through views of all kinds. */
 #include "support/cmocka.h"
-#include "support/row_case.h"
+#include "support/tiles/row_case.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* The records of rows that travel, by every kernel: packing them, adding them to what views of all kinds hold, and
  * adding whole arrays. */
 #include "support/cmocka.h"
-#include "support/row_case.h"
+#include "support/tiles/row_case.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -58,7 +58,7 @@ static void make(rng *r, packed *c) {
 }
 
 /* The slowest rank's time, from its schedule: what it computes and what it is sent. */
-static double cost_of(const ra_small_problem *cut, ra_strategy strategy) {
+static double cost_of(const ra_cut_problem *cut, ra_strategy strategy) {
     double most = 0;
     for (int rank = 0; rank < cut->ranks; rank++) {
         ra_pool pool = {0};
@@ -96,7 +96,7 @@ static void test_auto_is_near_the_best(void **state) {
                 int is_taken = info.layout == (ra_layout)layout && info.strategy == (ra_strategy)strategy;
                 if (strategy > RA_STRATEGY_PAIRWISE && !is_taken)
                     continue; /* all-gather never is, passq where it is sure */
-                ra_small_problem cut = {&p, (ra_layout)layout, c.ranks};
+                ra_cut_problem cut = {&p, (ra_layout)layout, c.ranks};
                 double cost = cost_of(&cut, (ra_strategy)strategy);
                 if (best == 0 || cost < best) best = cost;
                 if (is_taken) chosen = cost;

@@ -3,6 +3,7 @@
 
 #include "plan/digest.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static ra_setup plain_setup(ra_problem problem) {
@@ -54,6 +55,68 @@ static void test_the_same_setup_has_the_same_seal(void **state) {
     assert_false(equal(ra_digest_seal(&c), ra_digest_seal(&d)));
 }
 
+/* A difference in one field of the problem, whichever, shows in the seal, and the sentence names that field. */
+static void must_name(ra_problem base, ra_problem other, const char *field, const char *here, const char *there) {
+    ra_setup setup = plain_setup(base), others = plain_setup(other);
+    ra_digest first = ra_digest_of(&setup), second = ra_digest_of(&others);
+    char sentence[128];
+    if (here)
+        snprintf(sentence, sizeof sentence, ": %s is %s on rank 1 and %s on rank 0;", field, here, there);
+    else
+        snprintf(sentence, sizeof sentence, ": rank 1 has another %s than rank 0;", field);
+    assert_false(equal(ra_digest_seal(&first), ra_digest_seal(&second)));
+    assert_int_equal(ra_digest_explain(&first, &second, 1, 2), RA_ERR_MISMATCH);
+    if (!strstr(ra_last_error(), sentence)) fail_msg("'%s' does not say '%s'", ra_last_error(), sentence);
+}
+
+#define NAMED(base, field, value, here, there)                                                                         \
+    do {                                                                                                               \
+        ra_problem other = base;                                                                                       \
+        other.field = value;                                                                                           \
+        must_name(base, other, #field, here, there);                                                                   \
+    } while (0)
+
+static void test_every_field_of_the_problem_is_compared(void **state) {
+    (void)state;
+    static const int64_t one[] = {0, 10, 100}, another[] = {0, 90, 100};
+    static const ra_branch branches[] = {{16, 2}, {64, 4}}, rates[] = {{16, 2}, {64, 8}};
+    ra_problem plain = RA_PROBLEM_INIT, packed = plain, dilated = plain;
+    plain.dtype = packed.dtype = dilated.dtype = RA_BF16;
+    packed.documents = 2;
+    packed.cu_seqlens_q = packed.cu_seqlens_k = one;
+    dilated.branches = 2;
+    dilated.dilated = branches;
+    NAMED(plain, dtype, RA_F16, "f16", "bf16");
+    NAMED(plain, out_dtype, RA_F32, "f32", "bf16");
+    NAMED(plain, batch, 2, "2", "1");
+    NAMED(plain, seq_k, 77, "77", "100");
+    NAMED(plain, heads_kv, 2, "2", "4");
+    NAMED(plain, dim_v, 5, "5", "8");
+    NAMED(plain, scale, 0.5, "0.5", "0.35355339059327373");
+    NAMED(plain, causal, 7, "1", "0");
+    NAMED(plain, window_left, 3, "3", "-1");
+    NAMED(plain, window_right, 3, "3", "-1");
+    NAMED(packed, cu_seqlens_q, another, NULL, NULL);
+    NAMED(packed, cu_seqlens_k, another, NULL, NULL);
+    NAMED(dilated, branches, 1, "1", "2");
+    NAMED(dilated, dilated, rates, NULL, NULL);
+    NAMED(dilated, dilated_heads, RA_DILATED_GROUPS, "groups", "all");
+    NAMED(dilated, dilated_offset, RA_DILATED_BLOCK, "block", "head");
+    NAMED(dilated, dilated_combine, RA_DILATED_MEAN, "mean", "lse");
+}
+
+/* What does not matter to the schedule does not part ranks: a pointer to branches that are not there. */
+static void test_what_is_not_looked_at_is_not_compared(void **state) {
+    (void)state;
+    static const ra_branch branches[] = {{16, 2}};
+    ra_problem p = RA_PROBLEM_INIT, other = p;
+    other.dilated = branches;
+    other.dilated_combine = RA_DILATED_MEAN;
+    ra_setup setup = plain_setup(p), others = plain_setup(other);
+    ra_digest a = ra_digest_of(&setup), b = ra_digest_of(&others);
+    assert_true(equal(ra_digest_seal(&a), ra_digest_seal(&b)));
+}
+
 static int64_t judge(const ra_seal *seals, int ranks) {
     int64_t culprit = 99;
     ra_seals_judge(seals, ranks, &culprit);
@@ -101,6 +164,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_field_is_in_the_seal),
         cmocka_unit_test(test_the_same_setup_has_the_same_seal),
+        cmocka_unit_test(test_every_field_of_the_problem_is_compared),
+        cmocka_unit_test(test_what_is_not_looked_at_is_not_compared),
         cmocka_unit_test(test_the_judge),
         cmocka_unit_test(test_the_sentence),
     };

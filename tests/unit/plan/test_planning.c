@@ -22,31 +22,31 @@ void *__wrap_calloc(size_t count, size_t size) {
     return allocations_left-- > 0 ? __real_calloc(count, size) : NULL;
 }
 
-ra_status __real_ra_pattern_contacts_of(const ra_small_problem *cut, int q_rank, int k_rank, ra_head_range heads,
+ra_status __real_ra_pattern_contacts_of(const ra_cut_problem *cut, int q_rank, int k_rank, ra_head_range heads,
                                         ra_contact_emit emit, void *user);
-ra_status __wrap_ra_pattern_contacts_of(const ra_small_problem *cut, int q_rank, int k_rank, ra_head_range heads,
+ra_status __wrap_ra_pattern_contacts_of(const ra_cut_problem *cut, int q_rank, int k_rank, ra_head_range heads,
                                         ra_contact_emit emit, void *user);
-ra_status __wrap_ra_pattern_contacts_of(const ra_small_problem *cut, int q_rank, int k_rank, ra_head_range heads,
+ra_status __wrap_ra_pattern_contacts_of(const ra_cut_problem *cut, int q_rank, int k_rank, ra_head_range heads,
                                         ra_contact_emit emit, void *user) {
     looks++;
     return __real_ra_pattern_contacts_of(cut, q_rank, k_rank, heads, emit, user);
 }
 
-ra_status __real_ra_pattern_sights(const ra_small_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
+ra_status __real_ra_pattern_sights(const ra_cut_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
                                    void *user);
-ra_status __wrap_ra_pattern_sights(const ra_small_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
+ra_status __wrap_ra_pattern_sights(const ra_cut_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
                                    void *user);
-ra_status __wrap_ra_pattern_sights(const ra_small_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
+ra_status __wrap_ra_pattern_sights(const ra_cut_problem *cut, int q_rank, ra_head_range heads, ra_sight_emit emit,
                                    void *user) {
     looks++;
     return __real_ra_pattern_sights(cut, q_rank, heads, emit, user);
 }
 
-ra_status __real_ra_pattern_hints(const ra_small_problem *cut, int from, int to, int k_rank, ra_head_range heads,
+ra_status __real_ra_pattern_hints(const ra_cut_problem *cut, int from, int to, int k_rank, ra_head_range heads,
                                   ra_sight_emit emit, void *user);
-ra_status __wrap_ra_pattern_hints(const ra_small_problem *cut, int from, int to, int k_rank, ra_head_range heads,
+ra_status __wrap_ra_pattern_hints(const ra_cut_problem *cut, int from, int to, int k_rank, ra_head_range heads,
                                   ra_sight_emit emit, void *user);
-ra_status __wrap_ra_pattern_hints(const ra_small_problem *cut, int from, int to, int k_rank, ra_head_range heads,
+ra_status __wrap_ra_pattern_hints(const ra_cut_problem *cut, int from, int to, int k_rank, ra_head_range heads,
                                   ra_sight_emit emit, void *user) {
     looks++;
     return __real_ra_pattern_hints(cut, from, to, k_rank, heads, emit, user);

@@ -1,6 +1,6 @@
 /* The naive reference against the golden files, which the oracle made; and its refusals. */
 #include "support/cmocka.h"
-#include "support/npy.h"
+#include "support/problems/npy.h"
 
 #include <ringattn/ringattn.h>
 

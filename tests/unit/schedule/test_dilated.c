@@ -1,6 +1,6 @@
 /* What dilated problems send: exactly the rows that are needed, counted here by brute force. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 #include "support/rng.h"
 
 #include "schedule/schedule.h"
@@ -13,7 +13,7 @@
 enum { MOST_RANKS = 8 };
 
 /* Rows times key/value heads that all ranks send in a forward pass; per rank where sent is not NULL. */
-static int64_t records_sent(const ra_small_problem *cut, ra_strategy strategy, int64_t *sent) {
+static int64_t records_sent(const ra_cut_problem *cut, ra_strategy strategy, int64_t *sent) {
     int64_t total = 0, record = ra_record_elements(cut->problem) * (int64_t)ra_dtype_bytes(cut->problem->dtype);
     for (int r = 0; r < cut->ranks; r++) {
         ra_pool pool = {0};
@@ -54,7 +54,7 @@ static int keeps(const ra_problem *p, int64_t h, int64_t i, int64_t j) {
 }
 
 /* Rows of other ranks that some query of a rank sees, over ranks and heads (heads_kv = heads_q). */
-static int64_t brute_force(const ra_small_problem *cut) {
+static int64_t brute_force(const ra_cut_problem *cut) {
     const ra_problem *p = cut->problem;
     int64_t total = 0, n = p->seq_q, row;
     int *rank_of = malloc((size_t)n * sizeof *rank_of);
@@ -78,8 +78,8 @@ static void test_pairwise_sends_the_union_exactly(void **state) {
         int64_t count = rng_between(&r, 1, 4), n = rng_between(&r, 1, 180);
         for (int64_t b = 0; b < count; b++) branches[b] = (ra_branch){rng_between(&r, 1, 200), rng_between(&r, 1, 12)};
         ra_problem p = problem_of(n, rng_between(&r, 1, 5), rng_one_in(&r, 2), branches, count);
-        ra_small_problem cut = {&p, (ra_layout)rng_between(&r, RA_LAYOUT_CONTIGUOUS, RA_LAYOUT_DOCUMENTS),
-                                (int)rng_between(&r, 1, MOST_RANKS)};
+        ra_cut_problem cut = {&p, (ra_layout)rng_between(&r, RA_LAYOUT_CONTIGUOUS, RA_LAYOUT_DOCUMENTS),
+                              (int)rng_between(&r, 1, MOST_RANKS)};
         int64_t want = brute_force(&cut), ring = records_sent(&cut, RA_STRATEGY_RING, NULL);
         assert_int_equal(records_sent(&cut, RA_STRATEGY_PAIRWISE, NULL), want);
         assert_true(ring >= want && ring <= want * (cut.ranks > 1 ? cut.ranks - 1 : 1));
@@ -90,7 +90,7 @@ static void test_segments_inside_shards_send_nothing(void **state) {
     (void)state;
     static const ra_branch inside[] = {{64, 1}, {128, 3}, {256, 7}};
     ra_problem p = problem_of(2048, 6, 1, inside, 3);
-    ra_small_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 8};
+    ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 8};
     assert_int_equal(records_sent(&cut, RA_STRATEGY_RING, NULL), 0);
     assert_int_equal(records_sent(&cut, RA_STRATEGY_PAIRWISE, NULL), 0);
 }
@@ -103,11 +103,11 @@ static void test_figures(void **state) {
     double alone = 0;
     for (int b = 0; b < 5; b++) {
         ra_problem p = problem_of(32768, 12, 0, &branches[b], 1);
-        ra_small_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 8};
+        ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 8};
         alone += (double)records_sent(&cut, RA_STRATEGY_PAIRWISE, NULL) / (8 * 12);
     }
     ra_problem all = problem_of(32768, 12, 0, branches, 5), dense = problem_of(32768, 12, 0, NULL, 0);
-    ra_small_problem cut = {&all, RA_LAYOUT_CONTIGUOUS, 8}, dense_cut = {&dense, RA_LAYOUT_CONTIGUOUS, 8};
+    ra_cut_problem cut = {&all, RA_LAYOUT_CONTIGUOUS, 8}, dense_cut = {&dense, RA_LAYOUT_CONTIGUOUS, 8};
     double together = (double)records_sent(&cut, RA_STRATEGY_PAIRWISE, NULL) / (8 * 12);
     double whole = (double)records_sent(&dense_cut, RA_STRATEGY_RING, NULL) / (8 * 12);
     printf("rows per head and rank: each branch alone %.1f, union %.1f, dense ring %.1f\n", alone, together, whole);
@@ -121,7 +121,7 @@ static void test_one_branch_across_shards(void **state) {
     (void)state;
     static const ra_branch branch = {4096, 4};
     ra_problem full = problem_of(8192, 4, 0, &branch, 1), causal = problem_of(8192, 4, 1, &branch, 1);
-    ra_small_problem cut = {&full, RA_LAYOUT_CONTIGUOUS, 8};
+    ra_cut_problem cut = {&full, RA_LAYOUT_CONTIGUOUS, 8};
     int64_t sent[8];
     assert_int_equal(records_sent(&cut, RA_STRATEGY_PAIRWISE, sent), 8 * 4 * (4096 - 1024) / 4);
     for (int r = 0; r < 8; r++) assert_int_equal(sent[r], 4 * (4096 - 1024) / 4);

@@ -1,6 +1,6 @@
 /* Schedules as data: they fit together, they compute every visible pair once, they send what they must and no more. */
-#include "support/case.h"
 #include "support/cmocka.h"
+#include "support/problems/case.h"
 
 #include "core/rowset.h"
 #include "schedule/schedule.h"
@@ -16,7 +16,7 @@ static const ra_strategy all_strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_PAIRW
 enum { STRATEGIES = sizeof all_strategies / sizeof *all_strategies };
 
 /* The schedules of all ranks; the caller frees the pool. */
-static void make_all(ra_pool *pool, const ra_small_problem *cut, ra_strategy strategy, ra_pass pass, ra_schedule *out) {
+static void make_all(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, ra_schedule *out) {
     for (int r = 0; r < cut->ranks; r++)
         assert_int_equal(ra_schedule_make(pool, cut, strategy, pass, r, &out[r]), RA_OK);
 }
@@ -24,16 +24,25 @@ static void make_all(ra_pool *pool, const ra_small_problem *cut, ra_strategy str
 /* How often each pair is computed: [head, query position, key position]. */
 typedef struct marks {
     unsigned char *count;
-    const ra_small_problem *cut;
+    const ra_cut_problem *cut;
     int q_rank, k_rank;
 } marks;
 
+static int64_t query_of(const marks *m, int64_t row) {
+    const ra_problem *p = m->cut->problem;
+    ra_sequence queries = {p->seq_q, p->documents, p->cu_seqlens_q};
+    return ra_sequence_position(&queries, m->cut->layout, m->cut->ranks, m->q_rank, row);
+}
+
+static int64_t key_of(const marks *m, int64_t row) {
+    const ra_problem *p = m->cut->problem;
+    ra_sequence keys = {p->seq_k, p->documents, p->cu_seqlens_k};
+    return ra_sequence_position(&keys, m->cut->layout, m->cut->ranks, m->k_rank, row);
+}
+
 static unsigned char *mark_at(const marks *m, int64_t head, int64_t q_row, int64_t k_row) {
     const ra_problem *p = m->cut->problem;
-    ra_sequence queries = {p->seq_q, p->documents, p->cu_seqlens_q}, keys = {p->seq_k, p->documents, p->cu_seqlens_k};
-    int64_t query = ra_sequence_position(&queries, m->cut->layout, m->cut->ranks, m->q_rank, q_row);
-    int64_t key = ra_sequence_position(&keys, m->cut->layout, m->cut->ranks, m->k_rank, k_row);
-    return &m->count[(head * p->seq_q + query) * p->seq_k + key];
+    return &m->count[(head * p->seq_q + query_of(m, q_row)) * p->seq_k + key_of(m, k_row)];
 }
 
 /* The owner's row that key b of a tile is, for the key/value head that query head h reads. */
@@ -53,6 +62,19 @@ static int64_t owner_row(const ra_problem *p, const ra_compute *c, const ra_tile
     }
 }
 
+/* The positions that a tile gives for query a and key b are those of their rows, and its diagonal their document's. */
+static void check_positions(const marks *m, const ra_tile *t, int64_t a, int64_t b, int64_t q_row, int64_t k_row) {
+    const ra_problem *p = m->cut->problem;
+    int64_t query = t->positions.query + a * t->positions.stride, key = t->positions.key + b * t->positions.stride;
+    int64_t d = 0;
+    while (ra_problem_document(p, d).k1 <= key) d++;
+    ra_document document = ra_problem_document(p, d);
+    assert_int_equal(query, query_of(m, q_row));
+    assert_int_equal(key, key_of(m, k_row));
+    assert_in_range(query, document.q0, document.q1 - 1);
+    assert_int_equal(t->positions.diagonal, document.k1 - document.q1);
+}
+
 static void mark_compute(marks *m, const ra_compute *c) {
     int64_t first = c->visit.slot == RA_OWN ? 0 : c->visit.rows.first;
     m->q_rank = c->visit.owner;
@@ -64,7 +86,9 @@ static void mark_compute(marks *m, const ra_compute *c) {
                 for (int64_t b = 0; b < t->k_rows.count; b++) {
                     int64_t head = ra_span_at(t->heads, h);
                     if (b - a < t->lo || b - a > t->hi) continue;
-                    ++*mark_at(m, head, first + ra_span_at(t->q_rows, a), owner_row(m->cut->problem, c, t, head, b));
+                    int64_t q_row = first + ra_span_at(t->q_rows, a), k_row = owner_row(m->cut->problem, c, t, head, b);
+                    ++*mark_at(m, head, q_row, k_row);
+                    check_positions(m, t, a, b, q_row, k_row);
                 }
     }
 }
@@ -80,7 +104,7 @@ static ra_status mark_contact(const ra_contact *c, void *user) {
 }
 
 /* test_pattern shows that contacts are right; here the tiles of all ranks together must cover them exactly once. */
-static void check_pairs(const ra_small_problem *cut, const ra_schedule *schedules) {
+static void check_pairs(const ra_cut_problem *cut, const ra_schedule *schedules) {
     const ra_problem *p = cut->problem;
     size_t size = (size_t)(p->heads_q * p->seq_q * p->seq_k);
     marks got = {.count = calloc(size + 1, 1), .cut = cut}, want = {.count = calloc(size + 1, 1), .cut = cut};
@@ -101,7 +125,7 @@ static void check_pairs(const ra_small_problem *cut, const ra_schedule *schedule
     free(want.count);
 }
 
-/* Groups partition the tiles, passes the groups; inside a pass no two groups share a query row of a head. */
+/* Groups partition the tiles, rounds the groups; inside a round no two groups share a query row of a head. */
 static void check_groups(const ra_tile_list *list) {
     int64_t tiles = 0, groups = 0;
     for (int64_t p = 0; p < list->round_count; p++) {
@@ -133,7 +157,7 @@ static void test_random_schedules(void **state) {
         case_make(&c, seed, RA_F64, 3e5);
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
         int ranks = 1 + (int)(seed % MOST_RANKS);
-        ra_small_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), ranks};
+        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), ranks};
         for (int i = 0; i < STRATEGIES; i++)
             for (int pass = RA_FORWARD; pass <= RA_BACKWARD; pass++) {
                 ra_pool pool = {0};
@@ -163,7 +187,7 @@ static void test_random_schedules(void **state) {
 }
 
 /* Hops that an owner's rows travel when each goes as far as somebody needs it, from what every rank needs. */
-static int64_t hops_of(const ra_small_problem *cut, int owner) {
+static int64_t hops_of(const ra_cut_problem *cut, int owner) {
     int64_t hops = 0, rows = ra_shard_of(cut->layout, cut->problem->seq_k, cut->ranks, owner).rows;
     for (int64_t i = 0; i < ra_head_sets(cut->problem); i++) {
         ra_pool pool = {0};
@@ -189,7 +213,7 @@ static void test_rows_travel_as_far_as_needed(void **state) {
         ra_problem p;
         case_make(&c, seed, RA_F64, 1e7);
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
-        ra_small_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), 1 + (int)(seed % 37)};
+        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), 1 + (int)(seed % 37)};
         for (int owner = 0; owner < cut.ranks; owner++) {
             int64_t bytes;
             assert_int_equal(ra_schedule_volume_of(&cut, RA_STRATEGY_RING, owner, &bytes), RA_OK);
@@ -198,7 +222,7 @@ static void test_rows_travel_as_far_as_needed(void **state) {
     }
 }
 
-static int64_t sent_by_all(const ra_small_problem *cut, ra_strategy strategy, ra_pass pass) {
+static int64_t sent_by_all(const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass) {
     ra_pool pool = {0};
     int64_t total = 0, bytes, messages;
     ra_schedule schedule;
@@ -229,7 +253,7 @@ enum { ROW_BYTES = 2 * (16 + 16) * 4 };
 static void test_figures(void **state) {
     (void)state;
     ra_problem dense = problem_of(4096, 0, -1), causal = problem_of(4096, 1, -1), window = problem_of(4096, 1, 128);
-    ra_small_problem cut = {&dense, RA_LAYOUT_CONTIGUOUS, 8};
+    ra_cut_problem cut = {&dense, RA_LAYOUT_CONTIGUOUS, 8};
     /* Dense: every row to every other rank, whatever the strategy; the gradients of every row once around and home. */
     for (int i = 0; all_strategies[i] != RA_STRATEGY_PASSQ; i++)
         assert_int_equal(sent_by_all(&cut, all_strategies[i], RA_FORWARD), 7 * 4096 * ROW_BYTES);
@@ -254,7 +278,7 @@ static void test_queries_travel(void **state) {
     (void)state;
     ra_problem few = problem_of(4096, 1, -1), window = problem_of(4096, 1, 128);
     few.seq_q = 16;
-    ra_small_problem cut = {&few, RA_LAYOUT_CONTIGUOUS, 8};
+    ra_cut_problem cut = {&few, RA_LAYOUT_CONTIGUOUS, 8};
     int64_t sent = 0;
     for (int r = 0; r < 8; r++) sent += 2 * (r < 7 ? 7 : 0); /* two queries a rank, to every rank but its own */
     sent += 2 * 7;
@@ -271,7 +295,7 @@ static void test_queries_travel(void **state) {
 static void test_success_is_no_error(void **state) {
     (void)state;
     ra_problem p = problem_of(64, 0, -1);
-    ra_small_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
+    ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
     ra_pool pool = {0};
     ra_schedule schedule;
     ra_layout layout;
@@ -299,7 +323,7 @@ static const ra_parcel *computed_with(const ra_schedule *schedule, int s, int ow
 }
 
 /* Pairwise packs anew only where a peer needs other rows; what the slot holds is always what the peer computes with. */
-static int64_t check_packs(const ra_small_problem *cut) {
+static int64_t check_packs(const ra_cut_problem *cut) {
     ra_pool pool = {0};
     ra_schedule all[MOST_RANKS];
     int64_t packs = 0;
@@ -327,16 +351,16 @@ static void test_packs(void **state) {
     (void)state;
     ra_problem dense = problem_of(4096, 0, -1), causal = problem_of(4096, 1, -1), window = problem_of(4096, 1, 1500);
     /* Dense: all peers need all rows. */
-    assert_int_equal(check_packs(&(ra_small_problem){&dense, RA_LAYOUT_CONTIGUOUS, 8}), 8);
+    assert_int_equal(check_packs(&(ra_cut_problem){&dense, RA_LAYOUT_CONTIGUOUS, 8}), 8);
     /* Causal, zigzag: ranks behind need the first half, ranks before all of it; 0 and 3 have peers of one kind. */
-    assert_int_equal(check_packs(&(ra_small_problem){&causal, RA_LAYOUT_ZIGZAG, 4}), 1 + 2 + 2 + 1);
-    assert_true(check_packs(&(ra_small_problem){&window, RA_LAYOUT_STRIPED, 8}) > 0);
+    assert_int_equal(check_packs(&(ra_cut_problem){&causal, RA_LAYOUT_ZIGZAG, 4}), 1 + 2 + 2 + 1);
+    assert_true(check_packs(&(ra_cut_problem){&window, RA_LAYOUT_STRIPED, 8}) > 0);
     for (uint64_t seed = 1; seed <= 100; seed++) {
         static test_case c;
         ra_problem p;
         case_make(&c, seed, RA_F64, 3e5);
         assert_int_equal(ra_problem_normalise(&c.problem, &p), RA_OK);
-        check_packs(&(ra_small_problem){&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), 1 + (int)(seed % MOST_RANKS)});
+        check_packs(&(ra_cut_problem){&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), 1 + (int)(seed % MOST_RANKS)});
     }
 }
 
@@ -344,7 +368,7 @@ static void test_packs(void **state) {
 static void test_checker_finds_faults(void **state) {
     (void)state;
     ra_problem p = problem_of(64, 0, -1);
-    ra_small_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
+    ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
     ra_pool pool = {0};
     ra_schedule s[4];
     make_all(&pool, &cut, RA_STRATEGY_RING, RA_BACKWARD, s);

@@ -1,4 +1,4 @@
-/* bf16 by AMX-BF16 (TDPBF16PS): the bodies for products of pairs. forward_amx.c and backward_amx.c are compiled for
+/* bf16 by AMX-BF16 (TDPBF16PS): the bf16 bodies. forward_amx.c and backward_amx.c are compiled for
  * those instructions and may only be called where `usable` says so. Other types are the AVX-512 kernel's. */
 #ifndef RA_KERNEL_AMX_H
 #define RA_KERNEL_AMX_H

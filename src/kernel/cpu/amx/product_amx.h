@@ -1,4 +1,4 @@
-/* Products of pairs by TDPBF16PS: a tile of 16 x 32 times one of 32 x 16 to one of 16 x 16, four at a time.
+/* Products of bf16 by TDPBF16PS: a tile of 16 x 32 times one of 32 x 16 to one of 16 x 16, four at a time.
  *
  *                tmm6  tmm7      panels of B
  *   rows  tmm4   tmm0  tmm1
@@ -7,7 +7,7 @@
 #ifndef RA_KERNEL_AMX_PRODUCT_H
 #define RA_KERNEL_AMX_PRODUCT_H
 
-#include "kernel/cpu/body/pair.h"
+#include "kernel/cpu/body/bf16_product.h"
 
 #include <immintrin.h>
 
@@ -37,13 +37,13 @@ static inline __attribute__((always_inline)) void tile_product(enum product_kind
                                                                int64_t c_row, const half *a, int64_t a_row,
                                                                const half *b, int64_t b_panel, int64_t depth) {
     int64_t c_bytes = c_row * (int64_t)sizeof *c, a_bytes = a_row * (int64_t)sizeof *a;
-    float *below = c + TILE_ROWS * c_row;
+    float *lower = c + TILE_ROWS * c_row;
     const half *a_below = a + TILE_ROWS * a_row, *b_beside = b + b_panel;
     if (kind == ADD) {
         _tile_loadd(0, c, c_bytes);
         if (wide == 2) _tile_loadd(1, c + COLUMNS, c_bytes);
-        if (tall == 2) _tile_loadd(2, below, c_bytes);
-        if (tall == 2 && wide == 2) _tile_loadd(3, below + COLUMNS, c_bytes);
+        if (tall == 2) _tile_loadd(2, lower, c_bytes);
+        if (tall == 2 && wide == 2) _tile_loadd(3, lower + COLUMNS, c_bytes);
     } else {
         _tile_zero(0);
         if (wide == 2) _tile_zero(1);
@@ -62,12 +62,12 @@ static inline __attribute__((always_inline)) void tile_product(enum product_kind
     }
     _tile_stored(0, c, c_bytes);
     if (wide == 2) _tile_stored(1, c + COLUMNS, c_bytes);
-    if (tall == 2) _tile_stored(2, below, c_bytes);
-    if (tall == 2 && wide == 2) _tile_stored(3, below + COLUMNS, c_bytes);
+    if (tall == 2) _tile_stored(2, lower, c_bytes);
+    if (tall == 2 && wide == 2) _tile_stored(3, lower + COLUMNS, c_bytes);
 }
 
 static inline __attribute__((always_inline)) void
-product_rows(enum product_kind kind, int tall, float *c, int64_t c_row, const half *a, int64_t a_row, pair_panels b) {
+product_rows(enum product_kind kind, int tall, float *c, int64_t c_row, const half *a, int64_t a_row, bf16_panels b) {
     int64_t j = 0;
     for (; j + 2 * COLUMNS <= b.n; j += 2 * COLUMNS)
         tile_product(kind, tall, 2, c + j, c_row, a, a_row, b.data + j / COLUMNS * b.panel, b.panel, b.depth);
@@ -76,7 +76,7 @@ product_rows(enum product_kind kind, int tall, float *c, int64_t c_row, const ha
 
 /* The compiler does not know that tiles are loaded from memory: the fence makes it write what it holds in registers. */
 static inline __attribute__((always_inline)) void product(enum product_kind kind, float *c, int64_t c_row, int64_t m,
-                                                          const half *a, int64_t a_row, pair_panels b) {
+                                                          const half *a, int64_t a_row, bf16_panels b) {
     __asm__ volatile("" ::: "memory");
     int64_t i = 0;
     for (; i + 2 * TILE_ROWS <= m; i += 2 * TILE_ROWS)

@@ -3,28 +3,28 @@
 
 #include "base/cpu.h"
 
-static ra_kernel below; /* the kernel that it overrides */
+static ra_kernel overridden; /* the kernel that this one starts as */
 
 static int usable(void) {
-    return below.usable() && ra_cpu_has("avx512_bf16");
+    return overridden.usable() && ra_cpu_has("avx512_bf16");
 }
 
 static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
-    if (shape->dtype != RA_BF16) return below.scratch_bytes(shape, threads, backward);
+    if (shape->dtype != RA_BF16) return overridden.scratch_bytes(shape, threads, backward);
     if (backward) return ra_avx512bf16_backward_bytes(shape, threads);
     return (size_t)threads * ra_avx512bf16_forward_bytes(shape);
 }
 
 static void forward(const ra_forward_call *call) {
-    (call->shape->dtype == RA_BF16 ? ra_avx512bf16_forward : below.forward)(call);
+    (call->shape->dtype == RA_BF16 ? ra_avx512bf16_forward : overridden.forward)(call);
 }
 
 static void backward(const ra_backward_call *call) {
-    (call->shape->dtype == RA_BF16 ? ra_avx512bf16_backward : below.backward)(call);
+    (call->shape->dtype == RA_BF16 ? ra_avx512bf16_backward : overridden.backward)(call);
 }
 
 void ra_avx512bf16_override(ra_kernel *kernel) {
-    below = *kernel;
+    overridden = *kernel;
     kernel->usable = usable;
     kernel->scratch_bytes = scratch_bytes;
     kernel->forward = forward;

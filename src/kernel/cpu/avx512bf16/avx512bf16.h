@@ -1,4 +1,4 @@
-/* bf16 by AVX-512-BF16 (VDPBF16PS): the bodies for products of pairs. forward_avx512bf16.c and backward_avx512bf16.c
+/* bf16 by AVX-512-BF16 (VDPBF16PS): the bf16 bodies. forward_avx512bf16.c and backward_avx512bf16.c
  * are compiled for those instructions and may only be called where `usable` says so. Other types are the AVX-512
  * kernel's. */
 #ifndef RA_KERNEL_AVX512BF16_H

@@ -3,4 +3,4 @@
 #include "kernel/cpu/avx512bf16/avx512bf16.h"
 #include "kernel/cpu/avx512bf16/product_avx512bf16.h"
 
-#include "kernel/cpu/body/pair_backward_body.inc"
+#include "kernel/cpu/body/bf16_backward_body.inc"

@@ -1,8 +1,8 @@
-/* Products of pairs by VDPBF16PS. */
+/* Products of bf16 by VDPBF16PS. */
 #ifndef RA_KERNEL_AVX512BF16_PRODUCT_H
 #define RA_KERNEL_AVX512BF16_PRODUCT_H
 
-#include "kernel/cpu/body/pair.h"
+#include "kernel/cpu/body/bf16_product.h"
 
 #include <immintrin.h>
 
@@ -33,9 +33,9 @@ static inline __attribute__((always_inline)) void micro_product(enum product_kin
         for (int j = 0; j < panels; j++) y[j] = _mm512_load_si512(b + j * b_panel + k * COLUMNS);
 #pragma GCC unroll 16
         for (int i = 0; i < MICRO_ROWS; i++) {
-            int32_t pair;
-            __builtin_memcpy(&pair, a + i * a_row + k, sizeof pair);
-            __m512i x = _mm512_set1_epi32(pair);
+            int32_t two;
+            __builtin_memcpy(&two, a + i * a_row + k, sizeof two);
+            __m512i x = _mm512_set1_epi32(two);
 #pragma GCC unroll 16
             for (int j = 0; j < panels; j++) sum[i][j] = _mm512_dpbf16_ps(sum[i][j], (__m512bh)x, (__m512bh)y[j]);
         }
@@ -53,14 +53,14 @@ static inline __attribute__((always_inline)) void micro_product(enum product_kin
 
 static inline __attribute__((always_inline)) void product_columns(enum product_kind kind, int panels, float *c,
                                                                   int64_t c_row, int64_t m, const half *a,
-                                                                  int64_t a_row, pair_panels b, int64_t j) {
+                                                                  int64_t a_row, bf16_panels b, int64_t j) {
     for (int64_t i = 0; i < m; i += MICRO_ROWS)
         micro_product(kind, panels, c + i * c_row + j, c_row, a + i * a_row, a_row, b.data + j / COLUMNS * b.panel,
                       b.panel, b.depth);
 }
 
 static inline __attribute__((always_inline)) void product(enum product_kind kind, float *c, int64_t c_row, int64_t m,
-                                                          const half *a, int64_t a_row, pair_panels b) {
+                                                          const half *a, int64_t a_row, bf16_panels b) {
     int64_t j = 0;
     for (; j + MICRO_PANELS * COLUMNS <= b.n; j += MICRO_PANELS * COLUMNS)
         product_columns(kind, MICRO_PANELS, c, c_row, m, a, a_row, b, j);

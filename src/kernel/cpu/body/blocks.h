@@ -4,11 +4,14 @@
 
 #include "kernel/row_io.h"
 
+/* For what is given constants where it is called, and for small functions of the innermost loops. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 static inline int64_t round_up(int64_t x, int64_t multiple) {
     return (x + multiple - 1) / multiple * multiple;
 }
 
-/* Which pairs of a product's rows (or columns) and depths see each other: i and those in [i + from, i + to). The keys
+/* Which rows (or columns) and depths of a product see each other: i and those in [i + from, i + to). The keys
  * that a query sees, and the queries that see a key, are such runs. */
 typedef struct depth_band {
     int64_t from, to;
@@ -58,7 +61,7 @@ static inline const void *row_at(const row_source *from, int64_t i) {
     return ra_view_row(from->view, ra_dtype_bytes(from->dtype), from->b, row, from->head);
 }
 
-/* The rows of a tile's queries in a view of q or dout; of its keys or values in a view of a part's. */
+/* The rows of a tile's queries in a view of q or dout; of its keys or values in one of k or v. */
 static inline row_source queries_of(ra_view view, const ra_shape *shape, const ra_tile *tile, int64_t b, int64_t h,
                                     int64_t width) {
     return (row_source){view, shape->dtype, b, h, tile->q_rows, NULL, width};

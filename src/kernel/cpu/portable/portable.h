@@ -1,8 +1,8 @@
 /* A blocked flash kernel in plain C with the compilers' vector types: the baseline of every CPU, and what a kernel for
  * one instruction set falls back to.
  *
- * Work is cut and shared among threads by sharing/: blocks of query rows forward, blocks of keys backward; the bits do
- * not depend on the number of threads. Only a block of scores exists at any time. The bodies (*_body.inc) are written
+ * partition/ divides the work among threads: blocks of query rows forward, blocks of keys backward; the bits do not
+ * depend on the number of threads. Only a block of scores exists at any time. The bodies (*_body.inc) are written
  * for a type REAL and a vector of it; a type header says which, how many registers a product may use, and how rows are
  * read and exponentials taken. Every kernel beside ref is these bodies with its own type headers.
  */

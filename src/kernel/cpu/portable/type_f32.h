@@ -30,20 +30,20 @@ static inline vec larger(vec x, vec y) {
 /* e^x to 2 units in the last place for x in [-87, 88]; exactly 0 below, also for -inf; NaN for NaN; not finite for
  * +inf; without meaning between 88 and that.
  *
- * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by Cephes' polynomial; 2^n by its exponent bits. Adding 1.5 * 2^23 leaves no
- * bit for a fraction, which rounds x / ln 2 to n, and n stands in the low bits of the sum. n ln 2 is taken off in two
- * pieces, the first short enough for its product to be exact. -inf is lifted to -87: it would raise FE_INVALID. */
+ * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by a polynomial of degree 6 whose own error is 2^-28; 2^n by its exponent
+ * bits. Adding 1.5 * 2^23 leaves no bit for a fraction, which rounds x / ln 2 to n, and n stands in the low bits of the
+ * sum. n ln 2 is taken off in two pieces, the first short enough for its product to be exact. -inf is lifted to -87: it
+ * would raise FE_INVALID. */
 static inline vec vec_exp(vec x) {
     const float shift = 0x1.8p23f;
     vec lifted = larger(splat(-87), x); /* NaN stays */
     vec shifted = lifted * 0x1.715476p+0f + shift;
     vec n = shifted - shift;
     vec r = (lifted - n * 0x1.63p-1f) + n * 0x1.bd0106p-13f;
-    vec y = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    y = y * r + 8.3334519073e-3f;
-    y = y * r + 4.1665795894e-2f;
-    y = y * r + 1.6666665459e-1f;
-    y = y * r + 5.0000001201e-1f;
+    vec y = r * 0x1.6ac37p-10f + 0x1.123da6p-7f;
+    y = y * r + 0x1.555858p-5f;
+    y = y * r + 0x1.55548cp-3f;
+    y = y * r + 0x1.fffffcp-2f;
     y = y * (r * r) + r + 1;
     bits_vec power = ((bits_vec)shifted << 23) + (127u << 23);
     vec result = y * (vec)power;

@@ -1,0 +1,296 @@
+"""On a GPU: operators against SDPA, graphs, streams, memory, time; ranks that are threads here, processes over NCCL in
+launch_gpu.py, and JAX in a process of its own. Skipped where there is none."""
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import reference
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import ringattn  # noqa: E402
+import ringattn.torch as rt  # noqa: E402
+from ringattn import _library  # noqa: E402
+from ringattn.torch import ops  # noqa: E402
+from test_launched import launch, missing  # noqa: E402
+from test_torch import arguments, whole  # noqa: E402
+
+if not torch.cuda.is_available() or _library.cuda() is None or _library.cuda().ra_cuda_devices() == 0:
+    pytest.skip("there is no GPU, or the library was built without CUDA", allow_module_level=True)
+
+HERE = pathlib.Path(__file__).resolve().parent
+SWEEP = int(os.environ.get("RINGATTN_SWEEP", "24"))
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 5e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+@pytest.fixture
+def ctx():
+    made = rt.init()
+    yield made
+    made.close()
+
+
+def tensors(n=64, heads=4, kv_heads=2, dim=64, dtype=torch.bfloat16, **how):
+    torch.manual_seed(5)
+    return [torch.randn(1, n, h, dim, dtype=dtype, device="cuda", **how) for h in (heads, kv_heads, kv_heads)]
+
+
+@pytest.mark.parametrize("seed", range(SWEEP))
+def test_random_problems(seed):
+    """Ranks that are threads share the GPU. What is expected is computed in double from the same rounded inputs."""
+    rng = np.random.default_rng(3000 + seed)
+    sizes, pattern = reference.random_problem(rng, most=200)
+    dtype = list(TOLERANCE)[seed % 4]
+    q, k, v, dout = (torch.from_numpy(x).to(dtype) for x in reference.arrays(rng, sizes, "float64"))
+    expected = whole(*(x.double() for x in (q, k, v, dout)), sizes, pattern)
+
+    def body(ctx):
+        inputs = [x.cuda().requires_grad_() for x in (q, k, v)]
+        parts = [rt.shard(x, 1, ctx) for x in inputs]
+        o = rt.unshard(rt.attention(*parts, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern), 1, ctx)
+        o.backward(dout.cuda())
+        return [x.double().cpu() for x in (o.detach(), *(x.grad for x in inputs))]
+
+    for results in rt.run_ranks(int(rng.integers(1, 4)), body):
+        for name, got, want in zip(("o", "dq", "dk", "dv"), results, expected):
+            assert reference.furthest(got, want) < TOLERANCE[dtype], (name, dtype, sizes, pattern)
+
+
+def test_front_door():
+    """ringattn.attention and its gradient take tensors of the GPU, and give such."""
+    q, k, v = tensors(dtype=torch.float32)
+    o, lse = ringattn.attention(q, k, v, causal=True, ranks=3, return_lse=True)
+    want = reference.attention(*(x.cpu() for x in (q, k, v)), np.ones(q.shape), causal=True)
+    gradients = ringattn.attention_backward(q, k, v, o, lse, torch.ones((), device="cuda").expand(o.shape), causal=True,
+                                            ranks=2)
+    for got, expected in zip((o, lse, *gradients), want):
+        assert got.is_cuda and reference.furthest(got.cpu(), expected) < 5e-6
+
+
+def test_front_door_takes_cupy():
+    cupy = pytest.importorskip("cupy", reason="cupy is not installed")
+    q, k, v = (cupy.asarray(x) for x in tensors(dtype=torch.float32))
+    o = ringattn.attention(q, k, v, causal=True, ranks=2)
+    want = reference.attention(*(cupy.asnumpy(x) for x in (q, k, v)), causal=True)[0]
+    assert isinstance(o, cupy.ndarray) and reference.furthest(cupy.asnumpy(o), want) < 5e-6
+
+
+@pytest.mark.parametrize("case", [dict(), dict(cu=torch.tensor([0, 5, 64])), dict(dilated=((8, 2), (16, 4)))])
+def test_opcheck(ctx, case):
+    torch.library.opcheck(ops.attention_op, arguments(ctx, *tensors(requires_grad=True, dtype=torch.float32), **case))
+
+
+@pytest.mark.parametrize("how", [dict(backend="aot_eager"), dict(), dict(mode="reduce-overhead")])
+def test_compiled_equals_eager(ctx, how):
+    def f(q, k, v, cu):
+        return rt.attention(q, k, v, causal=True, cu_seqlens=cu, ctx=ctx) * 2
+
+    if "backend" not in how:
+        pytest.importorskip("triton", reason="triton is not installed")
+    compiled = torch.compile(f, fullgraph=True, **how)
+    for cu in (torch.tensor([0, 5, 64]), torch.tensor([0, 40, 64]), torch.tensor([0, 5, 64])):
+        results = []
+        for function in (f, compiled):
+            inputs = tensors(requires_grad=True)
+            o = function(*inputs, cu)
+            o.sum().backward()
+            results.append([o.detach().clone()] + [x.grad.clone() for x in inputs])
+        for eager, graph in zip(*results):
+            assert (eager == graph).all()
+
+
+def test_current_stream(ctx):
+    """Work goes to the stream that is current, behind what is on it."""
+    q, k, v = tensors(n=2048, requires_grad=True)
+    want = rt.attention(q, k, v, causal=True, ctx=ctx)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        late = torch.zeros_like(q)
+        torch.cuda._sleep(200_000_000)
+        late += q
+        got = rt.attention(late, k, v, causal=True, ctx=ctx)
+        assert not stream.query()  # the call has returned before the work is done
+    stream.synchronize()
+    assert (got == want).all()
+
+
+def test_broadcast_gradient_and_strides(ctx):
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in tensors(dtype=torch.float32))
+    rt.attention(q, k, v, causal=True, ctx=ctx).sum().backward()
+    want = reference.attention(*(x.detach().cpu() for x in (q, k, v)), np.ones(q.shape), causal=True)[2:]
+    for x, expected in zip((q, k, v), want):
+        assert reference.furthest(x.grad.cpu(), expected) < 5e-6
+
+
+def test_autocast(ctx):
+    q, k, v = tensors(dtype=torch.float32, requires_grad=True)
+    with torch.autocast("cuda", torch.bfloat16):
+        o = rt.attention(q, k, v, ctx=ctx)
+    o.sum().backward()
+    assert o.dtype == torch.bfloat16 and q.grad.dtype == torch.float32
+
+
+# ---- bytes and times. They hold on an idle machine.
+
+LARGE = dict(n=16384, heads=16, kv_heads=16, dim=128)
+
+
+def test_peak_memory_is_what_was_planned(ctx):
+    """Beside inputs, outputs and gradients a training step of attention has the workspace, which is torch's."""
+    inputs = tensors(**LARGE, requires_grad=True)
+    problem = ringattn.Problem(seq_q=16384, heads_q=16, dim=128, dtype="bf16", causal=True)
+    planned = ringattn.predict(problem, 1, backward=True, device="cuda:0").workspace_bytes
+    dout = torch.randn_like(inputs[0])
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    o = rt.attention(*inputs, causal=True, ctx=ctx)
+    o.backward(dout)
+    size = dout.numel() * 2
+    lse = 16 * 16384 * 4
+    peak = torch.cuda.max_memory_allocated() - before
+    print(f"peak {peak} bytes: planned {planned}, tensors {4 * size + lse}")
+    assert peak <= planned + 4 * size + lse + (4 << 20)
+
+
+def median_time(call, repeats=15):
+    """Seconds that the GPU spends on a call."""
+    times = []
+    for i in range(repeats + 3):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return statistics.median(times[3:])
+
+
+def bench():
+    """Seconds of both passes by the command."""
+    command = [os.environ.get("RINGATTN", "ringattn"), "bench", "--device", "cuda:0", "--seq", "16384", "--heads", "16",
+               "--dim", "128", "--dtype", "bf16", "--causal", "--backward", "--json", "--repeat", "15"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    return sum(entry["seconds"] for entry in json.loads(ran.stdout) if entry["pass"] in ("forward", "backward"))
+
+
+def test_as_fast_as_the_command(ctx):
+    """Forward and backward through torch, n = 16384, within 2% of `ringattn bench`."""
+    inputs = tensors(**LARGE, requires_grad=True)
+    dout = torch.randn_like(inputs[0])
+
+    def step():
+        for x in inputs:
+            x.grad = None
+        rt.attention(*inputs, causal=True, ctx=ctx).backward(dout)
+
+    ratios = []
+    for _ in range(2):
+        command, here = bench(), median_time(step)
+        ratios.append(here / command)
+        print(f"command {command * 1e3:.3f} ms, torch {here * 1e3:.3f} ms, ratio {ratios[-1]:.4f}")
+    assert min(ratios) < 1.02
+
+
+def host_time(call, calls=100, repeats=15):
+    """Seconds of the host for one call, the least of some runs; the GPU is idle when a run begins."""
+    best = float("inf")
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        best = min(best, (time.perf_counter() - start) / calls)
+    torch.cuda.synchronize()
+    return best
+
+
+def test_overhead_of_the_operator(ctx):
+    """What a call takes the host, over the library's own call with the same plan: at most 30 us."""
+    q, k, v = tensors(n=128, heads=2, kv_heads=2)
+    rt.attention(q, k, v, causal=True, ctx=ctx)
+    plan = next(iter(ctx._plans.values()))
+    o, lse = plan.forward(q, k, v, stream=torch.cuda.current_stream().cuda_stream)
+    library, handle, filled = _library.core(), plan.handle, plan._tensors
+    stream = torch.cuda.current_stream().cuda_stream
+    inner = host_time(lambda: library.ra_plan_forward(handle, filled, stream))
+    outer = host_time(lambda: rt.attention(q, k, v, causal=True, ctx=ctx))
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    training = host_time(lambda: rt.attention(*leaves, causal=True, ctx=ctx))
+    print(f"the library's call {inner * 1e6:.1f} us, the operator {outer * 1e6:.1f} us, with a gradient to come "
+          f"{training * 1e6:.1f} us")
+    assert outer - inner < 30e-6
+
+
+def test_planning_of_new_documents():
+    """A Llama of 8 layers, 16384 tokens in new documents every step: at most 2% of the time goes into plans."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    import ringattn.hf
+
+    ctx = rt.init()
+    spent = []
+    real = ctx.plan
+
+    def timed(key, *rest):
+        start = time.perf_counter()
+        missed = key not in ctx._plans
+        plan = real(key, *rest)
+        if missed:
+            spent.append(time.perf_counter() - start)
+        return plan
+
+    ctx.plan = timed
+    ringattn.hf.register(ctx)
+    config = transformers.LlamaConfig(vocab_size=4096, hidden_size=2048, intermediate_size=5632, num_hidden_layers=8,
+                                      num_attention_heads=16, num_key_value_heads=4, max_position_embeddings=16384)
+    with torch.device("cuda"):
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="ringattn",
+                                                              dtype=torch.bfloat16)
+    rng = np.random.default_rng(0)
+    steps, warm = 16, 6
+    for step in range(warm + steps):
+        if step == warm:
+            torch.cuda.synchronize()
+            spent.clear()
+            start = time.perf_counter()
+        cuts = sorted(set(rng.integers(1, 16384, size=int(rng.integers(8, 40))).tolist()))
+        ids = torch.randint(0, 4096, (1, 16384), device="cuda")
+        batch = rt.shard_batch({"input_ids": ids, "labels": ids, "cu_seqlens": [0, *cuts, 16384]}, ctx=ctx)
+        logits = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"]).logits
+        rt.cross_entropy(logits, batch["shift_labels"], batch["num_items_in_batch"], ctx).backward()
+        model.zero_grad()
+    torch.cuda.synchronize()
+    took = time.perf_counter() - start
+    ctx.close()
+    print(f"{steps} steps of {took / steps * 1e3:.1f} ms; {len(spent)} plans of {sum(spent) / len(spent) * 1e3:.2f} ms, "
+          f"{sum(spent) / took:.2%}")
+    assert len(spent) == steps and sum(spent) < 0.02 * took
+
+
+# ---- processes
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_processes_over_nccl(ranks):
+    if not _library.cuda().ra_cuda_has_nccl():
+        pytest.skip("the library was built without NCCL")
+    ran = launch(ranks, "launch_gpu.py")
+    print(ran.stdout)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
+    assert ran.stdout.count("shown:") == 4
+
+
+def test_jax():
+    pytest.importorskip("jax", reason="jax is not installed")
+    ran = subprocess.run([sys.executable, HERE / "launch_jax.py"], capture_output=True, text=True, timeout=240)
+    print(ran.stdout)
+    if "no GPU" in ran.stdout:
+        pytest.skip("jax sees no GPU")
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]

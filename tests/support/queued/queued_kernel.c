@@ -1,0 +1,290 @@
+#include "support/queued/queued_kernel.h"
+
+#include "base/status.h"
+#include "kernel/row_io.h"
+#include "support/queued/queued_stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* portable: it computes every type and is quick enough. */
+static const ra_kernel *inner(void) {
+    return ra_kernel_at(1);
+}
+
+/* What a device kernel would have uploaded; used instead of what comes with the call. */
+struct ra_prepared {
+    ra_tile_list tiles;
+    ra_kv_rows *parts; /* NULL: the rank's own rows, which come with the call */
+    int64_t started;
+};
+
+/* ---- gradients that hold nothing yet ---------------------------------------------------------------------------- */
+
+typedef void (*key_visit)(void *user, const ra_kv_rows *part, int64_t row, int64_t g);
+
+/* Every key row and key/value head of the tiles, some of them several times. */
+static void for_each_key(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, key_visit visit,
+                         void *user) {
+    for (int64_t i = 0; i < tiles->tile_count; i++) {
+        const ra_tile *t = &tiles->tiles[i];
+        for (int64_t h = 0; h < t->heads.count; h++)
+            for (int64_t b = 0; b < t->k_rows.count; b++)
+                visit(user, parts ? &parts[t->part] : NULL, ra_tile_key(t, b),
+                      ra_span_at(t->heads, h) / (shape->heads_q / shape->heads_kv));
+    }
+}
+
+typedef struct places {
+    const ra_shape *shape;
+    int64_t *at, count; /* at NULL: only counted */
+} places;
+
+/* By address, as parts may overlap; own rows have none yet. */
+static void note_place(void *user, const ra_kv_rows *part, int64_t row, int64_t g) {
+    places *p = user;
+    int64_t place = row * p->shape->heads_kv + g;
+    if (part)
+        place = (int64_t)(intptr_t)ra_view_row(part->dk, ra_shape_acc_bytes(p->shape), 0, row, ra_part_head(part, g));
+    if (p->at) p->at[p->count] = place;
+    p->count++;
+}
+
+static int compare_places(const void *x, const void *y) {
+    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+    return (a > b) - (a < b);
+}
+
+static int64_t count_rows(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts) {
+    places p = {.shape = shape};
+    int64_t rows = 0;
+    for_each_key(shape, tiles, parts, note_place, &p);
+    if (p.count == 0 || !(p.at = malloc((size_t)p.count * sizeof *p.at))) return 0;
+    p.count = 0;
+    for_each_key(shape, tiles, parts, note_place, &p);
+    qsort(p.at, (size_t)p.count, sizeof *p.at, compare_places);
+    for (int64_t i = 0; i < p.count; i++) rows += i == 0 || p.at[i] != p.at[i - 1];
+    free(p.at);
+    return rows;
+}
+
+static void zero_row(const ra_shape *shape, ra_view view, int64_t row, int64_t head, int64_t width) {
+    size_t bytes = ra_shape_acc_bytes(shape);
+    for (int64_t b = 0; b < shape->batch; b++)
+        for (int64_t d = 0; d < width; d++)
+            memset((char *)ra_view_row(view, bytes, b, row, head) + d * view.dim * (int64_t)bytes, 0, bytes);
+}
+
+static void start_row(void *user, const ra_kv_rows *part, int64_t row, int64_t g) {
+    const ra_shape *shape = user;
+    zero_row(shape, part->dk, row, ra_part_head(part, g), shape->dim);
+    zero_row(shape, part->dv, row, ra_part_head(part, g), shape->dim_v);
+}
+
+static int64_t starts(const ra_prepared *prepared) {
+    return prepared->started;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------ */
+
+static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int64_t part_count,
+                         ra_pass pass, ra_prepared **prepared_out) {
+    ra_prepared *p = calloc(1, sizeof *p);
+    if (!p) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
+    p->tiles = *tiles;
+    if (parts) {
+        p->parts = malloc((size_t)part_count * sizeof *parts);
+        memcpy(p->parts, parts, (size_t)part_count * sizeof *parts);
+    }
+    if (pass == RA_BACKWARD) p->started = count_rows(shape, tiles, parts);
+    *prepared_out = p;
+    return RA_OK;
+}
+
+static void discard(ra_prepared *prepared) {
+    if (!prepared) return;
+    free(prepared->parts);
+    free(prepared);
+}
+
+/* Device kernels get no thread, no progress to make; the scratch is the plan's. */
+static job job_of(const ra_shape *shape, const ra_context *context, void (*run)(const job *)) {
+    if (!context->stream || context->progress) abort();
+    return (job){.run = run, .shape = *shape, .context = {.threads = 1, .scratch = context->scratch}};
+}
+
+static void put(const ra_context *context, const job *j) {
+    queued_put(context->stream, j);
+}
+
+static void run_forward(const job *j) {
+    ra_forward_call call = j->forward;
+    call.shape = &j->shape;
+    call.parts = call.prepared->parts ? call.prepared->parts : &j->own;
+    call.tiles = call.prepared->tiles;
+    call.context = j->context;
+    inner()->forward(&call);
+}
+
+static void forward(const ra_forward_call *call) {
+    job j = job_of(call->shape, &call->context, run_forward);
+    if (!call->prepared || call->prepared->tiles.tiles != call->tiles.tiles) abort();
+    j.forward = *call;
+    j.own = call->parts[0];
+    put(&call->context, &j);
+}
+
+static void run_backward(const job *j) {
+    ra_backward_call call = j->backward;
+    call.shape = &j->shape;
+    call.parts = call.prepared->parts ? call.prepared->parts : &j->own;
+    call.tiles = call.prepared->tiles;
+    call.context = j->context;
+    if (call.fresh) for_each_key(&j->shape, &call.tiles, call.parts, start_row, (void *)(intptr_t)&j->shape);
+    call.fresh = 0;
+    inner()->backward(&call);
+}
+
+static void backward(const ra_backward_call *call) {
+    job j = job_of(call->shape, &call->context, run_backward);
+    if (!call->prepared || call->prepared->tiles.tiles != call->tiles.tiles) abort();
+    j.backward = *call;
+    j.own = call->parts[0];
+    put(&call->context, &j);
+}
+
+static void run_begin(const job *j) {
+    inner()->begin(&j->shape, j->state, &j->context);
+}
+
+static void begin(const ra_shape *shape, ra_state state, const ra_context *context) {
+    job j = job_of(shape, context, run_begin);
+    j.state = state;
+    put(context, &j);
+}
+
+static void run_merge(const job *j) {
+    inner()->merge(&j->shape, j->state, j->rows, j->other, &j->context);
+}
+
+static void merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_context *context) {
+    job j = job_of(shape, context, run_merge);
+    j.state = state, j.rows = rows, j.other = from;
+    put(context, &j);
+}
+
+static void run_finish(const job *j) {
+    inner()->finish(&j->shape, j->state, j->a, j->b, &j->context);
+}
+
+static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, const ra_context *context) {
+    job j = job_of(shape, context, run_finish);
+    j.state = state, j.a = o_out, j.b = lse_out;
+    put(context, &j);
+}
+
+static void run_delta(const job *j) {
+    inner()->delta(&j->shape, j->a, j->b, j->to, &j->context);
+}
+
+static void delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_context *context) {
+    job j = job_of(shape, context, run_delta);
+    j.a = dout, j.b = o, j.to = delta_out;
+    put(context, &j);
+}
+
+static void run_carry(const job *j) {
+    inner()->carry(&j->shape, j->state, j->a, j->to, j->to_too, &j->context);
+}
+
+static void carry(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                  const ra_context *context) {
+    job j = job_of(shape, context, run_carry);
+    j.state = state, j.a = dout, j.to = lse_out, j.to_too = delta_out;
+    put(context, &j);
+}
+
+static void run_pack(const job *j) {
+    inner()->pack(&j->shape, j->to, j->a, j->b, j->rows, j->heads, &j->context);
+}
+
+static void pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
+                 const ra_context *context) {
+    job j = job_of(shape, context, run_pack);
+    j.to = to, j.a = k, j.b = v, j.rows = rows, j.heads = heads;
+    put(context, &j);
+}
+
+static void run_add_rows(const job *j) {
+    inner()->add_rows(&j->shape, j->a, j->b, j->from, j->rows, j->heads, &j->context);
+}
+
+static void add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,
+                     const ra_context *context) {
+    job j = job_of(shape, context, run_add_rows);
+    j.a = dk, j.b = dv, j.from = from, j.rows = rows, j.heads = heads;
+    put(context, &j);
+}
+
+static void run_add(const job *j) {
+    inner()->add(&j->shape, j->to, j->from, j->count, &j->context);
+}
+
+static void add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_context *context) {
+    job j = job_of(shape, context, run_add);
+    j.to = to, j.from = from, j.count = count;
+    put(context, &j);
+}
+
+static void run_store(const job *j) {
+    inner()->store(&j->shape, j->a, j->b, j->count, j->more, j->width, &j->context);
+}
+
+static void store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
+                  const ra_context *context) {
+    job j = job_of(shape, context, run_store);
+    j.a = to, j.b = from, j.count = rows, j.more = heads, j.width = width;
+    put(context, &j);
+}
+
+static void run_fill(const job *j) {
+    inner()->fill(&j->shape, j->a, j->count, j->more, j->width, j->value, &j->context);
+}
+
+static void fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
+                 const ra_context *context) {
+    job j = job_of(shape, context, run_fill);
+    j.a = to, j.count = rows, j.more = heads, j.width = width, j.value = value;
+    put(context, &j);
+}
+
+static int usable(void) {
+    return 1;
+}
+
+static size_t scratch_bytes(const ra_shape *shape, int threads, int is_backward) {
+    (void)threads;
+    return inner()->scratch_bytes(shape, 1, is_backward);
+}
+
+const ra_kernel *queued_kernel_at(int index) {
+    static const ra_kernel kernel = {.name = "queued",
+                                     .usable = usable,
+                                     .scratch_bytes = scratch_bytes,
+                                     .prepare = prepare,
+                                     .discard = discard,
+                                     .starts = starts,
+                                     .forward = forward,
+                                     .backward = backward,
+                                     .begin = begin,
+                                     .merge = merge,
+                                     .finish = finish,
+                                     .delta = delta,
+                                     .carry = carry,
+                                     .pack = pack,
+                                     .add_rows = add_rows,
+                                     .add = add,
+                                     .store = store,
+                                     .fill = fill};
+    return index == 0 ? &kernel : NULL;
+}
