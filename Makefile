@@ -113,12 +113,10 @@ test-python: setup
 	@cmake --build $(BUILD)/python -j$(JOBS)
 	@sh tools/test_python.sh $(BUILD)/python $(PYTHON_ENVIRONMENT) $(PYTEST)
 
-# Those that start no other processes, with the libraries of the plain build; torch's only where it has been installed.
-PYTHON_QUICK := --ignore=tests/python/test_launched.py --ignore=tests/python/test_examples.py \
-                --ignore=tests/python/test_mpi.py
+# The fast ones, with the libraries of the plain build.
 test-python-quick: check
 	@echo "== the Python package"
-	@RINGATTN_PYTHON_QUICK=1 sh tools/test_python.sh $(BUILD)/check $(PYTHON_ENVIRONMENT) $(PYTHON_QUICK)
+	@RINGATTN_PYTHON_EXTRAS= sh tools/test_python.sh $(BUILD)/check $(PYTHON_ENVIRONMENT) -m 'not slow'
 
 # WHEEL_FLAGS: settings of the build, e.g. -C cmake.define.RA_CUDA=OFF
 wheel: setup

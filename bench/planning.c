@@ -1,4 +1,6 @@
-/* How long a rank plans: processor time of ra_predict, the median over three ranks and three repeats.
+/* How long a rank plans: processor time of ra_predict, the median over three ranks and three repeats. And how long
+ * ranks of one process take to make a packed plan together (ra_plan_create, with the agreement): the best of many, by
+ * the clock and in processor time of all of them.
  *
  *     bench_planning [WORD]      only the problems whose name contains it
  */
@@ -11,10 +13,14 @@
 
 enum { REPEATS = 3, DOCUMENTS = 10000, PACKED = 512 };
 
-static double seconds(void) {
+static double seconds_of(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double seconds(void) {
+    return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 static int by_value(const void *a, const void *b) {
@@ -38,6 +44,53 @@ static int time_one(const char *name, const ra_problem *problem, int ranks) {
     qsort(times, 3 * REPEATS, sizeof *times, by_value);
     printf("%-24s %5d ranks  %-10s %-9s %8.1f ms  %7.2f MB\n", name, ranks, ra_layout_name(info.layout),
            ra_strategy_name(info.strategy), 1e3 * times[3 * REPEATS / 2], 1e-6 * (double)info.plan_bytes);
+    return 0;
+}
+
+/* ---- together ------------------------------------------------------------------------------------------------------ */
+
+enum { TOGETHER = 8, TOGETHER_REPEATS = 30 };
+
+typedef struct together {
+    const ra_problem *problem;
+    ra_layout layout;
+    double wall, processor; /* the best */
+    ra_plan_info info;
+} together;
+
+static ra_status plan_together(ra_comm *comm, void *user) {
+    together *t = user;
+    ra_options options = RA_OPTIONS_INIT;
+    options.backward = 1;
+    options.layout = t->layout;
+    for (int i = 0; i < TOGETHER_REPEATS; i++) {
+        char ready = 0, all[TOGETHER];
+        ra_plan *plan = NULL;
+        /* Rank 0 comes last: the others wait until its clock runs. */
+        if (ra_comm_rank(comm) == 0) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        double wall = seconds_of(CLOCK_MONOTONIC), processor = seconds();
+        if (ra_comm_allgather(comm, &ready, 1, all, 60) != RA_OK) return RA_ERR_PEER;
+        ra_status status = ra_plan_create(comm, t->problem, &options, &plan);
+        if (status != RA_OK) return status;
+        wall = seconds_of(CLOCK_MONOTONIC) - wall;
+        processor = seconds() - processor;
+        if (ra_comm_rank(comm) == 0 && (i == 0 || wall < t->wall)) t->wall = wall;
+        if (ra_comm_rank(comm) == 0 && (i == 0 || processor < t->processor)) t->processor = processor;
+        t->info.struct_size = sizeof t->info;
+        if (ra_comm_rank(comm) == 0) ra_plan_describe(plan, &t->info);
+        ra_plan_destroy(plan);
+    }
+    return RA_OK;
+}
+
+static int time_together(const char *name, const ra_problem *problem, ra_layout layout) {
+    together t = {.problem = problem, .layout = layout};
+    if (ra_run_threads(TOGETHER, plan_together, &t) != RA_OK) {
+        fprintf(stderr, "%s: %s\n", name, ra_last_error());
+        return 1;
+    }
+    printf("%-24s %5d ranks  %-10s %-9s %8.2f ms by the clock, %.2f ms of processors, together in one process\n", name,
+           TOGETHER, ra_layout_name(t.info.layout), ra_strategy_name(t.info.strategy), 1e3 * t.wall, 1e3 * t.processor);
     return 0;
 }
 
@@ -101,5 +154,10 @@ int main(int argc, char **argv) {
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc < 2 || strstr(all[i].name, argv[1])) failed |= time_one(all[i].name, all[i].problem, all[i].ranks);
+    if (argc < 2 || strstr("512 documents, 128 K", argv[1])) {
+        failed |= time_together("512 documents, 128 K", &packed, RA_LAYOUT_AUTO);
+        failed |= time_together("512 documents, 128 K", &packed, RA_LAYOUT_ZIGZAG);
+        failed |= time_together("512 documents, 128 K", &packed, RA_LAYOUT_DOCUMENTS);
+    }
     return failed;
 }

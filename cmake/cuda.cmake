@@ -1,8 +1,8 @@
 # CUDA and, inside it, NCCL: RA_HAVE_CUDA, RA_HAVE_SM90, RA_HAVE_NCCL.
 #
-# Machine code for sm_80 and sm_90, and PTX that the driver compiles for what comes later. A sanitized build is for the C
+# Machine code for compute capability 7.5 to 9.0, and PTX that the driver compiles for what comes later. A sanitized build is for the C
 # code: there AUTO means OFF. The kernels for Hopper are compiled for it and nothing else, where the compiler can.
-set(RA_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "What libringattn_cuda is compiled for")
+set(RA_CUDA_ARCHITECTURES "75-real;80-real;86-real;89-real;90-real;90-virtual" CACHE STRING "What libringattn_cuda is compiled for")
 
 set(RA_HAVE_CUDA FALSE)
 set(RA_HAVE_SM90 FALSE)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks who includes whom, where public functions live, and that file names are unique.
+"""Checks who includes whom, where public functions live, which public structures can grow, and that file names are
+unique.
 
     check_layers.py [ROOT]
 
@@ -181,6 +182,19 @@ def home_violations(root, paths):
         yield f"{public[function]}: {function} is defined nowhere"
 
 
+def growth_violations(root, paths):
+    """Public structures that neither start with struct_size nor are named as those that stay as they are."""
+    for path in paths:
+        if not inside(path, "include"):
+            continue
+        text = (root / path).read_text(encoding="utf-8", errors="replace")
+        plain = " ".join(text.replace("\n *", " ").split())
+        fixed = set(re.findall(r"ra_\w+", " ".join(re.findall(r"[^.;:]*stay as they are", plain))))
+        for name, first in re.findall(r"typedef struct (\w+) \{\s*([^;]*);", text):
+            if (first != "size_t struct_size") == (name not in fixed):
+                yield f"{path}: {name} must either start with struct_size or be named as one that stays as it is"
+
+
 def name_violations(paths):
     seen = {}
     for path in paths:
@@ -197,7 +211,7 @@ def main():
     paths = list(tree_files(root))
     if not paths:
         sys.exit(f"check_layers: no sources under {root}")
-    violations = [*name_violations(paths), *home_violations(root, paths)]
+    violations = [*name_violations(paths), *home_violations(root, paths), *growth_violations(root, paths)]
     for path in paths:
         if pathlib.PurePath(path).suffix in SOURCES:
             violations += include_violations(root, path)

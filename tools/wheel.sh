@@ -21,12 +21,24 @@ fi
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --disable-pip-version-check "$folder"/ringattn-*.whl
 cd "$work"
-env -u RINGATTN_LIBRARY "$work/venv/bin/python" -m ringattn >info.txt
-env -u RINGATTN_LIBRARY "$work/venv/bin/python" -c '
+unset RINGATTN_LIBRARY PYTHONPATH
+"$work/venv/bin/python" -m ringattn >info.txt
+"$work"/venv/lib/python3*/site-packages/ringattn/bin/ringattn info | cmp - info.txt
+"$work/venv/bin/python" -c '
 import numpy as np, ringattn
 x = np.random.default_rng(0).standard_normal((1, 300, 4, 32)).astype("f4")
 one, four = (ringattn.attention(x, x, x, causal=True, ranks=ranks) for ranks in (1, 4))
 assert abs(one - four).max() < 1e-5
 '
+# The import loads no numpy and takes less than 0.2 s: the best of five, since other programs may run.
+"$work/venv/bin/python" -c '
+import subprocess, sys
+program = ("import sys, time; start = time.perf_counter(); import ringattn; "
+           "assert not {\"numpy\", \"torch\"} & set(sys.modules); print(time.perf_counter() - start)")
+best = min(float(subprocess.check_output([sys.executable, "-c", program])) for _ in range(5))
+print(f"import ringattn: {best * 1e3:.0f} ms")
+assert best < 0.2
+'
+"$work/venv/bin/pip" list --disable-pip-version-check
 cd "$root"
 ls -l "$folder"/ringattn-*.whl

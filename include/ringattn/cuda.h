@@ -1,5 +1,5 @@
 /* Plans on NVIDIA GPUs; in libringattn_cuda. No CUDA header is needed: devices are ordinals, a stream is a cudaStream_t
- * and an NCCL communicator an ncclComm_t, both passed as pointers.
+ * and an NCCL communicator an ncclComm_t, both given as pointers.
  *
  *     const ra_backend *backend;
  *     ra_cuda_backend(0, &backend);

@@ -95,9 +95,10 @@ RA_API const char *ra_version(void);
 typedef enum ra_dtype { RA_F32 = 1, RA_F64 = 2, RA_BF16 = 3, RA_F16 = 4 } ra_dtype;
 #define RA_DTYPE_DEFAULT ((ra_dtype)0) /* no type itself: what the field's comment says */
 
-/* A branch of a dilated (LongNet) pattern: the keys of a document are cut into segments of `segment`, of each of which
- * every `rate`-th is kept, from an offset on that depends on the head; a query that is kept (by its aligned position)
- * sees the kept keys of its segment. Nothing need divide anything; a rate beyond the segment keeps few or none. */
+/* A branch of a dilated (LongNet) pattern: the keys of a document are split into segments of `segment`, of each of
+ * which every `rate`-th is kept, from an offset on that depends on the head; a query that is kept (by its aligned
+ * position) sees the kept keys of its segment. Nothing need divide anything; a rate beyond the segment keeps few or
+ * none. */
 typedef struct ra_branch {
     int64_t segment; /* at least 1 */
     int64_t rate;    /* at least 1 */
@@ -129,7 +130,7 @@ typedef enum ra_dilated_combine {
  *   s_ij = scale * q_i . k_j,   o_i = sum_j e^{s_ij} v_j / sum_j e^{s_ij},   lse_i = log sum_j e^{s_ij}
  *
  * over the keys j that query i sees. Query head h reads key/value head h / (heads_q / heads_kv). A query that sees
- * nothing has o = 0, lse = -inf and takes part in no gradient.
+ * nothing has o = 0, lse = -inf and adds to no gradient.
  *
  * What is not finite shows in what sees it, and nowhere else; on every device and by every kernel:
  *
@@ -194,8 +195,8 @@ typedef enum ra_layout {
 } ra_layout;
 
 typedef enum ra_strategy {
-    RA_STRATEGY_AUTO = 0,  /* the ring, unless pairwise sends less */
-    RA_STRATEGY_RING,      /* rows are passed to the neighbour as long as somebody further along needs them */
+    RA_STRATEGY_AUTO = 0,  /* the ring, pairwise or passq, whichever sends least */
+    RA_STRATEGY_RING,      /* rows go on from neighbour to neighbour, as long as somebody further along needs them */
     RA_STRATEGY_PAIRWISE,  /* the owner sends each rank exactly the rows it needs */
     RA_STRATEGY_ALLGATHER, /* everything to everyone, then compute: memory grows with the whole sequence */
     RA_STRATEGY_PASSQ /* queries visit the keys, their partial states or dq come home: for few queries, many keys */
@@ -224,8 +225,10 @@ typedef struct ra_options {
                              * or waits for others in one, is not silent, one that plans or is outside of ringattn is:
                              * see ra_comm_progress. Also how long a message may take between two ranks that both wait
                              * for it, and a step's wait for the device, where messages go through host memory */
-    void *workspace; /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. When a
-                      * comm over MPI or UCX is lost, messages may still arrive in it until the process ends */
+    void *workspace; /* at least ra_plan_info.workspace_bytes, 64-byte aligned; NULL: the plan allocates it. Plans of
+                      * one comm may share one, as large as the largest needs, as long as their passes follow one
+                      * another, on a device on one stream: no pass leaves anything in it that a later one reads. When
+                      * a comm over MPI or UCX is lost, messages may still arrive in it until the process ends */
     size_t workspace_bytes;
     const ra_backend
         *backend; /* what it runs on; must outlive the plan. All tensors and the workspace are memory of it */

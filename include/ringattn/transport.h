@@ -3,7 +3,7 @@
  * ringattn moves bytes in groups. In every step of a schedule a rank posts one group of sends and receives, computes,
  * and polls until the group is done. There is at most one group in flight per rank. Both ends of a message post it in
  * the same step, with the same tag and the same byte count. Two messages of a group may have the same peer, direction
- * and tag: between a pair of ranks, messages of one group are posted in the same order at both ends, and met in it.
+ * and tag: between two ranks, messages of one group are posted in the same order at both ends, and meet in it.
  *
  *     post ──► poll(0) ... poll(0) ──► poll(seconds) ──► done            all is well
  *          └─► deadline or error ──► abandon ──► destroy                 nothing else is called after an error
@@ -15,7 +15,9 @@
  * that begins with "rank" and its number, when a peer has failed or left, RA_ERR_TRANSPORT when the transport has,
  * RA_ERR_MEMORY for want of memory, or another one that fits. What is no ra_status reaches the user as
  * RA_ERR_TRANSPORT, and an error without ra_fail as a sentence that names the transport. Any error loses the comm. An
- * error that poll meets in passing is remembered: the transport need not say it twice.
+ * error that poll meets while this rank computes is remembered: the transport need not say it twice.
+ *
+ * ra_transport_ops may grow, as every structure that starts with struct_size; ra_message and ra_sign stay as they are.
  */
 #ifndef RINGATTN_TRANSPORT_H
 #define RINGATTN_TRANSPORT_H
@@ -30,11 +32,11 @@ extern "C" {
 typedef struct ra_device ra_device;
 
 typedef struct ra_message {
-    int peer;     /* never this rank itself */
-    int is_send;  /* else a receive */
-    int tag;      /* 0 to 32767; tells apart the messages of a pair: those of different tags, which may be of different
-                   * plans, must not meet */
-    void *data;   /* stays valid and, for a send, unchanged until the group is done or abandoned */
+    int peer;    /* never this rank itself */
+    int is_send; /* else a receive */
+    int tag;    /* 0 to 32767; tells apart the messages of two ranks: those of different tags, which may be of different
+                 * plans, must not meet */
+    void *data; /* stays valid and, for a send, unchanged until the group is done or abandoned */
     size_t bytes; /* at least 1; may exceed 2^31 */
 } ra_message;
 
@@ -96,7 +98,7 @@ typedef struct ra_transport_ops {
      * also finds, when no group is posted, whether a peer has failed; and abandon frees the device. */
     int ends_on_device;
 
-    /* Signs of life. May be left out: a wait then ends when its timeout has passed, whatever the peer does meanwhile.
+    /* Signs of life. May be left out: a wait then ends when its timeout is over, whatever the peer does meanwhile.
      * With it a wait goes on for as long as the rank that it is for is alive: for a peer that computes as long as that
      * takes, and for one that waits in turn until that one's wait ends. Only a rank that is silent for the whole
      * timeout is given up, by the rank that waits for it; and so is a circle of ranks that all wait, for that long,
@@ -116,7 +118,7 @@ typedef struct ra_transport_ops {
     ra_status (*reserve)(void *self, int count);
 } ra_transport_ops;
 
-/* Ranks over a transport of the caller's. ops is copied; self is passed to every function and, once this call has
+/* Ranks over a transport of the caller's. ops is copied; self is given to every function and, once this call has
  * succeeded, freed by ops->destroy. */
 RA_API ra_status ra_comm_create_custom(const ra_transport_ops *ops, void *self, int rank, int ranks,
                                        ra_comm **comm_out);

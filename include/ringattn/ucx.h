@@ -31,7 +31,7 @@ typedef struct ra_ucx_options {
 
 /* Collective: the calls of `ranks` processes (or threads), each with a rank of its own from 0. allgather brings
  * addresses round; it is called three times, by every rank and with the same number of bytes, and not after this call
- * has returned; user is passed to it. A rank that cannot take part for a reason of its own says so to the others in it,
+ * has returned; user is given to it. A rank that cannot take part for a reason of its own says so to the others in it,
  * so that all of them fail with that reason. options may be NULL.
  *
  * Every rank is connected with every other. The comm may be used by any one thread at a time; several comms of one

@@ -64,26 +64,27 @@ class _Whole:
         cu_seqlens = p.cu_seqlens_k if of_keys and p.cu_seqlens_k is not None else p.cu_seqlens
         return index(self.layout, n, self.ranks, rank, cu_seqlens)
 
-    def part(self, name: str, rank: int, x: Optional[Any] = None, axis: int = 1) -> Any:
+    def take(self, name: str, rank: int, x: Optional[Any] = None, axis: int = 1) -> Any:
         """A rank's rows of an array: in place where they are evenly spaced."""
         return select(self.arrays[name] if x is None else x, axis, self.rows(name, rank))
 
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         return _arrays.empty(self.arrays["q"], shape, dtype)
 
-    def out(self, whole: Any, name: str, rank: int) -> Any:
+    def out(self, whole: Any, name: str, rank: int, dtype: Optional[str] = None, axis: int = 1) -> Any:
         """Where a rank writes its rows: in the whole array where they are evenly spaced, else beside it."""
         rows = self.rows(name, rank)
         if isinstance(rows, slice):
-            return select(whole, 1, rows)
+            return select(whole, axis, rows)
         shape = list(whole.shape)
-        shape[1] = len(rows)
-        return self.empty(shape, self.problem.dtype)
+        shape[axis] = len(rows)
+        return self.empty(shape, dtype or self.problem.dtype)
 
-    def put(self, whole: Any, name: str, rank: int, part: Any, axis: int = 1) -> None:
+    def put(self, whole: Any, name: str, rank: int, rows_written: Any, axis: int = 1) -> None:
+        """Brings rows that were written beside the whole array into it."""
         rows = self.rows(name, rank)
-        if axis != 1 or not isinstance(rows, slice):
-            assign(whole, axis, rows, part)
+        if not isinstance(rows, slice):
+            assign(whole, axis, rows, rows_written)
 
     def finish(self, x: Any) -> Any:
         return x[0] if self.squeezed else x
@@ -150,15 +151,16 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, window: Tuple[int, i
                    cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k, dilated=dilated)
     p = whole.problem
     o = whole.empty((p.batch, p.seq_q, p.heads_q, p.dim_v), p.dtype)
-    lse = whole.empty((p.batch, p.heads_q, p.seq_q), "f64" if p.dtype == "f64" else "f32")
+    lse_dtype = "f64" if p.dtype == "f64" else "f32"
+    lse = whole.empty((p.batch, p.heads_q, p.seq_q), lse_dtype)
 
     def body(plan: Plan, rank: int, stream: Optional[int]) -> None:
-        mine = [whole.part(name, rank) for name in "qkv"]
+        mine = [whole.take(name, rank) for name in "qkv"]
         _synchronize(mine[0])
-        part, part_lse = plan.forward(*mine, o=whole.out(o, "q", rank), stream=stream)
+        outs = plan.forward(*mine, whole.out(o, "q", rank), whole.out(lse, "q", rank, lse_dtype, axis=2), stream=stream)
         plan.wait(stream)
-        whole.put(o, "q", rank, part)
-        whole.put(lse, "q", rank, part_lse, axis=2)
+        whole.put(o, "q", rank, outs[0])
+        whole.put(lse, "q", rank, outs[1], axis=2)
 
     whole.run(body, False, threads, timeout)
     return (whole.finish(o), whole.finish(lse)) if return_lse else whole.finish(o)
@@ -189,21 +191,16 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, dout: Any, caus
     outs = {"d" + name: whole.empty(whole.arrays[name].shape, p.dtype) for name in "qkv"}
 
     def body(plan: Plan, rank: int, stream: Optional[int]) -> None:
-        mine = [whole.part(name, rank) for name in ("q", "k", "v", "o")]
-        mine_lse = _contiguous(whole.part("q", rank, lse, axis=2))
-        mine_dout = whole.part("dout", rank)
+        mine = [whole.take(name, rank) for name in ("q", "k", "v", "o")]
+        mine_lse = whole.take("q", rank, lse, axis=2)
+        mine_dout = whole.take("dout", rank)
         _synchronize(mine[0])
-        parts = plan.backward(*mine, mine_lse, mine_dout, *(whole.out(outs[name], name, rank) for name in outs),
-                              stream=stream)
+        written = plan.backward(*mine, mine_lse, mine_dout, *(whole.out(outs[name], name, rank) for name in outs),
+                                stream=stream)
         plan.wait(stream)
-        for name, part in zip(outs, parts):
-            whole.put(outs[name], name, rank, part)
+        for name, rows in zip(outs, written):
+            whole.put(outs[name], name, rank, rows)
 
     whole.run(body, True, threads, timeout)
     return tuple(whole.finish(x) for x in outs.values())
 
-
-def _contiguous(x: Any) -> Any:
-    if _arrays.is_torch(x):
-        return x.contiguous()
-    return x if x.flags.c_contiguous else x.copy()

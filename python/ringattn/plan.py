@@ -217,7 +217,7 @@ class Plan:
         self._put(kept, slots["k"], k, "k", dtype)
         self._put(kept, slots["v"], v, "v", dtype)
         self._put(kept, slots["o"], o, "o", self.out_dtype, output=True)
-        self._tensors.lse = self._lse(lse)
+        self._put_lse(self._tensors, lse, output=True)
         check(_library.core().ra_plan_forward(self.handle, self._tensors, stream))
         return o, lse
 
@@ -235,7 +235,7 @@ class Plan:
         self._put(kept, slots["k"], k, "k", dtype)
         self._put(kept, slots["v"], v, "v", dtype)
         self._put(kept, slots["o"], o, "o", self.out_dtype)
-        self._gradients.lse = self._lse(lse)
+        self._put_lse(self._gradients, lse)
         self._put(kept, slots["dout"], dout, "dout", dtype)
         self._put(kept, slots["dq"], dq, "dq", self.out_dtype, output=True)
         self._put(kept, slots["dk"], dk, "dk", self.out_dtype, output=True)
@@ -247,7 +247,7 @@ class Plan:
         """forward() for addresses of dense arrays of the shapes in `shapes`, which nobody checks."""
         for name, address in zip(("q", "k", "v", "o"), (q, k, v, o)):
             _point(self._forward_slots[name], address)
-        self._tensors.lse = lse
+        _point_lse(self._tensors, lse)
         check(_library.core().ra_plan_forward(self.handle, self._tensors, stream))
 
     def backward_at(self, q: int, k: int, v: int, o: int, lse: int, dout: int, dq: int, dk: int, dv: int,
@@ -255,7 +255,7 @@ class Plan:
         """backward() for addresses of dense arrays, which nobody checks."""
         for name, address in zip(("q", "k", "v", "o", "dout", "dq", "dk", "dv"), (q, k, v, o, dout, dq, dk, dv)):
             _point(self._backward_slots[name], address)
-        self._gradients.lse = lse
+        _point_lse(self._gradients, lse)
         check(_library.core().ra_plan_backward(self.handle, self._gradients, stream))
 
     def wait(self, stream: Optional[int] = None) -> None:
@@ -308,21 +308,26 @@ class Plan:
             return None
         return x.data_ptr() if x.layout is torch.strided and x.is_contiguous() else None
 
-    def _lse(self, x: Any) -> int:
+    def _put_lse(self, run: ctypes.Structure, x: Any, output: bool = False) -> None:
+        """Points a structure's lse to x [batch, heads_q, rows_q]; any strides."""
         pointer = self._plain(x, "lse", self.lse_dtype)
         if pointer is not None:
-            return pointer
+            _point_lse(run, pointer)
+            return
         seen = _arrays.view(x, "lse")
-        if (seen.dtype != self.lse_dtype or seen.device != self.device or seen.shape != self.shapes["lse"]
-                or not seen.contiguous()):
-            raise ArgumentError(f"lse must be {self.lse_dtype} in C order, of shape {list(self.shapes['lse'])}, on "
-                                f"the plan's device; it is {seen.dtype} of shape {list(seen.shape)} and strides "
-                                f"{list(seen.strides)}")
-        return seen.pointer
+        if seen.dtype != self.lse_dtype or seen.device != self.device or seen.shape != self.shapes["lse"]:
+            raise ArgumentError(f"lse must be {self.lse_dtype} of shape {list(self.shapes['lse'])} on the plan's device; "
+                                f"it is {seen.dtype} of shape {list(seen.shape)}")
+        if seen.owner is not x and _arrays.is_numpy(x):
+            raise ArgumentError("lse has strides that are no whole elements")
+        if output and (seen.repeats() or (_arrays.is_numpy(x) and not x.flags.writeable)):
+            raise ArgumentError("lse is written, so it must be writeable, and its elements must not share memory")
+        run.lse, run.lse_strided, run.lse_stride = seen.pointer, 1, (ctypes.c_int64 * 3)(*seen.strides)
 
 
 _TORCH_NAMES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _NO_STRIDES = (ctypes.c_int64 * 4)()
+_NO_LSE_STRIDES = (ctypes.c_int64 * 3)()
 
 
 def _point(slot: _capi.Tensor, address: int) -> None:
@@ -330,6 +335,13 @@ def _point(slot: _capi.Tensor, address: int) -> None:
     slot.data = address
     if slot.strided:
         slot.strided, slot.stride = 0, _NO_STRIDES
+
+
+def _point_lse(run: ctypes.Structure, address: int) -> None:
+    """Makes a structure's lse a dense array."""
+    run.lse = address
+    if run.lse_strided:
+        run.lse_strided, run.lse_stride = 0, _NO_LSE_STRIDES
 
 
 def _slots(run: ctypes.Structure) -> Dict[str, _capi.Tensor]:

@@ -28,7 +28,7 @@ static ra_status copy_and_wait(const ra_device *device, void *to, const void *fr
                                void *event) {
     int done = 0;
     RA_TRY(device->copy(device, to, from, bytes, stream));
-    RA_TRY(device->record(device, event, stream));
+    RA_TRY(device->signal(device, event, stream));
     for (;;) {
         RA_TRY(device->query(device, event, &done));
         if (done) return RA_OK;

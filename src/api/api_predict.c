@@ -19,7 +19,8 @@ ra_status ra_predict_steps(const ra_problem *problem, const ra_options *options,
     ra_pool pool = {0};
     ra_setup setup;
     ra_schedule schedule;
-    if (pass != RA_FORWARD && pass != RA_BACKWARD) return ra_refuse("pass %d is none", (int)pass);
+    if (pass != RA_FORWARD && pass != RA_BACKWARD)
+        return ra_refuse("pass is %d; it must be RA_FORWARD or RA_BACKWARD", (int)pass);
     if (!count_out || capacity < 0 || (capacity > 0 && !steps_out))
         return ra_refuse("count_out is NULL, capacity is negative, or steps_out is NULL");
     RA_TRY(ra_setup_make(problem, options, (ra_seat){rank, ranks, ranks, ranks}, &setup));

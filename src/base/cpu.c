@@ -87,7 +87,7 @@ int ra_cpu_has(const char *feature) {
 static int tiles_allowed;
 static pthread_once_t tiles_once = PTHREAD_ONCE_INIT;
 
-/* Linux gives a process the room to save 8 KiB of tiles per thread only when it asks for them. */
+/* Linux saves 8 KiB of tiles for each thread of a process only when the process has asked for it. */
 static void ask_for_tiles(void) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
     tiles_allowed = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;

@@ -31,7 +31,7 @@ static inline float ra_bf16_to_f32(uint16_t x) {
 
 /* Adding half of the last kept bit, or just under half where that bit is even, carries into it exactly when rounding
  * up is right; a carry out of the fraction raises the exponent, up to infinity. A NaN keeps its payload's top and is
- * made quiet, lest the cut turn it into an infinity. */
+ * made quiet, lest the truncation turn it into an infinity. */
 static inline uint16_t ra_f32_to_bf16(float x) {
     uint32_t bits = ra_f32_bits(x);
     uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;

@@ -16,9 +16,9 @@ void *ra_pool_take(ra_pool *pool, int64_t count, size_t size);
 
 void ra_pool_free(ra_pool *pool);
 
-/* Room for one more item behind *count of them, where items is the address of the array's pointer, which moves when the
- * capacity is reached. Returns the item, zeroed, or NULL when there is no memory. The old array stays in the pool: the
- * waste is at most the size of the final one. */
+/* Memory for one more item behind *count of them, where items is the address of the array's pointer, which moves when
+ * the capacity is reached. Returns the item, zeroed, or NULL when there is no memory. The old array stays in the pool:
+ * the waste is at most the size of the final one. */
 void *ra_pool_append(ra_pool *pool, void *items, int64_t *count, int64_t *capacity, size_t size);
 
 #endif

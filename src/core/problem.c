@@ -113,11 +113,11 @@ static ra_status check_dilation(ra_problem *p) {
     if (states * (double)(p->dim_v + 2) * 8 > 4e18)
         return ra_refuse("the problem is too large: its bytes do not fit in 63 bits");
     if ((unsigned)p->dilated_heads > RA_DILATED_GROUPS)
-        return ra_refuse("dilated_heads %d is none", (int)p->dilated_heads);
+        return ra_refuse("dilated_heads is %d, which is no ra_dilated_heads", (int)p->dilated_heads);
     if ((unsigned)p->dilated_offset > RA_DILATED_GROUP)
-        return ra_refuse("dilated_offset %d is none", (int)p->dilated_offset);
+        return ra_refuse("dilated_offset is %d, which is no ra_dilated_offset", (int)p->dilated_offset);
     if ((unsigned)p->dilated_combine > RA_DILATED_MEAN)
-        return ra_refuse("dilated_combine %d is none", (int)p->dilated_combine);
+        return ra_refuse("dilated_combine is %d, which is no ra_dilated_combine", (int)p->dilated_combine);
     return RA_OK;
 }
 
@@ -129,7 +129,7 @@ static double most_seen(const ra_problem *p, double keys) {
 }
 
 /* At least as many pairs as a head of the document has. A branch keeps one row in `rate` of a segment, and one more
- * where the segment is cut short. */
+ * where the segment ends early. */
 static double most_pairs(const ra_problem *p, ra_document document) {
     double rows = (double)(document.q1 - document.q0), seen = most_seen(p, (double)(document.k1 - document.k0)),
            pairs = 0;

@@ -12,8 +12,8 @@ ra_span ra_head_set(const ra_problem *p, int64_t i) {
 
 ra_head_range ra_head_set_queries(const ra_problem *p, int64_t i) {
     ra_span kv = ra_head_set(p, i);
-    int64_t share = p->heads_q / p->heads_kv;
-    return (ra_head_range){kv.first * share, (kv.first + kv.count) * share};
+    int64_t gqa_ratio = p->heads_q / p->heads_kv;
+    return (ra_head_range){kv.first * gqa_ratio, (kv.first + kv.count) * gqa_ratio};
 }
 
 /* ---- building ----------------------------------------------------------------------------------------------------- */
@@ -91,21 +91,21 @@ static int64_t shared(const cursor *a, const cursor *b) {
     return count < left(b) ? count : left(b);
 }
 
-/* Passes `count` rows of b that are shared with a, in both: of a all up to the last of them. Returns how many. */
-static int64_t pass(cursor *a, cursor *b, int64_t count) {
+/* Goes past `count` rows of b that are shared with a, in both: of a all up to the last of them. Returns how many. */
+static int64_t go_past(cursor *a, cursor *b, int64_t count) {
     int64_t rows = count > 1 ? (count - 1) * (current(b).stride / current(a).stride) + 1 : 1;
     take(a, rows);
     take(b, count);
     return rows;
 }
 
-/* The cursors stand on the same row. What they have in common is passed as one run of the closer rows. Where the
+/* The cursors stand on the same row. What they have in common is gone past as one run of the closer rows. Where the
  * strides differ, its first row is appended by itself, since a row by itself may continue a span of any stride. */
 static ra_status append_shared(ra_pool *pool, ra_rowset *set, cursor *x, cursor *y) {
     cursor *closer = current(x).stride <= current(y).stride ? x : y, *other = closer == x ? y : x;
     ra_span span = current(closer), head = ra_span_slice(current(x), x->index, x->index + 1);
     int alike = span.stride == current(other).stride;
-    int64_t from = closer->index, rows = pass(closer, other, shared(closer, other));
+    int64_t from = closer->index, rows = go_past(closer, other, shared(closer, other));
     if (alike) return append(pool, set, ra_span_slice(span, from, from + rows));
     RA_TRY(append(pool, set, head));
     return append(pool, set, ra_span_slice(span, from + 1, from + rows));
@@ -135,7 +135,7 @@ ra_status ra_rowset_minus(ra_pool *pool, const ra_rowset *a, const ra_rowset *b,
         } else if (value(&y) < value(&x)) {
             take(&y, before(&y, value(&x)));
         } else {
-            pass(&y, &x, shared(&y, &x));
+            go_past(&y, &x, shared(&y, &x));
         }
     }
     *set_out = set;
@@ -149,7 +149,7 @@ int ra_rowset_within(const ra_rowset *a, const ra_rowset *b) {
         if (value(&y) < value(&x)) {
             take(&y, before(&y, value(&x)));
         } else {
-            pass(&y, &x, shared(&y, &x));
+            go_past(&y, &x, shared(&y, &x));
         }
     }
     return 1;
@@ -198,7 +198,7 @@ static ra_status collect_sight(const ra_sight *sight, void *user) {
 
 static ra_status unite(need_loop *loop, ra_rowset *set_out) {
     for (int64_t n = loop->count; n > 1;
-         n = (n + 1) / 2) /* by pairs, so that no set is gone through more than log n times */
+         n = (n + 1) / 2) /* two by two, so that no set is gone through more than log n times */
         for (int64_t j = 0; j < (n + 1) / 2; j++) {
             if (2 * j + 1 < n)
                 RA_TRY(ra_rowset_union(loop->pool, &loop->sets[2 * j], &loop->sets[2 * j + 1], &loop->sets[j]));

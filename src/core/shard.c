@@ -1,13 +1,13 @@
 #include "core/shard.h"
 
-int64_t ra_cut(int64_t n, int64_t parts, int64_t i) {
-    int64_t extra = n % parts;
-    return i * (n / parts) + (i < extra ? i : extra);
+int64_t ra_cut(int64_t n, int64_t count, int64_t i) {
+    int64_t extra = n % count;
+    return i * (n / count) + (i < extra ? i : extra);
 }
 
 /* The run that holds a position: the inverse of ra_cut. */
-static int64_t run_of(int64_t n, int64_t parts, int64_t position) {
-    int64_t base = n / parts, extra = n % parts;
+static int64_t run_of(int64_t n, int64_t count, int64_t position) {
+    int64_t base = n / count, extra = n % count;
     int64_t long_rows = extra * (base + 1);
     return position < long_rows ? position / (base + 1) : extra + (position - long_rows) / base;
 }
@@ -19,14 +19,14 @@ static void add_span(ra_shard *shard, ra_span span) {
     shard->rows += span.count;
 }
 
-/* Runs [from, to) of `parts`: one span. */
-static ra_span runs(int64_t n, int64_t parts, int64_t from, int64_t to) {
-    int64_t first = ra_cut(n, parts, from);
-    return (ra_span){first, 1, ra_cut(n, parts, to) - first};
+/* Runs [from, to) of `count`: one span. */
+static ra_span runs(int64_t n, int64_t count, int64_t from, int64_t to) {
+    int64_t first = ra_cut(n, count, from);
+    return (ra_span){first, 1, ra_cut(n, count, to) - first};
 }
 
-static ra_span run(int64_t n, int64_t parts, int64_t i) {
-    return runs(n, parts, i, i + 1);
+static ra_span run(int64_t n, int64_t count, int64_t i) {
+    return runs(n, count, i, i + 1);
 }
 
 ra_shard ra_shard_of(ra_layout layout, int64_t n, int ranks, int rank) {
@@ -51,12 +51,12 @@ static ra_span stripes_hull(int64_t n, int64_t ranks, int64_t from, int64_t to) 
 
 ra_shard ra_shard_hull(ra_layout layout, int64_t n, int ranks, int from, int to) {
     ra_shard shard = {0};
-    int64_t parts = 2 * (int64_t)ranks;
+    int64_t count = 2 * (int64_t)ranks;
     if (layout == RA_LAYOUT_STRIPED) {
         add_span(&shard, stripes_hull(n, ranks, from, to));
     } else if (layout == RA_LAYOUT_ZIGZAG || layout == RA_LAYOUT_DOCUMENTS) {
-        add_span(&shard, runs(n, parts, from, to));
-        add_span(&shard, runs(n, parts, parts - to, parts - from));
+        add_span(&shard, runs(n, count, from, to));
+        add_span(&shard, runs(n, count, count - to, count - from));
     } else {
         add_span(&shard, runs(n, ranks, from, to));
     }

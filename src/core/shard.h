@@ -47,8 +47,8 @@ ra_shard ra_shard_hull(ra_layout layout, int64_t n, int ranks, int from, int to)
 /* The position of a row, 0 <= row < rows. */
 int64_t ra_shard_position(const ra_shard *shard, int64_t row);
 
-/* Where the i-th of `parts` runs of n starts; runs differ by at most one, the longer ones first. */
-int64_t ra_cut(int64_t n, int64_t parts, int64_t i);
+/* Where the i-th of `count` runs of n starts; runs differ by at most one, the longer ones first. */
+int64_t ra_cut(int64_t n, int64_t count, int64_t i);
 
 /* Which rank has a position, and in which of its rows. */
 void ra_shard_locate(ra_layout layout, int64_t n, int ranks, int64_t position, int *rank_out, int64_t *row_out);

@@ -59,8 +59,7 @@ typedef struct ra_tile_list {
     int64_t tile_count, group_count, round_count;
 } ra_tile_list;
 
-/* The visible keys [*from_out, *to_out) of the queries with indices [a0, a1): their union; a1 > a0. Empty: from = to.
- */
+/* The visible keys [*from_out, *to_out) of the queries with indices [a0, a1): their union; a1 > a0. None: from = to. */
 RA_INTERNAL void ra_tile_visible(const ra_tile *tile, int64_t a0, int64_t a1, int64_t *from_out, int64_t *to_out);
 
 /* The same among the keys [b0, b1). */

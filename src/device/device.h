@@ -3,7 +3,7 @@
  * On the CPU a stream is NULL and everything is done when the call returns. An asynchronous device has streams, queues
  * of work that is done in order, and events, which are points of a stream that another stream can wait for:
  *
- *     stream a   ── pack ── record e ── compute ──►
+ *     stream a   ── pack ── signal e ── compute ──►
  *     stream b              wait e ── copy ──►          the copy comes after the pack, beside the compute
  *
  * None of the functions waits for the device, but for allocate and release, which are called at plan time.
@@ -24,7 +24,7 @@ struct ra_device {
     /* Zeroes memory in stream order. */
     void (*zero)(const ra_device *device, void *memory, size_t bytes, void *stream);
 
-    /* Everything below is NULL on the CPU. */
+    /* All that follows is NULL on the CPU. */
 
     /* Makes the device the calling thread's own and says which one was; leave gives that one back. */
     ra_status (*enter)(const ra_device *device, int *previous_out);
@@ -42,12 +42,12 @@ struct ra_device {
     void (*event_destroy)(const ra_device *device, void *event);
 
     /* The event stands for the work put on the stream so far; only streams of the event's own device. */
-    ra_status (*record)(const ra_device *device, void *event, void *stream);
+    ra_status (*signal)(const ra_device *device, void *event, void *stream);
 
     /* What is put on the stream from now on comes after what the event stands for; it may be another device's event. */
     ra_status (*wait)(const ra_device *device, void *stream, void *event);
 
-    /* Whether what the event stands for is done; one never recorded is. Fails when the device did. */
+    /* Whether what the event stands for is done; one never signalled is. Fails when the device did. */
     ra_status (*query)(const ra_device *device, void *event, int *done_out);
 
     /* Between any two of: this device's memory, another one's, the host's. In stream order. */
@@ -61,7 +61,7 @@ struct ra_device {
 extern const ra_device ra_device_cpu;
 
 static inline int ra_device_is_asynchronous(const ra_device *device) {
-    return device && device->record;
+    return device && device->signal;
 }
 
 /* enter and leave where there is something to enter. */

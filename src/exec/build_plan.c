@@ -74,12 +74,12 @@ static ra_status build(ra_plan *plan, int serial, const ra_problem *problem, con
 /* Every rank takes part, also one that failed, so that no rank waits for a plan that never comes. */
 static ra_status agree(ra_comm *comm, const ra_digest *mine, double timeout_seconds) {
     ra_seal seal = ra_digest_seal(mine);
-    ra_digest pair[2];
+    ra_digest shown[2]; /* of rank 0 and of the culprit */
     int64_t culprit;
     RA_TRY(ra_comm_judge(comm, &seal, sizeof seal, ra_seals_judge, &culprit, sizeof culprit, timeout_seconds));
     if (culprit < 0) return RA_OK;
-    RA_TRY(ra_comm_show(comm, (int)culprit, mine, sizeof *mine, pair, timeout_seconds));
-    return ra_digest_explain(&pair[0], &pair[1], (int)culprit, ra_comm_rank(comm));
+    RA_TRY(ra_comm_show(comm, (int)culprit, mine, sizeof *mine, shown, timeout_seconds));
+    return ra_digest_explain(&shown[0], &shown[1], (int)culprit, ra_comm_rank(comm));
 }
 
 static double timeout_of(const ra_options *options) {

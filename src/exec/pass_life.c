@@ -39,7 +39,7 @@ static void forget_finished(ra_plan *plan) {
 static ra_status mark_end(ra_plan *plan, ra_status status, void *stream) {
     const ra_device *device = ra_plan_device(plan);
     if (status != RA_OK || !ends_on_device(plan)) return status;
-    status = device->record(device, plan->finished, stream);
+    status = device->signal(device, plan->finished, stream);
     return status == RA_OK ? RA_OK : ra_comm_lose(plan->comm, status);
 }
 
@@ -82,7 +82,7 @@ ra_status ra_pass_wait(ra_plan *plan, void *stream) {
     const ra_device *device = ra_plan_device(plan);
     int previous;
     RA_TRY(ra_device_enter(device, &previous));
-    ra_status status = device->record(device, plan->finished, stream);
+    ra_status status = device->signal(device, plan->finished, stream);
     if (status == RA_OK) status = wait_for_end(plan);
     if (status == RA_OK && is_any_pending(plan) && ended_early(plan)) status = ra_comm_check(plan->comm);
     if (status != RA_OK) spoil_pending(plan, stream);

@@ -153,7 +153,7 @@ ra_status ra_program_check(const ra_program *program, ra_place place) {
     return ra_comm_lose_at(program->comm, RA_ERR_DEVICE, place);
 }
 
-/* Nothing is sent, and no pass is finished, that the device has refused a part of. */
+/* A step sends nothing, and a pass does not finish, after the device has refused any of its work. */
 ra_status ra_run_steps(ra_pass_run *run) {
     const ra_program *program = run->program;
     ra_queue queue = {program->setup->device, run->context.stream};

@@ -25,7 +25,7 @@ static inline size_t ra_shape_acc_bytes(const ra_shape *shape) {
     return shape->dtype == RA_F64 ? 8 : 4;
 }
 
-/* Element [b, row, h, d] is at data + (b*batch + row*row + h*head + d*dim) elements. */
+/* Element [i, j, h, d] is `i * batch + j * row + h * head + d * dim` elements after data. */
 typedef struct ra_view {
     void *data;
     int64_t batch, row, head, dim; /* strides in elements, any sign */
@@ -44,10 +44,10 @@ typedef struct ra_kv_rows {
     ra_span heads;  /* the key/value heads it holds */
 } ra_kv_rows;
 
-/* What the forward pass carries from step to step, accumulation type:
- *   o: a view, so that it may be the output itself   sum of e^{s - m} v, not normalised
- *   m [states, batch, heads_q, rows_q], C-order      running maximum of the scores s (with the scale); -inf: nothing
- * seen l [states, batch, heads_q, rows_q], C-order      sum of e^{s - m}; 0: nothing seen; NaN: a score was NaN or +inf
+/* What the forward pass carries from step to step, of the accumulation type; m and l: [states, batch, heads_q, rows_q].
+ *   o   a view, so that it may be the output itself: sum of e^{s - m} v, not normalised
+ *   m   the largest score s so far; -inf: nothing seen
+ *   l   sum of e^{s - m}; 0: nothing seen; NaN: a score was NaN or +inf
  */
 typedef struct ra_state {
     ra_view o;       /* of state 0 */
@@ -120,8 +120,7 @@ typedef struct ra_kernel {
     void (*forward)(const ra_forward_call *call);
     void (*backward)(const ra_backward_call *call);
 
-    /* state = nothing seen: m = -inf, l = 0, o = 0; a table whose kernels read no o where m = -inf may leave o alone.
-     */
+    /* state = nothing seen: m = -inf, l = 0, o = 0; kernels that read no o where m = -inf may leave o as it is. */
     void (*begin)(const ra_shape *shape, ra_state state, const ra_context *context);
 
     /* Row rows[i] of state = its merge with row i of from, whose m and l are [states, batch, heads_q, rows.count] and
@@ -137,9 +136,10 @@ typedef struct ra_kernel {
      * one state. */
     void (*delta)(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_context *context);
 
-    /* For several: lse_out and delta_out [states, batch, heads_q, rows_q] from the forward pass's state. */
-    void (*resume)(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                   const ra_context *context);
+    /* For several, what the backward pass takes over: lse_out and delta_out [states, batch, heads_q, rows_q] from the
+     * forward pass's state. */
+    void (*carry)(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                  const ra_context *context);
 
     /* Records. to [heads.count, rows.count, batch, dim + dim_v], C-order, of dtype = those rows and heads of k and v.
      */

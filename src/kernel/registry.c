@@ -32,7 +32,7 @@ static void fill(void) {
                         .merge = ra_rows_merge,
                         .finish = ra_rows_finish,
                         .delta = ra_rows_delta,
-                        .resume = ra_rows_resume,
+                        .carry = ra_rows_carry,
                         .pack = ra_rows_pack,
                         .add_rows = ra_rows_add_rows,
                         .add = ra_rows_add,

@@ -79,7 +79,7 @@ static void store(ra_dtype dtype, ra_view view, int64_t b, int64_t row, int64_t 
     ra_row_store_f64(dtype, ra_view_row(view, ra_dtype_bytes(dtype), b, row, head), view.dim, from, width);
 }
 
-/* ---- state ---------------------------------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------------------- */
 
 static void begin_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
     static const double zero[RA_MAX_DIM];
@@ -140,7 +140,7 @@ void ra_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_vie
     run_rows(&job, context);
 }
 
-/* ---- delta ---------------------------------------------------------------------------------------------------------- */
+/* ---- delta ----------------------------------------------------------------------------------------------- */
 
 static double dot(const double *x, const double *y, int64_t count) {
     double sum = 0;
@@ -165,7 +165,7 @@ void ra_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_o
     run_rows(&job, context);
 }
 
-static void resume_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
+static void carry_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
     double dout[RA_MAX_DIM], o[RA_MAX_DIM];
     load(dout, job->shape->dtype, job->from, b, row, head, job->width);
     for (int64_t s = 0; s < job->shape->states; s++) {
@@ -175,18 +175,18 @@ static void resume_row(const row_job *job, int64_t b, int64_t row, int64_t head)
     }
 }
 
-void ra_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                    const ra_context *context) {
+void ra_rows_carry(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                   const ra_context *context) {
     row_job job = query_job(shape);
     job.state = state;
     job.from = dout;
     job.array = lse_out;
     job.second = delta_out;
-    job.row = resume_row;
+    job.row = carry_row;
     run_rows(&job, context);
 }
 
-/* ---- records -------------------------------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------------------- */
 
 /* Elements before [head, row, b] of records [heads.count, rows.count, batch, dim + dim_v]. */
 static int64_t record_offset(const row_job *job, int64_t b, int64_t row, int64_t head) {
@@ -280,7 +280,7 @@ void ra_rows_add(const ra_shape *shape, void *to, const void *from, int64_t coun
     ra_parallel_for(context->threads, (count + ADD_CHUNK - 1) / ADD_CHUNK, add_chunk, &job);
 }
 
-/* ---- outputs -------------------------------------------------------------------------------------------------------- */
+/* ---- outputs --------------------------------------------------------------------------------------------- */
 
 static void store_row(const row_job *job, int64_t b, int64_t row, int64_t head) {
     double x[RA_MAX_DIM];

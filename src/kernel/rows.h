@@ -8,8 +8,8 @@ void ra_rows_begin(const ra_shape *shape, ra_state state, const ra_context *cont
 void ra_rows_merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_context *context);
 void ra_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, const ra_context *context);
 void ra_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_context *context);
-void ra_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                    const ra_context *context);
+void ra_rows_carry(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                   const ra_context *context);
 void ra_rows_pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
                   const ra_context *context);
 void ra_rows_add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,

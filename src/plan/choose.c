@@ -111,16 +111,16 @@ static ra_status queries_travel(const ra_cut_problem *cut, int *travel_out) {
 }
 
 /* Documents, or the segments of all branches. */
-static double parts_of(const ra_problem *p) {
-    double parts = (double)p->documents;
-    for (int64_t b = 0; b < p->branches; b++) parts += (double)p->seq_k / (double)p->dilated[b].segment;
-    return parts;
+static double intervals_of(const ra_problem *p) {
+    double intervals = (double)p->documents;
+    for (int64_t b = 0; b < p->branches; b++) intervals += (double)p->seq_k / (double)p->dilated[b].segment;
+    return intervals;
 }
 
 static int is_worth_comparing(const ra_cut_problem *cut) {
-    double parts = parts_of(cut->problem), pairs_of_ranks = (double)cut->ranks * cut->ranks;
+    double intervals = intervals_of(cut->problem), pairs_of_ranks = (double)cut->ranks * cut->ranks;
     int in_bits = cut->layout == RA_LAYOUT_STRIPED || cut->layout == RA_LAYOUT_DOCUMENTS;
-    return !in_bits || parts == 1 || parts * pairs_of_ranks <= RA_STRIPES_COMPARED;
+    return !in_bits || intervals == 1 || intervals * pairs_of_ranks <= RA_STRIPES_COMPARED;
 }
 
 /* The ring never sends less than pairwise of any owner's rows. So one owner can decide against it, and one from the

@@ -18,7 +18,7 @@
  * CPUs on a good network or GPUs beside each other 200 to 1,500, between GPUs on a network 10,000. */
 #define RA_FLOPS_PER_BYTE 256
 
-/* A later layout is taken only where it saves more than this part of an earlier one's time. */
+/* A later layout is taken only where it saves more than this fraction of an earlier one's time. */
 #define RA_LAYOUT_MARGIN 0.04
 
 /* The time of a rank with that load. */

@@ -20,7 +20,7 @@ void ra_prediction_describe(const ra_prediction *prediction, ra_plan_info *info_
 /* One step as the public interface shows it. */
 ra_step_info ra_step_describe(const ra_problem *problem, const ra_step *step);
 
-/* Copies as much of *info as the caller's struct_size has room for. */
+/* Copies as much of *info as the caller's struct_size says that it holds. */
 ra_status ra_plan_info_copy(const ra_plan_info *info, ra_plan_info *info_out);
 
 #endif

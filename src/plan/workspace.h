@@ -5,7 +5,7 @@
  * │
  *     └───────────────┴──────────┴────────────────────────┴──────────────┴──────────────────────────────────────┴─────────┘
  *
- * The two passes never run at once, so they share the slots, the state's place and the scratch. Every part starts at a
+ * The two passes never run at once, so they share the slots, the state's place and the scratch. Everything starts at a
  * multiple of 64 bytes. What has a * is not there when outputs have the accumulation type: sums are then made in the
  * outputs themselves. Where softmaxes are kept apart (a mean of branches), each has its m, l and O here, and the
  * backward pass, which computes them again, has them beside its own arrays. */

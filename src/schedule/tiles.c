@@ -64,8 +64,7 @@ static ra_span without_idle_stride(ra_span s) {
     return s.count == 1 ? (ra_span){s.first, 1, 1} : s;
 }
 
-/* ---- where pieces are ----------------------------------------------------------------------------------------------
- */
+/* ---- where pieces are ------------------------------------------------------------------------------------ */
 
 static ra_status index_pieces(tile_loop *loop, int64_t kv_head) {
     const ra_parcel *parcel = &loop->compute->parcel;
@@ -128,8 +127,7 @@ static ra_status find_fragments(tile_loop *loop, ra_span keys) {
     return RA_OK;
 }
 
-/* ---- tiles ---------------------------------------------------------------------------------------------------------
- */
+/* ---- tiles ----------------------------------------------------------------------------------------------- */
 
 static ra_status part_for(tile_loop *loop, int64_t piece, int *part_out) {
     ra_compute *compute = loop->compute;
@@ -157,8 +155,7 @@ static ra_status add_tile(tile_loop *loop, const ra_contact *contact, ra_tile ti
     return RA_OK;
 }
 
-/* A tile per run of keys: its key 0 is the contact's key b.first. Of a fragment with gaps each key is a run by itself.
- */
+/* A tile for each run of keys, whose key 0 is the contact's key b.first. In a fragment with gaps each key is a run. */
 static ra_status add_runs(tile_loop *loop, const ra_contact *contact, ra_span heads) {
     ra_positions positions = contact->positions;
     for (int64_t i = 0; i < loop->fragment_count; i++) {
@@ -229,7 +226,7 @@ static ra_status place_contact(const ra_contact *whole, void *user) {
     return runs || !loop->one_head ? add_runs(loop, &contact, heads) : add_indexed(loop, &contact, heads);
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------------------ */
+/* ---- the list -------------------------------------------------------------------------------------------- */
 
 static int same_span(ra_span a, ra_span b) {
     return a.first == b.first && a.stride == b.stride && a.count == b.count;
@@ -259,7 +256,7 @@ static void add_round(tile_loop *loop, int branch, ra_tile *tiles, ra_tile_group
     list->round_count += round->count > 0;
 }
 
-/* Branch by branch, so that inside a pass no query row of a head comes twice but in its own group. */
+/* Branch by branch, so that inside a round no query row of a head is in two groups. */
 static ra_status make_list(tile_loop *loop) {
     int64_t branches = loop->b->cut->problem->branches ? loop->b->cut->problem->branches : 1;
     ra_tile *tiles = ra_pool_take(loop->b->pool, loop->entry_count, sizeof *tiles);
@@ -278,13 +275,14 @@ ra_status ra_tiles_make(ra_builder *b, ra_compute *compute) {
     tile_loop loop = {.b = b, .compute = compute};
     /* Heads that lie alike in the slot are done together. */
     int together = parcel->piece_count == 0 || parcel->pieces[0].heads.count == problem->heads_kv;
-    int64_t sets = together ? 1 : problem->heads_kv, share = problem->heads_q / problem->heads_kv;
+    int64_t sets = together ? 1 : problem->heads_kv, gqa_ratio = problem->heads_q / problem->heads_kv;
     loop.one_head = sets == problem->heads_kv;
     loop.part_of = ra_pool_take(b->scratch, parcel->piece_count + 1, sizeof *loop.part_of);
     if (!loop.part_of) return no_memory();
     for (int64_t i = 0; i <= parcel->piece_count; i++) loop.part_of[i] = -1;
     for (int64_t i = 0; i < sets; i++) {
-        loop.heads = together ? (ra_head_range){0, problem->heads_q} : (ra_head_range){i * share, (i + 1) * share};
+        loop.heads =
+            together ? (ra_head_range){0, problem->heads_q} : (ra_head_range){i * gqa_ratio, (i + 1) * gqa_ratio};
         RA_TRY(index_pieces(&loop, i));
         RA_TRY(ra_pattern_contacts_of(b->cut, compute->visit.owner, parcel->owner, loop.heads, place_contact, &loop));
     }

@@ -114,7 +114,7 @@ static const char *place_text(ra_place place, char *text, size_t bytes) {
 }
 
 /* Says where it happened in front of what the transport said, or what the deadline means. A peer's failure that names
- * its rank is passed on as it was heard: if every rank put its own place in front, the last would read of waiters only,
+ * its rank is handed on as it was heard: if every rank put its own place in front, the last would read of waiters only,
  * and not of the one that failed. */
 static ra_status lose_at(ra_comm *comm, ra_status status, const ra_message *culprit, ra_place place) {
     char where[96], cause[512];

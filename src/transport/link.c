@@ -47,7 +47,7 @@ ra_status ra_link_begin(ra_link *link, int count, void *stream) {
     if (count > 0) memset(link->awaited, 0, (size_t)count * sizeof *link->awaited);
     link->count = count;
     link->stream = stream;
-    return link->device->record(link->device, link->ready, stream);
+    return link->device->signal(link->device, link->ready, stream);
 }
 
 ra_status ra_link_move(ra_link *sender, int i, const ra_message *from, ra_link *receiver, int j, const ra_message *to) {
@@ -55,7 +55,7 @@ ra_status ra_link_move(ra_link *sender, int i, const ra_message *from, ra_link *
     RA_TRY(device->wait(device, receiver->transfers, sender->ready));
     RA_TRY(device->wait(device, receiver->transfers, receiver->ready));
     RA_TRY(device->copy(device, to->data, from->data, to->bytes, receiver->transfers));
-    RA_TRY(device->record(device, receiver->copied[j], receiver->transfers));
+    RA_TRY(device->signal(device, receiver->copied[j], receiver->transfers));
     sender->awaited[i] = receiver->awaited[j] = receiver->copied[j];
     return RA_OK;
 }

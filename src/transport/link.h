@@ -7,7 +7,7 @@
  *     receiver's stream       ── ready ── compute ... ──────── join ─►  (its slot has been filled)
  *
  * A stream only ever waits for what was put on another one before: no order of the hosts can make a circle. A receiver
- * may record `copied` again, for a later group, before a slow sender joins: it then waits for somewhat more.
+ * may signal `copied` again, for a later group, before a slow sender joins: it then waits for somewhat more.
  */
 #ifndef RA_TRANSPORT_LINK_H
 #define RA_TRANSPORT_LINK_H

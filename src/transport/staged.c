@@ -128,12 +128,12 @@ static ra_status lay_out(ra_staging *s, const ra_message *messages, int count) {
 ra_status ra_staging_post(ra_staging *s, const ra_message *messages, int count, void *stream) {
     const ra_device *device = s->device;
     RA_TRY(lay_out(s, messages, count));
-    RA_TRY(device->record(device, s->ready, stream));
+    RA_TRY(device->signal(device, s->ready, stream));
     RA_TRY(device->wait(device, s->stream, s->ready));
     for (int i = 0; i < count; i++)
         if (messages[i].is_send)
             RA_TRY(device->copy(device, s->staged[i].data, messages[i].data, messages[i].bytes, s->stream));
-    RA_TRY(device->record(device, s->left, s->stream));
+    RA_TRY(device->signal(device, s->left, s->stream));
     s->phase = LEAVING;
     return RA_OK;
 }
@@ -158,7 +158,7 @@ static ra_status arrive(ra_staging *s) {
     for (int i = 0; i < s->count; i++)
         if (!s->messages[i].is_send)
             RA_TRY(s->device->copy(s->device, s->messages[i].data, s->staged[i].data, s->messages[i].bytes, s->stream));
-    RA_TRY(s->device->record(s->device, s->arrived, s->stream));
+    RA_TRY(s->device->signal(s->device, s->arrived, s->stream));
     s->phase = DONE;
     return RA_OK;
 }

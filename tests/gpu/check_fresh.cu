@@ -28,8 +28,8 @@ static std::vector<double> random_numbers(rng *r, int64_t count) {
     return x;
 }
 
-/* wild: an infinity in one query, which the step that has it must not spread. */
-static void make_fresh(fresh_case *c, ra_dtype dtype, int64_t dim, int wild, unsigned seed) {
+/* nonfinite: an infinity in one query, which the step that has it must not spread. */
+static void make_fresh(fresh_case *c, ra_dtype dtype, int64_t dim, int nonfinite, unsigned seed) {
     rng r = {seed};
     ra_dtype acc = dtype == RA_F64 ? RA_F64 : RA_F32;
     c->shape = {1, HEADS, HEADS / SHARE, dim, dim, ROWS, 1, 1 / std::sqrt((double)dim), 1, dtype, acc};
@@ -46,7 +46,7 @@ static void make_fresh(fresh_case *c, ra_dtype dtype, int64_t dim, int wild, uns
     c->v = random_numbers(&r, ROWS * HEADS / SHARE * dim);
     c->lse.assign(ROWS * HEADS, 6);
     c->delta = random_numbers(&r, ROWS * HEADS);
-    if (wild) c->q[(size_t)(ROWS / 2 * HEADS * dim)] = INFINITY;
+    if (nonfinite) c->q[(size_t)(ROWS / 2 * HEADS * dim)] = INFINITY;
 }
 
 /* The bytes of dk and dv. */
@@ -85,10 +85,10 @@ static std::vector<unsigned char> run(const fresh_case &c, int fresh, unsigned s
 
 void check_fresh(unsigned seed, ra_dtype dtype) {
     static const int64_t dims[] = {40, 64, 128, 200};
-    for (int wild = 0; wild < 2; wild++) {
+    for (int nonfinite = 0; nonfinite < 2; nonfinite++) {
         fresh_case c;
-        make_fresh(&c, dtype, dims[seed % 4], wild, seed);
-        const char *what = wild ? "dk or dv of a fresh call with an infinity" : "dk or dv of a fresh call";
+        make_fresh(&c, dtype, dims[seed % 4], nonfinite, seed);
+        const char *what = nonfinite ? "dk or dv of a fresh call with an infinity" : "dk or dv of a fresh call";
         expect(run(c, 1, seed) == run(c, 0, seed), what, seed, dtype);
     }
 }

@@ -48,7 +48,7 @@ static void check_forward(const tile_case &c) {
     if (c.in_place) out = state.o;
     void *lse = take((size_t)rows * acc), *state_lse = take((size_t)all * acc), *delta = take((size_t)all * acc);
     fold_calls(c, parts, on_device(c.q), state, context);
-    kernel->resume(&s, state, dout, state_lse, delta, &context);
+    kernel->carry(&s, state, dout, state_lse, delta, &context);
     kernel->finish(&s, state, out, ra_array_view(&s, lse), &context);
     CHECK(cudaDeviceSynchronize());
     int64_t elements = c.in_place ? c.state_o.elements : c.out.elements;
@@ -94,7 +94,7 @@ void check_random(unsigned first, unsigned seeds) {
     static const int64_t limits[] = {40, 64, 128, 256};
     for (unsigned seed = first; seed < first + seeds; seed++)
         for (ra_dtype dtype : types)
-            for (int plain = 0; plain < 2; plain++) {
+            for (int plain = 0; plain < 2 && kernel_takes(dtype); plain++) {
                 tile_case *c = new tile_case;
                 (plain ? tile_case_make_plain : tile_case_make)(c, seed, dtype, limits[seed % 4]);
                 check_forward(*c);
@@ -107,6 +107,7 @@ void check_random(unsigned first, unsigned seeds) {
 void check_repeats(int repeats) {
     for (unsigned seed = 300; repeats && seed < 304; seed++)
         for (ra_dtype dtype : types) {
+            if (!kernel_takes(dtype)) continue;
             tile_case *c = new tile_case;
             (seed % 2 ? tile_case_make_plain : tile_case_make)(c, seed, dtype, 128);
             std::vector<unsigned char> once = run_backward(*c, 0, 0);

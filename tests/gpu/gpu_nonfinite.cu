@@ -1,9 +1,9 @@
-/* Infinities, NaN and huge scores at random places in q, k, v and dout: both rounds of every CUDA kernel and type
+/* Infinities, NaN and huge scores at random places in q, k, v and dout: both passes of every CUDA kernel and type
  * against the rule, worked out in doubles pair by pair.
  *
  *   gpu_nonfinite [--kernel NAME] [--seeds N] [--seed FIRST]
  *
- * A seed is a problem of each type that a kernel has code of its own for, eight on Hopper.
+ * A seed is a problem of each type that a kernel has code of its own for, fourteen on Hopper.
  *
  * The rule. A pair takes part when it is visible and its score is not -inf. A row that has a part in a score of +inf or
  * NaN has o, lse and dq NaN, and makes NaN of dk and dv of its keys; a value or gradient that is not finite makes
@@ -429,12 +429,14 @@ static int check(const problem &p, const results &got) {
 /* The types for which the kernel has code that those before it in the table have not. */
 static std::vector<ra_dtype> types_of(const ra_kernel *of) {
     if (strcmp(of->name, "cuda_sm80") == 0) return {RA_F32, RA_F64, RA_BF16, RA_F16};
+    if (strcmp(of->name, "cuda_sm75") == 0) return {RA_F32, RA_F16};
+    if (strcmp(of->name, "cuda_sm86") == 0) return {RA_F32, RA_F64, RA_BF16, RA_F16};
     if (strcmp(of->name, "cuda_sm90") == 0) return {RA_BF16, RA_F16};
     return {RA_F32};
 }
 
 int main(int argc, char **argv) {
-    kernel_options options = {NULL, 1, 150, 0};
+    kernel_options options = {NULL, 1, 150, 0, 0};
     kernel_options_read(&options, "gpu_nonfinite", argc, argv);
     if (!kernel_choose(options.name)) return 0;
     int problems = 0, bad = 0;

@@ -109,7 +109,7 @@ typedef struct exchange {
 
 static ra_status drain(const exchange *e) {
     int done = 0;
-    GPU_TRY(e->queue.device->record(e->queue.device, e->event, e->queue.stream));
+    GPU_TRY(e->queue.device->signal(e->queue.device, e->event, e->queue.stream));
     while (!done) GPU_TRY(e->queue.device->query(e->queue.device, e->event, &done));
     return RA_OK;
 }

@@ -1,10 +1,10 @@
 /* How fast the CUDA kernels are by themselves, on one tile: medians. Whether they are right kernel_check says.
  *
- *   kernel_bench [--kernel NAME] [--seeds N] [--seed FIRST] [--repeats N]
+ *   kernel_bench [--kernel NAME] [--seeds N] [--seed FIRST] [--repeats N] [--listed 0|1]
  *
  * The kernel is the best one that this GPU can run, unless one is named. --repeats: how often each pass is timed,
- * instead of 9 times or, where it takes long, fewer. --seed, --seeds: of the random inputs; every problem is timed with
- * each.
+ * instead of 9 times or, where it takes long, fewer. --listed 1: the keys are listed one by one, in their order, so
+ * that no tensor map has them. --seed, --seeds: of the random inputs; every problem is timed with each.
  *
  * Builds without the rest of the project as kernel_check.cu says, in a folder of its own and with kernel_bench.cu in
  * place of kernel_check.cu and check_*.cu.
@@ -17,7 +17,10 @@ extern "C" {
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
+
+static int listed;
 
 struct bench_problem {
     ra_shape shape;
@@ -27,7 +30,7 @@ struct bench_problem {
     void *lse, *delta;
     ra_tile tile;
     ra_tile_group group;
-    ra_tile_round pass;
+    ra_tile_round round;
     ra_tile_list list;
     ra_context context;
 };
@@ -49,6 +52,7 @@ static ra_view random_rows(rng *r, ra_dtype dtype, int64_t rows, int64_t heads, 
 
 static void make_bench(bench_problem *b, ra_dtype dtype, int64_t n, int64_t heads, int64_t dim, int causal,
                        unsigned seed) {
+    static std::vector<int64_t> index;
     rng r = {seed};
     ra_dtype acc = dtype == RA_F64 ? RA_F64 : RA_F32;
     *b = {};
@@ -71,9 +75,13 @@ static void make_bench(bench_problem *b, ra_dtype dtype, int64_t n, int64_t head
     b->tile.lo = -n;
     b->tile.hi = causal ? 0 : n;
     b->group = {0, 1};
-    b->pass = {0, 1, 0};
-    b->list = {&b->tile, &b->group, &b->pass, 1, 1, 1};
+    b->round = {0, 1, 0};
+    b->list = {&b->tile, &b->group, &b->round, 1, 1, 1};
     b->context.threads = 1;
+    if (!listed) return;
+    index.resize((size_t)n);
+    std::iota(index.begin(), index.end(), 0);
+    b->tile.k_index = index.data();
 }
 
 template <class RUN> static double median_ms(RUN run, int repeats) {
@@ -98,6 +106,7 @@ template <class RUN> static double median_ms(RUN run, int repeats) {
 
 static void bench_one(ra_dtype dtype, int64_t n, int64_t heads, int64_t dim, int causal, unsigned seed, int repeats) {
     static bench_problem b;
+    if (!kernel_takes(dtype)) return;
     make_bench(&b, dtype, n, heads, dim, causal, seed);
     ra_prepared *forward = prepared_of(b.shape, b.list, NULL, 1, RA_FORWARD);
     ra_prepared *backward = prepared_of(b.shape, b.list, NULL, 1, RA_BACKWARD);
@@ -105,7 +114,7 @@ static void bench_one(ra_dtype dtype, int64_t n, int64_t heads, int64_t dim, int
     ra_backward_call back = {&b.shape, b.q, b.dout, b.lse, b.delta, &b.part, b.list, b.dq, b.context, backward};
     kernel->begin(&b.shape, b.state, &b.context);
     kernel->forward(&there);
-    kernel->resume(&b.shape, b.state, b.dout, b.lse, b.delta, &b.context);
+    kernel->carry(&b.shape, b.state, b.dout, b.lse, b.delta, &b.context);
     CHECK(cudaDeviceSynchronize());
     double begin = median_ms([&] { kernel->begin(&b.shape, b.state, &b.context); }, repeats);
     double both = median_ms(
@@ -118,7 +127,7 @@ static void bench_one(ra_dtype dtype, int64_t n, int64_t heads, int64_t dim, int
         [&] { kernel->finish(&b.shape, b.state, b.state.o, ra_array_view(&b.shape, b.lse), &b.context); }, repeats);
     kernel->begin(&b.shape, b.state, &b.context);
     kernel->forward(&there);
-    kernel->resume(&b.shape, b.state, b.dout, b.lse, b.delta, &b.context);
+    kernel->carry(&b.shape, b.state, b.dout, b.lse, b.delta, &b.context);
     double gradients = median_ms([&] { kernel->backward(&back); }, repeats);
     double flops = 4.0 * (double)ra_tile_pairs(&b.tile) * (double)(heads * dim);
     printf("%-5s n %-6d heads %-3d dim %-4d %-7s forward %8.3f ms %7.1f TFLOP/s   backward %8.3f ms %7.1f TFLOP/s   "
@@ -146,9 +155,10 @@ static void bench(unsigned seed, int repeats) {
 }
 
 int main(int argc, char **argv) {
-    kernel_options options = {NULL, 7, 1, 0};
+    kernel_options options = {NULL, 7, 1, 0, 0};
     kernel_options_read(&options, "kernel_bench", argc, argv);
     if (!kernel_choose(options.name)) return 0;
+    listed = options.listed;
     for (unsigned i = 0; i < options.seeds; i++) bench(options.first + i, options.repeats);
     return 0;
 }

@@ -11,7 +11,7 @@ void check_rows(unsigned seed, ra_dtype dtype);
 void check_random(unsigned first, unsigned seeds);
 
 /* Inputs with infinities and NaN: finite where the ref kernel is, and the other way round. */
-void check_wild(unsigned seed, ra_dtype dtype);
+void check_nonfinite(unsigned seed, ra_dtype dtype);
 
 /* Gradients that a call starts: the bits of those that it adds to zeros. */
 void check_fresh(unsigned seed, ra_dtype dtype);

@@ -14,8 +14,11 @@ void kernel_options_read(kernel_options *options, const char *program, int argc,
             options->first = (unsigned)atoi(value);
         else if (value && strcmp(argv[i], "--repeats") == 0)
             options->repeats = atoi(value);
+        else if (value && strcmp(argv[i], "--listed") == 0)
+            options->listed = atoi(value);
         else {
-            fprintf(stderr, "usage: %s [--kernel NAME] [--seeds N] [--seed FIRST] [--repeats N]\n", program);
+            fprintf(stderr, "usage: %s [--kernel NAME] [--seeds N] [--seed FIRST] [--repeats N] [--listed 0|1]\n",
+                    program);
             exit(2);
         }
     }
@@ -45,6 +48,10 @@ int kernel_choose(const char *name) {
     }
     printf("%s\n", kernel->name);
     return 1;
+}
+
+int kernel_takes(ra_dtype dtype) {
+    return strcmp(kernel->name, "cuda_sm75") != 0 || dtype == RA_F16 || dtype == RA_F32;
 }
 
 ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const ra_kv_rows *parts, int64_t count,

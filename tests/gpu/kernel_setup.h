@@ -21,6 +21,7 @@ struct kernel_options {
     const char *name;      /* --kernel; NULL: the best one that this GPU can run */
     unsigned first, seeds; /* --seed, --seeds */
     int repeats;           /* --repeats */
+    int listed;            /* --listed 1: keys are listed one by one */
 };
 
 /* Over the defaults that are there. An option that it does not know: says how to use the program, and exits with 2. */
@@ -31,6 +32,9 @@ extern const ra_kernel *kernel;
 
 /* Chooses it and says which it is. 0: there is no GPU, or that kernel cannot run on it, which it has said. */
 int kernel_choose(const char *name);
+
+/* Whether it takes elements of that type. */
+int kernel_takes(ra_dtype dtype);
 
 /* Exits when it cannot be prepared. */
 ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const ra_kv_rows *parts, int64_t count,

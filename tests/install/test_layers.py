@@ -89,6 +89,16 @@ class Layers(unittest.TestCase):
                 self.assertEqual(status, 1, output)
                 self.assertIn(wrong, output)
 
+    def test_public_structures_can_grow_or_say_so(self):
+        grows = "typedef struct ra_a {\n    size_t struct_size;\n    int x;\n} ra_a;\n"
+        fixed = "/* Others grow; ra_b and\n * ra_c stay as they are. */\ntypedef struct ra_b {\n    int x;\n} ra_b;\n"
+        header = "include/ringattn/ringattn.h"
+        self.assertEqual(run_checker({header: fixed + grows})[0], 0)
+        for text in (grows.replace("size_t struct_size", "int size"), fixed + grows.replace("ra_a", "ra_c")):
+            status, output = run_checker({header: text})
+            self.assertEqual(status, 1, output)
+            self.assertIn("struct_size", output)
+
     def test_an_empty_tree_is_refused(self):
         with tempfile.TemporaryDirectory() as root:
             done = subprocess.run([sys.executable, CHECKER, root], capture_output=True, text=True, check=False)

@@ -23,7 +23,7 @@ static void make_case(test_case *c, ra_strategy strategy, double timeout) {
     c->options.timeout_seconds = timeout;
 }
 
-/* ---- harmless ---------------------------------------------------------------------------------------------------- */
+/* ---- harmless -------------------------------------------------------------------------------------------- */
 
 typedef struct harmless_run {
     const sweep_data *data;
@@ -66,7 +66,7 @@ static void test_delays_and_orders_change_no_bit(void **state) {
     }
 }
 
-/* ---- harmful ----------------------------------------------------------------------------------------------------- */
+/* ---- harmful --------------------------------------------------------------------------------------------- */
 
 typedef struct harmful_run {
     const sweep_data *data;

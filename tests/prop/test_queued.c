@@ -31,7 +31,7 @@ static double tolerance(const test_case *c) {
     return c->problem.dtype == RA_F64 ? 1e-11 : 0.15;
 }
 
-/* ---- any transport ----------------------------------------------------------------------------------------------- */
+/* ---- any transport --------------------------------------------------------------------------------------- */
 
 typedef struct body_run {
     const sweep_data *data;
@@ -107,7 +107,7 @@ static void test_through_host_memory(void **state) {
     sweep(100, 1);
 }
 
-/* ---- the same bits, and what a missing wait does ----------------------------------------------------------------- */
+/* ---- the same bits, and what a missing wait does --------------------------------------------------------- */
 
 static ra_status run_plain(ra_strategy strategy, queued_habits habits, int repeat, sweep_result *result_out) {
     static test_case c;

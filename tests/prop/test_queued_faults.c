@@ -17,7 +17,7 @@
 
 enum { MOST_RANKS = 4 };
 
-/* ---- a transport that fails -------------------------------------------------------------------------------------- */
+/* ---- a transport that fails ------------------------------------------------------------------------------ */
 
 /* A forward pass that fails leaves the output as it was or NaN, and no rank waits longer than it must. */
 static ra_status failing_body(ra_comm *comm, void *user) {
@@ -113,19 +113,19 @@ static void test_a_rank_that_never_comes(void **state) {
     queued_destroy(queued);
 }
 
-/* ---- a device that refuses --------------------------------------------------------------------------------------- */
+/* ---- a device that refuses ------------------------------------------------------------------------------- */
 
-enum { PAIR = 2, ROOM = 110 * 2 * 8 }; /* ranks; elements of each tensor */
+enum { RANKS = 2, ELEMENTS = 110 * 2 * 8 }; /* ranks; elements of each tensor */
 
 typedef struct refusing_run {
     test_case c;
-    queued_device *devices[PAIR]; /* that of rank 1 refuses */
+    queued_device *devices[RANKS]; /* that of rank 1 refuses */
 } refusing_run;
 
 /* Whether all of an output is as it was, 42, or all of it is NaN. */
 static ra_status expect_untouched_or_nan(const ra_backend *backend, ra_dtype dtype, const void *from, int64_t count) {
-    unsigned char raw[ROOM * 8];
-    double values[ROOM];
+    unsigned char raw[ELEMENTS * 8];
+    double values[ELEMENTS];
     int64_t same = 0, nan = 0;
     RA_TRY(ra_backend_copy(backend, raw, from, (size_t)count * ra_dtype_bytes(dtype)));
     RA_TRY(ra_convert(RA_F64, values, dtype, raw, count));
@@ -142,10 +142,10 @@ static ra_status run_refused(ra_comm *comm, const test_case *c, const ra_options
     ra_plan_info info = RA_PLAN_INFO_INIT;
     ra_plan *plan;
     char why[1024];
-    t.q.data = memory, t.k.data = memory + ROOM * 8, t.v.data = memory + 2 * ROOM * 8;
-    t.o.data = memory + 3 * ROOM * 8, t.lse = memory + 4 * ROOM * 8;
+    t.q.data = memory, t.k.data = memory + ELEMENTS * 8, t.v.data = memory + 2 * ELEMENTS * 8;
+    t.o.data = memory + 3 * ELEMENTS * 8, t.lse = memory + 4 * ELEMENTS * 8;
     g.q = t.q, g.k = t.k, g.v = t.v, g.o = ra_as_input(t.o), g.lse = t.lse, g.dout = t.q;
-    g.dq.data = memory + 5 * ROOM * 8, g.dk.data = memory + 6 * ROOM * 8, g.dv.data = memory + 7 * ROOM * 8;
+    g.dq.data = memory + 5 * ELEMENTS * 8, g.dk.data = memory + 6 * ELEMENTS * 8, g.dv.data = memory + 7 * ELEMENTS * 8;
     RA_TRY(ra_plan_create(comm, &c->problem, options, &plan));
     RA_TRY(ra_plan_describe(plan, &info));
     ra_status forward = ra_plan_forward(plan, &t, stream);
@@ -167,11 +167,11 @@ static ra_status refusing_body(ra_comm *comm, void *user) {
     const refusing_run *run = user;
     ra_options options = run->c.options;
     options.backend = queued_backend(run->devices[ra_comm_rank(comm)]);
-    double values[ROOM];
-    unsigned char host[ROOM * 8];
+    double values[ELEMENTS];
+    unsigned char host[ELEMENTS * 8];
     void *memory, *stream;
-    for (int i = 0; i < ROOM; i++) values[i] = 42;
-    RA_TRY(ra_convert(run->c.problem.dtype, host, RA_F64, values, ROOM));
+    for (int i = 0; i < ELEMENTS; i++) values[i] = 42;
+    RA_TRY(ra_convert(run->c.problem.dtype, host, RA_F64, values, ELEMENTS));
     RA_TRY(ra_backend_stream_create(options.backend, &stream));
     RA_TRY(ra_backend_allocate(options.backend, 8 * sizeof host, &memory));
     for (int i = 0; i < 8; i++)
@@ -185,22 +185,22 @@ static ra_status refusing_body(ra_comm *comm, void *user) {
 /* Whether the check of that number was come to. */
 static int refuse(ra_dtype dtype, int number) {
     static refusing_run run;
-    rank_outcome outcomes[PAIR];
-    ra_comm *comms[PAIR];
+    rank_outcome outcomes[RANKS];
+    ra_comm *comms[RANKS];
     case_plain(&run.c, RA_STRATEGY_RING, NULL);
     run.c.problem.dtype = dtype;
     run.c.options.timeout_seconds = 5;
-    for (int r = 0; r < PAIR; r++)
+    for (int r = 0; r < RANKS; r++)
         run.devices[r] = queued_create((queued_habits){.seed = 3, .refuse_check = r == 1 ? number : 0});
-    assert_int_equal(ra_comm_create_threads(PAIR, comms), RA_OK);
-    ranks_run(comms, PAIR, refusing_body, &run, outcomes);
-    ranks_destroy(comms, PAIR);
-    for (int r = 0; r < PAIR; r++) {
+    assert_int_equal(ra_comm_create_threads(RANKS, comms), RA_OK);
+    ranks_run(comms, RANKS, refusing_body, &run, outcomes);
+    ranks_destroy(comms, RANKS);
+    for (int r = 0; r < RANKS; r++) {
         if (outcomes[r].status == RA_ERR_INTERNAL) fail_msg("check %d, rank %d: %s", number, r, outcomes[r].error);
         assert_true(outcomes[r].seconds < 2);
         assert_int_equal(queued_bytes(run.devices[r]), 0);
     }
-    for (int r = 0; r < PAIR; r++) queued_destroy(run.devices[r]);
+    for (int r = 0; r < RANKS; r++) queued_destroy(run.devices[r]);
     if (outcomes[1].status == RA_OK) return 0;
     assert_int_equal(outcomes[1].status, RA_ERR_DEVICE);
     assert_non_null(strstr(outcomes[1].error, "pass: a launch was refused"));
@@ -216,7 +216,7 @@ static void test_a_launch_that_is_refused(void **state) {
     }
 }
 
-/* ---- through host memory ----------------------------------------------------------------------------------------- */
+/* ---- through host memory --------------------------------------------------------------------------------- */
 
 /* The first post fails, a second one would not. */
 static ra_status post_once(void *self, const ra_message *messages, int count, void *stream) {
@@ -250,7 +250,7 @@ static void test_a_failed_poll_fails_again(void **state) {
     queued_destroy(queued);
 }
 
-/* ---- what is refused --------------------------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------------------- */
 
 static void test_what_is_refused(void **state) {
     (void)state;

@@ -17,9 +17,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { PAIR = 2, ROOM = 110 * 2 * 8 }; /* ranks; elements of each tensor */
+enum { RANKS = 2, ELEMENTS = 110 * 2 * 8 }; /* ranks; elements of each tensor */
 
-/* ---- a transport that ends on the device ------------------------------------------------------------------------- */
+/* ---- a transport that ends on the device ----------------------------------------------------------------- */
 
 /* In-process ranks whose copies never end, as NCCL's when a peer has died: the stream stands until the rank gives
  * up. */
@@ -101,21 +101,21 @@ enum { IMPATIENT = 6 };
 static ra_status hanging_body(ra_comm *comm, void *user) {
     const test_case *c = user;
     const ra_backend *backend = c->options.backend;
-    double host[ROOM];
+    double host[ELEMENTS];
     void *memory, *stream;
     ra_plan *plan;
     char why[1024];
-    for (int i = 0; i < ROOM; i++) host[i] = 1;
+    for (int i = 0; i < ELEMENTS; i++) host[i] = 1;
     RA_TRY(ra_backend_stream_create(backend, &stream));
     RA_TRY(ra_backend_allocate(backend, 5 * sizeof host, &memory));
     double *at = memory;
-    for (int i = 0; i < 5; i++) RA_TRY(ra_backend_copy(backend, at + i * ROOM, host, sizeof host));
+    for (int i = 0; i < 5; i++) RA_TRY(ra_backend_copy(backend, at + i * ELEMENTS, host, sizeof host));
     RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &plan));
     ra_plan_info info = RA_PLAN_INFO_INIT;
     RA_TRY(ra_plan_describe(plan, &info));
     ra_tensors t = RA_TENSORS_INIT;
-    t.q.data = at, t.k.data = at + ROOM, t.v.data = at + 2 * ROOM, t.o.data = at + 3 * ROOM;
-    t.lse = at + 4 * ROOM;
+    t.q.data = at, t.k.data = at + ELEMENTS, t.v.data = at + 2 * ELEMENTS, t.o.data = at + 3 * ELEMENTS;
+    t.lse = at + 4 * ELEMENTS;
     ra_status status = ra_plan_forward(plan, &t, stream);
     int impatient = c->seed == IMPATIENT; /* destroys the plan without waiting */
     ra_status waited = status != RA_OK || impatient ? status : ra_plan_wait(plan, stream);
@@ -138,7 +138,7 @@ static ra_status hanging_body(ra_comm *comm, void *user) {
 enum { CUT_BY_A_CALL = 7, CUT_BY_A_PLAN };
 
 static ra_status expect_nan(const ra_backend *backend, const double *from, int64_t count, const char *what) {
-    double host[ROOM];
+    double host[ELEMENTS];
     RA_TRY(ra_backend_copy(backend, host, from, (size_t)count * sizeof *host));
     for (int64_t i = 0; i < count; i++)
         if (!isnan(host[i])) return ra_fail(RA_ERR_INTERNAL, "%s looks whole: %g", what, host[i]);
@@ -152,11 +152,11 @@ static ra_status cut_passes(ra_comm *comm, const test_case *c, double *at, void 
     RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &plan));
     RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &other));
     RA_TRY(ra_plan_describe(plan, &info));
-    t.q.data = at, t.k.data = at + ROOM, t.v.data = at + 2 * ROOM, t.o.data = at + 3 * ROOM;
-    t.lse = at + 4 * ROOM;
+    t.q.data = at, t.k.data = at + ELEMENTS, t.v.data = at + 2 * ELEMENTS, t.o.data = at + 3 * ELEMENTS;
+    t.lse = at + 4 * ELEMENTS;
     RA_TRY(ra_plan_forward(plan, &t, streams[0]));
     ra_tensors later = t;
-    later.o.data = at + 5 * ROOM, later.lse = NULL;
+    later.o.data = at + 5 * ELEMENTS, later.lse = NULL;
     if (c->seed == CUT_BY_A_PLAN) {
         RA_TRY(ra_plan_forward(other, &later, streams[1]));
         if (ra_plan_wait(other, streams[1]) == RA_OK) return ra_fail(RA_ERR_INTERNAL, "a wait that should have failed");
@@ -177,12 +177,12 @@ static ra_status cut_passes(ra_comm *comm, const test_case *c, double *at, void 
 static ra_status cut_body(ra_comm *comm, void *user) {
     const test_case *c = user;
     const ra_backend *backend = c->options.backend;
-    double host[ROOM];
+    double host[ELEMENTS];
     void *memory, *streams[2];
-    for (int i = 0; i < ROOM; i++) host[i] = 1;
+    for (int i = 0; i < ELEMENTS; i++) host[i] = 1;
     for (int i = 0; i < 2; i++) RA_TRY(ra_backend_stream_create(backend, &streams[i]));
     RA_TRY(ra_backend_allocate(backend, 6 * sizeof host, &memory));
-    for (int i = 0; i < 6; i++) RA_TRY(ra_backend_copy(backend, (double *)memory + i * ROOM, host, sizeof host));
+    for (int i = 0; i < 6; i++) RA_TRY(ra_backend_copy(backend, (double *)memory + i * ELEMENTS, host, sizeof host));
     ra_status status = cut_passes(comm, c, memory, streams);
     ra_backend_release(backend, memory);
     for (int i = 0; i < 2; i++) ra_backend_stream_destroy(backend, streams[i]);
@@ -191,22 +191,22 @@ static ra_status cut_body(ra_comm *comm, void *user) {
 
 static void expect_hanging(uint64_t seed, const char *words) {
     static test_case c;
-    rank_outcome outcomes[PAIR];
-    ra_comm *comms[PAIR];
-    void *inner[PAIR];
+    rank_outcome outcomes[RANKS];
+    ra_comm *comms[RANKS];
+    void *inner[RANKS];
     queued_device *queued = queued_create((queued_habits){.seed = 3});
     case_plain(&c, RA_STRATEGY_RING, queued_backend(queued));
     c.seed = seed;
     c.options.timeout_seconds = 0.5;
-    assert_int_equal(ra_thread_create(PAIR, inner), RA_OK);
-    for (int r = 0; r < PAIR; r++) comms[r] = hanging_create(inner[r], r, PAIR);
-    ranks_run(comms, PAIR, seed < CUT_BY_A_CALL ? hanging_body : cut_body, &c, outcomes);
-    for (int r = 0; r < PAIR; r++) {
+    assert_int_equal(ra_thread_create(RANKS, inner), RA_OK);
+    for (int r = 0; r < RANKS; r++) comms[r] = hanging_create(inner[r], r, RANKS);
+    ranks_run(comms, RANKS, seed < CUT_BY_A_CALL ? hanging_body : cut_body, &c, outcomes);
+    for (int r = 0; r < RANKS; r++) {
         if (!strstr(outcomes[r].error, words)) fail_msg("rank %d: %s", r, outcomes[r].error);
         assert_int_not_equal(outcomes[r].status, RA_OK);
         assert_true(outcomes[r].seconds < 1.5);
     }
-    ranks_destroy(comms, PAIR);
+    ranks_destroy(comms, RANKS);
     assert_int_equal(queued_streams(queued), 0);
     assert_int_equal(queued_bytes(queued), 0);
     queued_destroy(queued);
@@ -224,7 +224,7 @@ static void test_passes_that_are_cut(void **state) {
     expect_hanging(CUT_BY_A_PLAN, "lost earlier");
 }
 
-/* ---- a device that is late --------------------------------------------------------------------------------------- */
+/* ---- a device that is late ------------------------------------------------------------------------------- */
 
 /* A rank whose stream stands cannot send: its error says that its device was waited for, and no peer. */
 static ra_status late_body(ra_comm *comm, void *user) {
@@ -236,11 +236,11 @@ static ra_status late_body(ra_comm *comm, void *user) {
     ra_plan *plan;
     char why[1024];
     RA_TRY(ra_backend_stream_create(backend, &stream));
-    RA_TRY(ra_backend_allocate(backend, 4 * ROOM * sizeof(double), &memory));
+    RA_TRY(ra_backend_allocate(backend, 4 * ELEMENTS * sizeof(double), &memory));
     RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &plan));
     double *at = memory;
     ra_tensors t = RA_TENSORS_INIT;
-    t.q.data = at, t.k.data = at + ROOM, t.v.data = at + 2 * ROOM, t.o.data = at + 3 * ROOM;
+    t.q.data = at, t.k.data = at + ELEMENTS, t.v.data = at + 2 * ELEMENTS, t.o.data = at + 3 * ELEMENTS;
     queued_put(stream, &(job){.run = stand, .to = &gate});
     ra_status status = ra_plan_forward(plan, &t, stream);
     snprintf(why, sizeof why, "%s", ra_last_error());
@@ -258,15 +258,15 @@ static ra_status late_body(ra_comm *comm, void *user) {
 static void test_a_device_that_is_late(void **state) {
     (void)state;
     static test_case c;
-    rank_outcome outcomes[PAIR];
-    ra_comm *comms[PAIR];
+    rank_outcome outcomes[RANKS];
+    ra_comm *comms[RANKS];
     queued_device *queued = queued_create((queued_habits){.seed = 3});
     case_plain(&c, RA_STRATEGY_RING, queued_backend(queued));
     c.options.timeout_seconds = 0.3;
-    assert_int_equal(fault_create(PAIR, (fault){.kind = FAULT_NONE}, NULL, comms), RA_OK);
-    ranks_run(comms, PAIR, late_body, &c, outcomes);
-    ranks_destroy(comms, PAIR);
-    for (int r = 0; r < PAIR; r++) assert_int_not_equal(outcomes[r].status, RA_OK);
+    assert_int_equal(fault_create(RANKS, (fault){.kind = FAULT_NONE}, NULL, comms), RA_OK);
+    ranks_run(comms, RANKS, late_body, &c, outcomes);
+    ranks_destroy(comms, RANKS);
+    for (int r = 0; r < RANKS; r++) assert_int_not_equal(outcomes[r].status, RA_OK);
     if (!strstr(outcomes[1].error, "own device")) fail_msg("%s", outcomes[1].error);
     if (strstr(outcomes[1].error, "rank 0")) fail_msg("'%s' blames a peer", outcomes[1].error);
     queued_destroy(queued);
@@ -291,11 +291,11 @@ static ra_status both_late_body(ra_comm *comm, void *user) {
     void *memory, *stream;
     ra_plan *plan;
     RA_TRY(ra_backend_stream_create(backend, &stream));
-    RA_TRY(ra_backend_allocate(backend, 4 * ROOM * sizeof(double), &memory));
+    RA_TRY(ra_backend_allocate(backend, 4 * ELEMENTS * sizeof(double), &memory));
     RA_TRY(ra_plan_create(comm, &c->problem, &c->options, &plan));
     double *at = memory;
     ra_tensors t = RA_TENSORS_INIT;
-    t.q.data = at, t.k.data = at + ROOM, t.v.data = at + 2 * ROOM, t.o.data = at + 3 * ROOM;
+    t.q.data = at, t.k.data = at + ELEMENTS, t.v.data = at + 2 * ELEMENTS, t.o.data = at + 3 * ELEMENTS;
     if (ra_comm_rank(comm) == 1) queued_put(stream, &(job){.run = be_late});
     for (int i = 0; ra_comm_rank(comm) == 0 && i < 20; i++) {
         ra_comm_progress(comm);
@@ -312,15 +312,15 @@ static ra_status both_late_body(ra_comm *comm, void *user) {
 static void test_a_late_device_and_a_late_peer(void **state) {
     (void)state;
     static test_case c;
-    rank_outcome outcomes[PAIR];
-    ra_comm *comms[PAIR];
+    rank_outcome outcomes[RANKS];
+    ra_comm *comms[RANKS];
     queued_device *queued = queued_create((queued_habits){.seed = 3});
     case_plain(&c, RA_STRATEGY_RING, queued_backend(queued));
     c.options.timeout_seconds = PATIENCE;
-    assert_int_equal(fault_create(PAIR, (fault){.kind = FAULT_NONE}, NULL, comms), RA_OK);
-    ranks_run(comms, PAIR, both_late_body, &c, outcomes);
-    ranks_destroy(comms, PAIR);
-    for (int r = 0; r < PAIR; r++)
+    assert_int_equal(fault_create(RANKS, (fault){.kind = FAULT_NONE}, NULL, comms), RA_OK);
+    ranks_run(comms, RANKS, both_late_body, &c, outcomes);
+    ranks_destroy(comms, RANKS);
+    for (int r = 0; r < RANKS; r++)
         if (outcomes[r].status != RA_OK) fail_msg("rank %d: %s", r, outcomes[r].error);
     queued_destroy(queued);
 }

@@ -55,9 +55,10 @@ def test_fixed_length(family, causal):
 
 
 @pytest.mark.parametrize("family", LAYOUTS)
-def test_documents_cut_over_all_ranks(family):
+@pytest.mark.parametrize("cu", [[0, 8, 28, 40], [0, 6, 28, 28, 40]])  # runs of zigzag that are equal, and that are not
+def test_documents_cut_over_all_ranks(family, cu):
     torch.manual_seed(1)
-    layout, ranks, cu = LAYOUTS[family], 2, [0, 8, 28, 40]
+    layout, ranks = LAYOUTS[family], 2
     qkv = torch.randn(40, 3, 2, 8, dtype=torch.float64, requires_grad=True)
     dout = torch.randn(40, 2, 8, dtype=torch.float64)
     out = one_process(qkv, cu, True)

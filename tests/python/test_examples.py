@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from ringattn import _library
 from test_launched import missing
+from test_mpi import MPI_ENVIRONMENT, MPIRUN
 
 pytest.importorskip("torch", reason="torch is not installed")
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"
@@ -27,7 +29,28 @@ def test_longnet():
     assert run(EXAMPLES / "longnet.py").count("with two") == 5
 
 
-over_ucx = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_jax():
+    pytest.importorskip("jax", reason="jax is not installed")
+    text = run(EXAMPLES / "jax_attention.py")
+    assert text.count("step") == 5 and "on 4 devices" in text
+
+
+@pytest.mark.slow
+def test_mpi():
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    if MPIRUN is None or _library.mpi() is None:
+        pytest.skip("there is no mpirun, or libringattn_mpi is not there")
+    ran = subprocess.run([MPIRUN, "-n", "3", sys.executable, str(EXAMPLES / "mpi.py")], capture_output=True, text=True,
+                         timeout=120, env={**os.environ, **MPI_ENVIRONMENT})
+    assert ran.returncode == 0 and ran.stdout.count("of 10007 rows") == 3, ran.stdout + ran.stderr[-4000:]
+
+
+_over_ucx = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+def over_ucx(test):
+    """For what starts processes, which takes long."""
+    return pytest.mark.slow(_over_ucx(test))
 
 
 def launch(ranks, *command):

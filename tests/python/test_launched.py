@@ -34,23 +34,33 @@ def launch(ranks, script, *arguments, timeout=240):
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_training(ranks):
     ran = launch(ranks, "launch_training.py")
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
     assert ran.stdout.count("shown:") == 9
 
 
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
+def test_trainer(ranks):
+    """transformers' Trainer and accelerate: with 4 ranks two sequences at a time, each over two ranks."""
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    ran = launch(ranks, "launch_trainer.py")
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
+    assert ran.stdout.count("shown:") == 3
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_zero(ranks):
-    """DeepSpeed compiles an extension when it is first used, so this is only run where it is asked for."""
+    """DeepSpeed compiles an extension when it is first used, which takes minutes."""
     pytest.importorskip("deepspeed", reason="deepspeed is not installed")
     ran = launch(ranks, "launch_zero.py", timeout=560)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
     assert ran.stdout.count("shown:") == 4
 
 
-@pytest.mark.parametrize("how", ["dies", "stalls"])
+@pytest.mark.parametrize("how", ["dies", pytest.param("stalls", marks=pytest.mark.slow)])
 def test_a_lost_rank_is_named(how):
     ran = launch(3, "launch_fault.py", how, timeout=90)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]

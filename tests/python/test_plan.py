@@ -36,6 +36,21 @@ def test_plan_runs_many_times():
         assert reference.furthest(got, want) < 1e-12
 
 
+def test_lse_of_any_strides():
+    """Token by token, [rows, heads], as other programs have it; a run with a dense one follows on the same plan."""
+    q, k, v = whole(PROBLEM)
+    want = reference.attention(q, k, v, np.ones(q.shape), causal=True)
+    with Comm.single() as comm, Plan(comm, PROBLEM, backward=True, threads=1) as plan:
+        turned = np.empty((1, 37, 2)).swapaxes(1, 2)
+        for lse in (turned, np.empty((1, 2, 37))[:, ::-1], None):
+            o, lse = plan.forward(q, k, v, lse=lse)
+            assert reference.furthest(lse, want[1]) < 1e-12
+            for got, expected in zip(plan.backward(q, k, v, o, lse, np.ones_like(o)), want[2:]):
+                assert reference.furthest(got, expected) < 1e-12
+        with pytest.raises(ringattn.ArgumentError, match="must not share memory"):
+            plan.forward(q, k, v, lse=np.broadcast_to(np.zeros(37), (1, 2, 37)))
+
+
 def test_prediction_is_what_is_planned():
     predicted = [ringattn.predict(PROBLEM, 3, rank, backward=True, threads=1) for rank in range(3)]
     infos = ringattn.run_ranks(3, lambda comm: Plan(comm, PROBLEM, backward=True, threads=1).info)

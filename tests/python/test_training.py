@@ -62,9 +62,10 @@ def registered():
     ringattn.hf.register()
 
 
-@pytest.mark.parametrize("packed, batch", [(False, 1), (False, 2), (True, 1)])
+@pytest.mark.parametrize("packed, batch, layout", [(False, 1, "auto"), (False, 2, "auto"), (True, 1, "auto"),
+                                                    (True, 1, "documents"), (False, 1, "documents")])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_loss_and_gradients(ranks, packed, batch):
+def test_loss_and_gradients(ranks, packed, batch, layout):
     whole = batch_of(packed, batch)
     expected = tiny("sdpa")
     loss = by_hand(expected, whole, [0, 9, 10, 30, N] if packed else [0, N])
@@ -79,7 +80,7 @@ def test_loss_and_gradients(ranks, packed, batch):
         local.backward()
         return float(rt.mean_loss(local, ctx)), gradients(mine)
 
-    results = rt.run_ranks(ranks, body)
+    results = rt.run_ranks(ranks, body, layout=layout)
     for mean, _ in results:
         assert abs(mean - loss.item()) < 1e-9 * abs(loss.item()) + 1e-12
     # What DDP, FSDP and ZeRO do: the mean over the ranks.

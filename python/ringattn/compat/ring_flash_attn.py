@@ -38,11 +38,15 @@ def _fixed(layout: str, q: Tensor, k: Tensor, v: Tensor, dropout_p: float, softm
     return (o, lse, None) if return_attn_probs else o
 
 
+@torch.compiler.disable
 def _varlen(layout: str, q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, dropout_p: float,
             softmax_scale: Optional[float], causal: bool, window_size: Tuple[int, int], alibi_slopes: Any,
             return_attn_probs: bool, group: Any) -> Any:
-    """Each document is a sequence of its own, cut over all ranks."""
+    """Each document is a sequence of its own, cut over all ranks. Outside of compiled graphs: what is called depends on
+    the numbers in cu_seqlens."""
     _refuse(dropout_p, alibi_slopes)
+    if layout == "zigzag" and not bool((cu_seqlens % 2).any()):
+        return _all_documents(q, k, v, cu_seqlens, softmax_scale, causal, window_size, return_attn_probs, group)
     ctx = for_group(group, layout)
     outs: List[Tensor] = []
     lses: List[Tensor] = []
@@ -57,6 +61,17 @@ def _varlen(layout: str, q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, dr
         lses.append(lse[0])
     out = torch.cat(outs)
     return (out, torch.cat(lses, dim=1), None) if return_attn_probs else out
+
+
+def _all_documents(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, softmax_scale: Optional[float], causal: bool,
+                   window_size: Tuple[int, int], return_attn_probs: bool, group: Any) -> Any:
+    """All documents in one call: two equal runs of each are what the layout "documents" gives a rank."""
+    ctx = for_group(group, "documents")
+    whole = cu_seqlens.to("cpu", torch.int64) * ctx.ranks
+    o, lse = functional.attention(q[None], k[None], v[None], seq_len=q.shape[0] * ctx.ranks, causal=causal,
+                                  window=tuple(window_size), scale=softmax_scale, cu_seqlens=whole, return_lse=True,
+                                  ctx=ctx)
+    return (o[0], lse[0], None) if return_attn_probs else o[0]
 
 
 def _family(prefix: str, layout: str) -> Tuple[Callable, Callable, Callable]:
@@ -128,6 +143,7 @@ def _key(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, local_k_slice: slice) -> An
     return (tuple(cu_seqlens_q.tolist()), tuple(cu_seqlens_k.tolist()), local_k_slice.start, local_k_slice.stop)
 
 
+@torch.compiler.disable
 def llama3_flash_attn_prepare_cu_seqlens(cu_seqlens: Tensor, causal: bool, rank: int,
                                          world_size: int) -> Tuple[Tensor, Tensor, int, int, slice]:
     """cu_seqlens of the whole packed sequence -> (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
@@ -152,18 +168,25 @@ def llama3_flash_attn_prepare_cu_seqlens(cu_seqlens: Tensor, causal: bool, rank:
     return result
 
 
+@torch.compiler.disable
+def _whole_of(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, local_k_slice: slice) -> Tensor:
+    """cu_seqlens of the whole packed sequence, from what the prepare function made of them."""
+    whole = _wholes.get(_key(cu_seqlens_q, cu_seqlens_k, local_k_slice))
+    if whole is None:
+        raise ArgumentError("cu_seqlens_q, cu_seqlens_k and local_k_slice are none that "
+                            "llama3_flash_attn_prepare_cu_seqlens gave lately in this process")
+    return torch.tensor(whole, dtype=torch.int64)
+
+
 def llama3_flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, heads_k_stride,
                                   local_k_slice, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1),
                                   alibi_slopes=None, deterministic=False, return_attn_probs=False, group=None):
     """q [rows, H, D]; the numbers are those that llama3_flash_attn_prepare_cu_seqlens gave. heads_k_stride has no
     effect: keys are not gathered, so there is nothing to do in portions."""
     _refuse(dropout_p, alibi_slopes)
-    whole = _wholes.get(_key(cu_seqlens_q, cu_seqlens_k, local_k_slice))
-    if whole is None:
-        raise ArgumentError("cu_seqlens_q, cu_seqlens_k and local_k_slice are none that "
-                            "llama3_flash_attn_prepare_cu_seqlens gave lately in this process")
+    whole = _whole_of(cu_seqlens_q, cu_seqlens_k, local_k_slice)
     ctx = for_group(group, "contiguous")
-    o, lse = functional.attention(q[None], k[None], v[None], seq_len=whole[-1], causal=causal,
+    o, lse = functional.attention(q[None], k[None], v[None], seq_len=q.shape[0] * ctx.ranks, causal=causal,
                                   window=tuple(window_size), scale=softmax_scale, cu_seqlens=whole, return_lse=True,
                                   ctx=ctx)
     return (o[0], lse[0], None) if return_attn_probs else o[0]

@@ -45,6 +45,25 @@ def _check_mask(mask: Tensor, labels: Optional[Tensor]) -> Optional[Tensor]:
     return None if labels is None else labels.masked_fill(~kept.to(labels.device), IGNORED)
 
 
+def _documents(batch: Mapping[str, Any], cu_seqlens: Any = None) -> Optional[Tensor]:
+    """cu_seqlens as given, in the batch or apart from it; else what position_ids say."""
+    documents = cu_seqlens if cu_seqlens is not None else batch.get("cu_seqlens")
+    if documents is None:
+        positions = batch.get("position_ids")
+        return None if positions is None else documents_of(positions)
+    return documents if isinstance(documents, Tensor) else torch.tensor([int(at) for at in documents], dtype=torch.int64)
+
+
+def shifted_labels(batch: Mapping[str, Any], cu_seqlens: Any = None) -> Optional[Tensor]:
+    """[B, S]: the label of each token's next one, -100 where there is none to learn; None without labels."""
+    labels, mask = batch.get("labels"), batch.get("attention_mask")
+    if mask is not None:
+        labels = _check_mask(mask, labels)
+    if batch.get("shift_labels") is not None:
+        return batch["shift_labels"]
+    return None if labels is None else shift(labels, _documents(batch, cu_seqlens))
+
+
 def shard_batch(batch: Mapping[str, Any], ctx: Optional[Context] = None,
                 cu_seqlens: Any = None) -> Dict[str, Any]:
     """This rank's rows of a batch that every rank has whole.
@@ -66,22 +85,15 @@ def shard_batch(batch: Mapping[str, Any], ctx: Optional[Context] = None,
     if tokens is None:
         raise ArgumentError("the batch has neither input_ids nor inputs_embeds")
     count, n = tokens.shape[:2]
+    documents = _documents(batch, cu_seqlens)
+    labels = shifted_labels(batch, documents)
+    for name in ("labels", "attention_mask", "cu_seqlens"):
+        batch.pop(name, None)
     if batch.get("position_ids") is None:
         batch["position_ids"] = torch.arange(n, device=tokens.device).expand(count, n)
-    given = batch.pop("cu_seqlens", None)
-    documents = cu_seqlens if cu_seqlens is not None else given
-    if documents is None:
-        documents = documents_of(batch["position_ids"])
-    elif not isinstance(documents, Tensor):
-        documents = torch.tensor([int(at) for at in documents], dtype=torch.int64)
-    labels = batch.pop("labels", None)
-    mask = batch.pop("attention_mask", None)
-    if mask is not None:
-        labels = _check_mask(mask, labels)
-    if labels is not None and "shift_labels" not in batch:
-        batch["shift_labels"] = shift(labels, documents)
-    if "shift_labels" in batch and "num_items_in_batch" not in batch:
-        batch["num_items_in_batch"] = (batch["shift_labels"] != IGNORED).sum()
+    if labels is not None:
+        batch["shift_labels"] = labels
+        batch.setdefault("num_items_in_batch", (labels != IGNORED).sum())
     ctx.seq_len, ctx.cu_seqlens = n, None if documents is None else documents.to("cpu", torch.int64)
     for name in _SEQUENCES:
         if batch.get(name) is not None:

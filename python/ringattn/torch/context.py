@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 import os
 import threading
-from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence
+from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Tuple
 import weakref
 
 import torch
@@ -67,8 +67,16 @@ class Context:
         return layout_rows(self.layout, n, self.ranks, self.rank)
 
     def positions(self, n: int, device: Optional[Any] = None) -> torch.Tensor:
-        """[rows] int64: which of n positions this rank has, increasing."""
+        """[rows] int64: which of n positions this rank has, increasing. In layout "documents" those of the documents of
+        the batch at hand, which shard_batch has set, or of one document."""
         return positions_of(self, n, self.rank, device)
+
+    def documents(self, n: int) -> Optional[Tuple[int, ...]]:
+        """The documents that positions of a sequence of n depend on: None in all layouts but "documents"."""
+        if self.layout != "documents":
+            return None
+        cu = None if self.cu_seqlens is None else tuple(self.cu_seqlens.tolist())
+        return cu if cu is not None and cu[-1] == n else (0, n)
 
     # ---- exchanges outside of a plan
 
@@ -210,11 +218,12 @@ POSITIONS_KEPT = 64
 def positions_of(ctx: Context, n: int, rank: int, device: Optional[Any] = None) -> torch.Tensor:
     """[rows] int64: the positions of any rank. Not to be written to: the tensors are kept."""
     device = torch.device(device if device is not None else "cpu")
-    key = (ctx.layout, n, ctx.ranks, rank, device)
+    documents = ctx.documents(n)
+    key = (ctx.layout, n, ctx.ranks, rank, device, documents)
     found = _positions.get(key)
     if found is None:
         with torch.inference_mode(False):  # it may be used in a graph later
-            found = torch.from_numpy(layout_positions(ctx.layout, n, ctx.ranks, rank)).to(device)
+            found = torch.from_numpy(layout_positions(ctx.layout, n, ctx.ranks, rank, documents)).to(device)
         if type(found) is torch.Tensor:  # and no fake one
             _positions[key] = found
         if len(_positions) > POSITIONS_KEPT:
@@ -281,8 +290,14 @@ def for_group(group: Any, layout: str) -> Context:
     if found is None:
         return current().with_layout(layout)
     if found not in _of_group:
-        _of_group[found] = init(found)
+        _connect(found)
     return _of_group[found].with_layout(layout)
+
+
+@torch.compiler.disable
+def _connect(group: Any) -> None:
+    """Makes the context of a group. Never inside a graph: ranks meet once, not whenever it runs."""
+    _of_group[group] = init(group)
 
 
 def _ucx_comm(group: Any, ranks: int, timeout: float) -> Comm:

@@ -75,6 +75,15 @@ def unshard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None, seq_len: Opt
     return ops.unshard_op(x, dim, ctx.number, n)
 
 
+def token_loss(logits: Tensor, shift_labels: Tensor, ignore_index: int = -100) -> Tensor:
+    """The sum of the cross entropies of this rank's tokens: logits [B, rows, vocabulary], shift_labels [B, rows]."""
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]),
+                                             shift_labels.reshape(-1).to(logits.device), ignore_index=ignore_index,
+                                             reduction="sum")
+
+
 def cross_entropy(logits: Tensor, shift_labels: Tensor, num_items_in_batch: Union[int, Tensor],
                   ctx: Optional[Context] = None, ignore_index: int = -100) -> Tensor:
     """This rank's part of the mean cross entropy, such that the mean over the ranks is the whole batch's.
@@ -84,10 +93,7 @@ def cross_entropy(logits: Tensor, shift_labels: Tensor, num_items_in_batch: Unio
     The mean over data-parallel groups is then the mean of their losses.
     """
     ctx = current(ctx)
-    if logits.dtype in (torch.bfloat16, torch.float16):
-        logits = logits.float()
-    total = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), shift_labels.reshape(-1),
-                                              ignore_index=ignore_index, reduction="sum")
+    total = token_loss(logits, shift_labels, ignore_index)
     if isinstance(num_items_in_batch, Tensor):
         num_items_in_batch = num_items_in_batch.to(total.device)
     return total * ctx.ranks / num_items_in_batch

@@ -118,7 +118,7 @@ static void event_destroy(const ra_device *device, void *event) {
     cudaEventDestroy(event);
 }
 
-static ra_status record(const ra_device *device, void *event, void *stream) {
+static ra_status signal_event(const ra_device *device, void *event, void *stream) {
     (void)device;
     return ra_cuda_status(cudaEventRecord(event, stream), "cudaEventRecord");
 }
@@ -161,7 +161,7 @@ static void fill(void) {
                                                 .stream_destroy = stream_destroy,
                                                 .event_create = event_create,
                                                 .event_destroy = event_destroy,
-                                                .record = record,
+                                                .signal = signal_event,
                                                 .wait = wait,
                                                 .query = query,
                                                 .copy = copy,

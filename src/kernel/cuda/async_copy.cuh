@@ -6,6 +6,10 @@
  *   row 0   0 1 2 3 4 5 6 7
  *   row 1   1 0 3 2 5 4 7 6
  *   row 2   2 3 0 1 6 7 4 5   ...
+ *
+ * In rows of fewer than 8 chunks, 2 or 4, only as many bits of the row's number have a part in it.
+ *
+ * Before compute capability 8.0 there are no asynchronous copies: chunks go through registers.
  */
 #ifndef RA_KERNEL_CUDA_ASYNC_COPY_CUH
 #define RA_KERNEL_CUDA_ASYNC_COPY_CUH
@@ -15,6 +19,34 @@
 __device__ __forceinline__ uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
+
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
+
+__device__ __forceinline__ void store_16(uint32_t to, uint4 x) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_4(uint32_t to, uint32_t x) {
+    asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(to), "r"(x) : "memory");
+}
+
+__device__ __forceinline__ void copy_16_or_zeros(uint32_t to, const void *from, bool there) {
+    store_16(to, there ? __ldcg((const uint4 *)from) : make_uint4(0, 0, 0, 0));
+}
+
+__device__ __forceinline__ void copy_4_or_zeros(uint32_t to, const void *from, bool there) {
+    store_4(to, there ? __ldcg((const uint32_t *)from) : 0);
+}
+
+__device__ __forceinline__ void copy_4(uint32_t to, const void *from) {
+    store_4(to, __ldcg((const uint32_t *)from));
+}
+
+__device__ __forceinline__ void copies_wait(void) {
+}
+
+#else
 
 /* 16 bytes, or 16 zeros without reading any. Compilers that know of it have a predicate for that, which takes fewer
  * instructions. */
@@ -42,6 +74,8 @@ __device__ __forceinline__ void copies_wait(void) {
     asm volatile("cp.async.wait_all;\n" ::: "memory");
 }
 
+#endif
+
 /* Rows of one batch and head of a view: the i-th is at base + i * step, or at base + index[i] * step. */
 struct row_source {
     const char *base;
@@ -68,8 +102,11 @@ template <class T> __device__ __forceinline__ int64_t row_offset(const row_sourc
     return s.step * (s.index ? s.index[i] : (int64_t)i);
 }
 
+/* The bits of a row's number that its chunks are swizzled by. */
+template <int ROW_BYTES> static constexpr int swizzle_bits = ROW_BYTES >= 128 ? 7 : ROW_BYTES / 16 - 1;
+
 template <int PITCH, class T> __device__ __forceinline__ int chunk_bytes_at(int row, int chunk) {
-    return row * PITCH * (int)sizeof(T) + ((chunk ^ (row & 7)) << 4);
+    return row * PITCH * (int)sizeof(T) + ((chunk ^ (row & swizzle_bits<PITCH *(int)sizeof(T)>)) << 4);
 }
 
 /* How many bytes of a row of `width` elements are in one of its chunks: 16, fewer in its last, 0 behind it. */

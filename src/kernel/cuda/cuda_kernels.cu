@@ -6,22 +6,19 @@
 #include "kernel/cuda/prepared.cuh"
 #include "kernel/cuda/variants.cuh"
 
+#include <climits>
 #include <cuda_runtime.h>
-
-/* Multiprocessors of the data-centre chips have at least this much shared memory for one block. */
-enum { SHARED_BYTES = 163 * 1024 };
 
 /* Of the device in use; 0: none. Compute capability 8.0 is 80. */
 static int capability(void) {
-    int device, major, minor, shared;
+    int device, major, minor;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) {
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
         cudaGetLastError();
         return 0;
     }
-    return shared >= SHARED_BYTES ? major * 10 + minor : 0;
+    return major * 10 + minor;
 }
 
 static int usable_sm80(void) {
@@ -37,30 +34,42 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
 /* ---- choice ---------------------------------------------------------------------------------------------------------
  */
 
-/* A row of a table: an element type's variants by width; of `narrow` up to 128 elements, of `wide` above. */
+/* An element type's variants by width: of `narrow` up to 128 elements, of `wide` above. */
 #define VARIANTS(pass, narrow, wide)                                                                                   \
     { &gpu_##pass##_##narrow##_64, &gpu_##pass##_##narrow##_128, &gpu_##pass##_##wide##_256 }
 
-/* A table, with the narrow variants of f32, bf16 and f16, and the wide ones of the last two. */
-#define VARIANTS_OF(pass, f32_narrow, bf16_narrow, f16_narrow, bf16_wide, f16_wide)                                    \
+/* Those of a pass: of f32, f64, bf16, f16. f32: what multiplies f32 in rows of up to 128 elements; half: what
+ * multiplies bf16 and f16. */
+#define ALL_VARIANTS(pass, f32, half)                                                                                  \
     {                                                                                                                  \
-        VARIANTS(pass, f32_narrow, f32), VARIANTS(pass, f64, f64), VARIANTS(pass, bf16_narrow, bf16_wide),             \
-            VARIANTS(pass, f16_narrow, f16_wide)                                                                       \
+        VARIANTS(pass, f32, fma_f32), VARIANTS(pass, fma_f64, fma_f64), VARIANTS(pass, half##_bf16, half##_bf16),      \
+            VARIANTS(pass, half##_f16, half##_f16)                                                                     \
     }
+#define SM75_VARIANTS(pass)                                                                                            \
+    { VARIANTS(pass, sm75_f32, sm75_f32), {}, {}, VARIANTS(pass, sm75_f16, sm75_f16) }
 
-/* Declares variants_<name> and prepare_<name>. The wide variants are those of the forward pass. */
-#define KERNEL_VARIANTS(name, f32_narrow, bf16_narrow, f16_narrow, bf16_wide, f16_wide)                                \
-    static const gpu_variants variants_##name = {                                                                      \
-        VARIANTS_OF(forward, f32_narrow, bf16_narrow, f16_narrow, bf16_wide, f16_wide),                                \
-        VARIANTS_OF(backward, f32_narrow, bf16_narrow, f16_narrow, bf16, f16)};                                        \
+/* Declares variants_<name> and prepare_<name>. smem: bytes of shared memory that it may use. */
+#define KERNEL_VARIANTS(name, smem, forward, backward)                                                                 \
+    static const gpu_variants variants_##name = {"cuda_" #name, smem, forward, backward};                              \
     static ra_status prepare_##name(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,         \
                                     int64_t part_count, ra_pass pass, ra_prepared **prepared_out) {                    \
         return gpu_prepare(&variants_##name, shape, tiles, parts, part_count, pass, prepared_out);                     \
     }
 
-KERNEL_VARIANTS(tf32, tf32, bf16, f16, bf16, f16)
-KERNEL_VARIANTS(fma, f32, bf16, f16, bf16, f16)
-KERNEL_VARIANTS(sm80, parts, bf16, f16, bf16, f16)
+enum { ALL_SMEM = INT_MAX, SMEM_99_KB = 99 * 1024, SMEM_64_KB = 64 * 1024 };
+
+KERNEL_VARIANTS(tf32, ALL_SMEM, ALL_VARIANTS(forward, mma_tf32, mma), ALL_VARIANTS(backward, mma_tf32, mma))
+KERNEL_VARIANTS(fma, ALL_SMEM, ALL_VARIANTS(forward, fma_f32, mma), ALL_VARIANTS(backward, fma_f32, mma))
+KERNEL_VARIANTS(sm86, SMEM_99_KB, ALL_VARIANTS(forward, mma_split, mma), ALL_VARIANTS(backward, mma_split, mma))
+KERNEL_VARIANTS(sm80, ALL_SMEM, ALL_VARIANTS(forward, mma_split, mma), ALL_VARIANTS(backward, mma_split, mma))
+
+#if RA_HAVE_SM75
+static int usable_sm75(void) {
+    return capability() >= 75;
+}
+
+KERNEL_VARIANTS(sm75, SMEM_64_KB, SM75_VARIANTS(forward), SM75_VARIANTS(backward))
+#endif
 
 #if RA_HAVE_SM90
 /* Machine code for Hopper runs on Hopper alone. */
@@ -68,7 +77,7 @@ static int usable_sm90(void) {
     return capability() == 90;
 }
 
-KERNEL_VARIANTS(sm90, parts, sm90_bf16, sm90_f16, sm90_bf16, sm90_f16)
+KERNEL_VARIANTS(sm90, ALL_SMEM, ALL_VARIANTS(forward, mma_split, wgmma), ALL_VARIANTS(backward, mma_split, wgmma))
 #endif
 
 /* ---- calls ----------------------------------------------------------------------------------------------------------
@@ -78,7 +87,7 @@ static gpu_problem problem_of(const ra_shape *shape, const ra_kv_rows *parts, co
     gpu_problem p = {};
     p.batch = (int)shape->batch;
     p.heads_q = (int)shape->heads_q;
-    p.share = (int)(shape->heads_q / shape->heads_kv);
+    p.gqa_ratio = (int)(shape->heads_q / shape->heads_kv);
     p.dim = (int)shape->dim;
     p.dim_v = (int)shape->dim_v;
     p.rows_q = shape->rows_q;
@@ -104,13 +113,15 @@ static void forward(const ra_forward_call *call) {
     args.ticket = prepared->tickets;
     args.q = call->q;
     args.maps = &prepared->maps;
+    args.multiprocessors = prepared->multiprocessors;
     for (size_t i = 0; i < prepared->launches.size(); i++) {
         const gpu_launch &launch = prepared->launches[i];
-        const gpu_launch &copied = prepared->copied_launches.empty() ? launch : prepared->copied_launches[i];
         args.problem.per_entry = launch.per_entry;
         args.units = prepared->units + launch.first;
-        args.copied = (prepared->copied_launches.empty() ? prepared->units : prepared->copied) + copied.first;
-        args.copied_count = copied.count;
+        if (!prepared->other_launches.empty()) {
+            args.other_units = prepared->other_units + prepared->other_launches[i].first;
+            args.other_count = prepared->other_launches[i].count;
+        }
         args.o = call->state.o;
         args.o.data = (char *)args.o.data + launch.state * call->state.o_state * (int64_t)ra_shape_acc_bytes(shape);
         args.m = state_array(call->state.m, shape, launch.state);
@@ -155,16 +166,19 @@ static void backward(const ra_backward_call *call) {
 #define KERNEL(name, usable)                                                                                           \
     {                                                                                                                  \
         "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_discard, starts, forward, backward, gpu_rows_begin,  \
-            gpu_rows_merge, gpu_rows_finish, gpu_rows_delta, gpu_rows_resume, gpu_rows_pack, gpu_rows_add_rows,        \
+            gpu_rows_merge, gpu_rows_finish, gpu_rows_delta, gpu_rows_carry, gpu_rows_pack, gpu_rows_add_rows,         \
             gpu_rows_add, gpu_rows_store, gpu_rows_fill                                                                \
     }
 
-/* Best last. The first two differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on
- * the FMA units. Whoever runs them can run sm80 as well, so they are never chosen but by name. */
+/* Best last. tf32 and fma differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on the
+ * FMA units. sm86 is sm80 within the shared memory of smaller GPUs, where sm80 takes the same variants. Whoever runs
+ * those three can run sm80 as well, so they are never chosen but by name. */
 static const ra_kernel table[] = {
-    KERNEL(tf32, usable_sm80),
-    KERNEL(fma, usable_sm80),
-    KERNEL(sm80, usable_sm80),
+    KERNEL(tf32, usable_sm80), KERNEL(fma, usable_sm80),
+#if RA_HAVE_SM75
+    KERNEL(sm75, usable_sm75),
+#endif
+    KERNEL(sm86, usable_sm80), KERNEL(sm80, usable_sm80),
 #if RA_HAVE_SM90
     KERNEL(sm90, usable_sm90),
 #endif

@@ -1,4 +1,4 @@
-/* Row operations on states and outputs: begin, finish, delta, resume, store, fill. */
+/* Row operations on states and outputs: begin, finish, delta, carry, store, fill. */
 #include "kernel/cuda/cuda_rows.h"
 #include "kernel/cuda/row_warps.cuh"
 
@@ -168,8 +168,8 @@ void gpu_rows_delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_
 }
 
 template <class IN, class ACC>
-static __global__ void resume_rows(ra_shape shape, ra_state state, ra_view dout, ACC *lse_out, ACC *delta_out,
-                                   int64_t each) {
+static __global__ void carry_rows(ra_shape shape, ra_state state, ra_view dout, ACC *lse_out, ACC *delta_out,
+                                  int64_t each) {
     for (int64_t i = first_row(); i < each * shape.states; i += row_step()) {
         row_number n = row_number_of(i % each, shape.heads_q, shape.rows_q);
         const IN *x = row_of<IN>(dout, n.b, n.row, n.h);
@@ -186,17 +186,17 @@ static __global__ void resume_rows(ra_shape shape, ra_state state, ra_view dout,
     }
 }
 
-void gpu_rows_resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                     const ra_context *context) {
+void gpu_rows_carry(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                    const ra_context *context) {
     int64_t each = state_rows(shape), rows = each * shape->states;
     cudaStream_t stream = (cudaStream_t)context->stream;
     if (rows == 0) return;
     if (shape->dtype == RA_F64)
-        launch_rows(resume_rows<double, double>, row_blocks(rows), stream, *shape, state, dout, (double *)lse_out,
+        launch_rows(carry_rows<double, double>, row_blocks(rows), stream, *shape, state, dout, (double *)lse_out,
                     (double *)delta_out, each);
     else
         WITH_TYPE(shape->dtype, IN,
-                  launch_rows(resume_rows<IN, float>, row_blocks(rows), stream, *shape, state, dout, (float *)lse_out,
+                  launch_rows(carry_rows<IN, float>, row_blocks(rows), stream, *shape, state, dout, (float *)lse_out,
                               (float *)delta_out, each))
 }
 

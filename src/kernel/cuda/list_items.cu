@@ -37,7 +37,7 @@ static const ra_tile &tile_of(const item_builder &b, int tile) {
     return b.tiles->tiles[tile];
 }
 
-static int share_of(const item_builder &b) {
+static int gqa_ratio_of(const item_builder &b) {
     return (int)(b.shape->heads_q / b.shape->heads_kv);
 }
 
@@ -70,9 +70,9 @@ static void make_sets(item_builder &b, const ra_tile_round *round) {
         bool joins =
             i > 0 && key_of(tile_of(b, order[i - 1])) == key_of(t) && b.group_of[order[i - 1]] != b.group_of[order[i]];
         if (!joins) {
-            int share = share_of(b);
-            key_set set = {{}, order[i], (int)t.heads.first / share, 0, 0, 0};
-            set.g1 = (int)ra_span_at(t.heads, t.heads.count - 1) / share;
+            int gqa_ratio = gqa_ratio_of(b);
+            key_set set = {{}, order[i], (int)t.heads.first / gqa_ratio, 0, 0, 0};
+            set.g1 = (int)ra_span_at(t.heads, t.heads.count - 1) / gqa_ratio;
             b.sets.push_back(set);
         }
         key_set &set = b.sets.back();
@@ -169,7 +169,7 @@ static void find_levels(item_builder &b) {
         ra_span held = {0, 1, 0};
         if (b.parts) held = b.parts[t.part].heads;
         std::vector<int> heads;
-        for (int64_t h = 0; h < t.heads.count; h++) heads.push_back((int)ra_span_at(t.heads, h) / share_of(b));
+        for (int64_t h = 0; h < t.heads.count; h++) heads.push_back((int)ra_span_at(t.heads, h) / gqa_ratio_of(b));
         heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
         for (int step = 0; step < 2; step++)
             for (int g : heads)
@@ -259,7 +259,7 @@ static void add_launch(item_builder &b, size_t from, size_t to, int64_t state) {
 static int64_t rows_written(const item_builder &b, const key_set &set) {
     const ra_tile &t = tile_of(b, set.tiles[0]);
     int64_t rows = 0;
-    if (t.heads.count > 1 && t.heads.stride > share_of(b)) return 0;
+    if (t.heads.count > 1 && t.heads.stride > gqa_ratio_of(b)) return 0;
     for (int64_t b0 = 0; b0 < t.k_rows.count; b0 += b.keys)
         if (sees_block(b, set, b0 / b.keys)) rows += std::min((int64_t)b.keys, t.k_rows.count - b0);
     return rows * (set.g1 - set.g0 + 1);

@@ -37,7 +37,7 @@ struct carver {
 };
 
 struct block_layout {
-    size_t parts, tiles, index, units, items, by_key, turns, copied, maps, zeros, bytes;
+    size_t parts, tiles, index, units, items, by_key, turns, other_units, maps, zeros, bytes;
 };
 
 template <class X> static size_t bytes_of(const std::vector<X> &x) {
@@ -54,7 +54,7 @@ static block_layout lay_out(const gpu_lists &lists, int64_t part_count, size_t z
     at.items = c.take(bytes_of(lists.items));
     at.by_key = c.take(bytes_of(lists.by_key));
     at.turns = c.take(bytes_of(lists.turns));
-    at.copied = c.take(bytes_of(lists.copied));
+    at.other_units = c.take(bytes_of(lists.other_units));
     at.maps = c.take(lists.part_maps.size());
     at.zeros = c.take(zero_bytes);
     at.bytes = c.used;
@@ -74,18 +74,18 @@ static cudaError_t upload_all(char *memory, const block_layout &at, const gpu_li
     if (!error) error = upload(memory + at.items, lists.items.data(), bytes_of(lists.items));
     if (!error) error = upload(memory + at.by_key, lists.by_key.data(), bytes_of(lists.by_key));
     if (!error) error = upload(memory + at.turns, lists.turns.data(), bytes_of(lists.turns));
-    if (!error) error = upload(memory + at.copied, lists.copied.data(), bytes_of(lists.copied));
+    if (!error) error = upload(memory + at.other_units, lists.other_units.data(), bytes_of(lists.other_units));
     if (!error) error = upload(memory + at.maps, lists.part_maps.data(), lists.part_maps.size());
     /* A copy from pageable memory may return before it has reached the device. */
     return error ? error : cudaStreamSynchronize(0);
 }
 
-/* Forward: behind the ticket, a ticket and the list of pieces that are done again. */
+/* Forward, where another kernel does pieces of units again: behind the ticket, their number and the list of them. */
 static size_t redo_bytes(const gpu_lists &lists) {
     unsigned most = 0;
-    if (!lists.maps.listed || lists.units.empty()) return 0;
+    if (lists.other_launches.empty()) return 0;
     for (const gpu_launch &launch : lists.launches) most = std::max(most, launch.count);
-    return (2 + (size_t)most * REDO_PIECES) * sizeof(unsigned);
+    return (1 + (size_t)most * REDO_PIECES) * sizeof(unsigned);
 }
 
 static ra_status place(gpu_lists &lists, const ra_kv_rows *parts, int64_t part_count, ra_prepared *to) {
@@ -96,7 +96,7 @@ static ra_status place(gpu_lists &lists, const ra_kv_rows *parts, int64_t part_c
     to->launches = lists.launches;
     to->started = lists.started;
     to->maps = lists.maps;
-    to->copied_launches = lists.copied_launches;
+    to->other_launches = lists.other_launches;
     if (lists.launches.empty()) return RA_OK;
     cudaError_t error = cudaMalloc(&to->memory, at.bytes);
     if (error) return device_failed(error, "device memory for a plan's tiles");
@@ -111,7 +111,7 @@ static ra_status place(gpu_lists &lists, const ra_kv_rows *parts, int64_t part_c
     to->items = (const gpu_item *)(memory + at.items);
     to->by_key = (const int *)(memory + at.by_key);
     to->turns = (const int *)(memory + at.turns);
-    to->copied = (const gpu_unit *)(memory + at.copied);
+    to->other_units = (const gpu_unit *)(memory + at.other_units);
     to->maps.parts = lists.part_maps.empty() ? NULL : memory + at.maps;
     to->tickets = (unsigned *)(memory + at.zeros);
     to->chains = (int *)(memory + at.zeros + ticket_bytes);
@@ -126,25 +126,61 @@ static int width_index(const ra_shape *shape) {
 /* Once more, in the order of the same launches, for a kernel that has units of other sizes. */
 static void list_units(const ra_shape *shape, const ra_tile_list *tiles, const gpu_forward_variant *variant,
                        gpu_lists *lists) {
-    gpu_lists copied;
+    gpu_lists other;
     gpu_list_units(shape, tiles, variant->rows, lists);
-    if (!variant->rows_copied) return;
-    gpu_list_units(shape, tiles, variant->rows_copied, &copied);
-    lists->copied = copied.units;
-    lists->copied_launches = copied.launches;
+    if (!variant->other_rows) return;
+    gpu_list_units(shape, tiles, variant->other_rows, &other);
+    lists->other_units = other.units;
+    lists->other_launches = other.launches;
+}
+
+/* ---- choice of a variant --------------------------------------------------------------------------------------------
+ */
+
+struct device_limits {
+    int multiprocessors, smem_bytes; /* of a block */
+};
+
+static cudaError_t limits_of_device(device_limits *limits_out) {
+    int device;
+    cudaError_t error = cudaGetDevice(&device);
+    if (!error) error = cudaDeviceGetAttribute(&limits_out->multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    if (!error)
+        error = cudaDeviceGetAttribute(&limits_out->smem_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return error;
+}
+
+/* The first of the chain that needs no more than so many bytes; NULL: none does. */
+template <class VARIANT> static const VARIANT *that_fits(const VARIANT *variant, int smem_bytes) {
+    while (variant && variant->smem_bytes > smem_bytes) variant = variant->smaller;
+    return variant;
+}
+
+static ra_status choose(const gpu_variants *variants, const ra_shape *shape, ra_pass pass, ra_prepared *to) {
+    int width = width_index(shape), type = (int)shape->dtype - (int)RA_F32;
+    if (width < 0 || type < 0 || type > 3)
+        return ra_fail(RA_ERR_UNSUPPORTED, "the CUDA kernels have no rows of that type and width");
+    device_limits limits;
+    cudaError_t error = limits_of_device(&limits);
+    if (error) return device_failed(error, "asking a device for its limits");
+    int smem_bytes = std::min(limits.smem_bytes, variants->smem_bytes);
+    to->multiprocessors = limits.multiprocessors;
+    to->forward = that_fits(variants->forward[type][width], smem_bytes);
+    to->backward = that_fits(variants->backward[type][width], smem_bytes);
+    if (pass == RA_FORWARD ? !to->forward : !to->backward)
+        return ra_fail(RA_ERR_UNSUPPORTED,
+                       "%s has no %s kernel for rows of %lld elements of %s in %d KB of shared memory", variants->name,
+                       pass == RA_FORWARD ? "forward" : "backward", (long long)std::max(shape->dim, shape->dim_v),
+                       ra_dtype_name(shape->dtype), smem_bytes / 1024);
+    error = pass == RA_FORWARD ? to->forward->allow() : to->backward->allow();
+    return error ? device_failed(error, "setting up a CUDA kernel") : RA_OK;
 }
 
 static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
                          const ra_kv_rows *parts, int64_t part_count, ra_pass pass, ra_prepared *to) {
     gpu_lists lists;
-    int width = width_index(shape), type = (int)shape->dtype - (int)RA_F32;
-    if (width < 0 || type < 0 || type > 3)
-        return ra_fail(RA_ERR_UNSUPPORTED, "the CUDA kernels have no rows of that type and width");
-    to->forward = variants->forward[type][width];
-    to->backward = variants->backward[type][width];
+    RA_TRY(choose(variants, shape, pass, to));
     RA_TRY(check_sizes(shape, tiles));
-    cudaError_t error = pass == RA_FORWARD ? to->forward->allow() : to->backward->allow();
-    if (error) return device_failed(error, "setting up a CUDA kernel");
     gpu_list_tiles(tiles, &lists);
     if (pass == RA_FORWARD)
         list_units(shape, tiles, to->forward, &lists);

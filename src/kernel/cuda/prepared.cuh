@@ -24,14 +24,17 @@ struct gpu_lists {
     int64_t chains = 0;  /* counters */
     int64_t started = 0; /* rows of dk, over the heads, that the first launch writes to */
     std::vector<gpu_launch> launches;
-    std::vector<gpu_unit> copied; /* forward: units of other sizes, for the kernel without tensor maps */
-    std::vector<gpu_launch> copied_launches;
+    std::vector<gpu_unit>
+        other_units; /* forward: units of other sizes, for the kernel that the variant falls back to */
+    std::vector<gpu_launch> other_launches;
     gpu_maps maps = {};
     std::vector<unsigned char> part_maps; /* what maps.parts will point to */
 };
 
-/* A kernel's variants by type (ra_dtype, from RA_F32 on) and width of rows: up to 64, 128, 256. */
+/* A kernel's variants by type (ra_dtype, from RA_F32 on) and width of rows: up to 64, 128, 256. NULL: it has none. */
 struct gpu_variants {
+    const char *name;
+    int smem_bytes; /* that its variants may use, though the device may have more */
     const gpu_forward_variant *forward[4][3];
     const gpu_backward_variant *backward[4][3];
 };
@@ -48,8 +51,9 @@ struct ra_prepared {
     size_t zero_bytes;
     int64_t started;
     std::vector<gpu_launch> launches;
-    const gpu_unit *copied;
-    std::vector<gpu_launch> copied_launches; /* one for each of launches */
+    const gpu_unit *other_units;
+    std::vector<gpu_launch> other_launches; /* one for each of launches */
+    int multiprocessors;
     gpu_maps maps;
     const gpu_forward_variant *forward;
     const gpu_backward_variant *backward;

@@ -4,7 +4,7 @@
 #define RA_KERNEL_CUDA_STATE_ROWS_CUH
 
 #include "kernel/cuda/sm80/mma.cuh"
-#include "kernel/cuda/walk_tiles.cuh"
+#include "kernel/cuda/tile_cursor.cuh"
 
 /* The maximum that P is relative to moves only when it is exceeded by this many powers of 2. */
 static constexpr float RESCALE_ABOVE = 8;
@@ -21,15 +21,15 @@ __device__ __forceinline__ float quad_sum(float x) {
 
 /* Whether one of the warp's maxima is large, or has seen nothing, which is seldom and does no harm. */
 template <int ROWS> __device__ __forceinline__ bool some_are_large(const float (&m)[ROWS]) {
-    bool small = true;
+    bool large = false;
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) small &= fabsf(m[r]) < LARGE_SCORE;
-    return __any_sync(~0u, !small);
+    for (int r = 0; r < ROWS; r++) large |= is_large(m[r]);
+    return __any_sync(~0u, large);
 }
 
 /* m becomes `most`; returns what multiplies that which was relative to m. */
 __device__ __forceinline__ float move_maximum(float &m, float most) {
-    float keep = m == most ? 1 : exp2_fast((m - most) * LOG2_E);
+    float keep = m == most ? 1 : score_weight(m, most);
     m = most;
     return keep;
 }
@@ -51,7 +51,7 @@ __device__ __forceinline__ row_place place_in_state(const gpu_forward &args, con
     return p;
 }
 
-__device__ __forceinline__ bool comes_in_pairs(const gpu_forward &args, const row_place &p) {
+__device__ __forceinline__ bool has_float2(const gpu_forward &args, const row_place &p) {
     return args.o.dim == 1 && args.problem.dim_v % 2 == 0 && ((uint64_t)p.o & 7) == 0;
 }
 
@@ -66,7 +66,7 @@ __device__ __forceinline__ void read_state_row(const gpu_forward &args, const un
     m = valid ? ((const float *)args.m)[p.at] : -INFINITY;
     l = valid && quad == 0 ? ((const float *)args.l)[p.at] : 0;
     int width = m != -INFINITY ? dim_v : 0;
-    bool pairs = comes_in_pairs(args, p);
+    bool pairs = has_float2(args, p);
 #pragma unroll
     for (int n = 0; n < TILES; n++) { /* put outside of branches: products may be under way */
         int d = n * 8 + quad * 2;
@@ -95,7 +95,7 @@ __device__ __forceinline__ void write_state_row(const gpu_forward &args, const u
         ((float *)args.m)[p.at] = m;
         ((float *)args.l)[p.at] = l;
     }
-    if (comes_in_pairs(args, p)) {
+    if (has_float2(args, p)) {
 #pragma unroll
         for (int n = 0; n < TILES; n++) {
             int d = n * 8 + quad * 2;

@@ -1,34 +1,39 @@
-/* The instantiations that there are: one object file each. */
+/* The instantiations that there are: one object file each, in the folders of that name. */
 #ifndef RA_KERNEL_CUDA_VARIANTS_CUH
 #define RA_KERNEL_CUDA_VARIANTS_CUH
 
 #include "kernel/cuda/work.cuh"
 
-#define GPU_VARIANTS(type)                                                                                             \
-    extern const gpu_forward_variant gpu_forward_##type##_64, gpu_forward_##type##_128, gpu_forward_##type##_256;      \
-    extern const gpu_backward_variant gpu_backward_##type##_64, gpu_backward_##type##_128, gpu_backward_##type##_256;
+#define GPU_NARROW_VARIANTS(name)                                                                                      \
+    extern const gpu_forward_variant gpu_forward_##name##_64, gpu_forward_##name##_128;                                \
+    extern const gpu_backward_variant gpu_backward_##name##_64, gpu_backward_##name##_128;
 
-GPU_VARIANTS(bf16)
-GPU_VARIANTS(f16)
-GPU_VARIANTS(f32)
-GPU_VARIANTS(f64)
+#define GPU_VARIANTS(name)                                                                                             \
+    GPU_NARROW_VARIANTS(name)                                                                                          \
+    extern const gpu_forward_variant gpu_forward_##name##_256;                                                         \
+    extern const gpu_backward_variant gpu_backward_##name##_256;
+
+/* On the FMA units. */
+GPU_VARIANTS(fma_f32)
+GPU_VARIANTS(fma_f64)
+
+/* mma.sync. */
+GPU_VARIANTS(mma_bf16)
+GPU_VARIANTS(mma_f16)
+
+/* mma.sync, f32: as tf32, and split into two numbers of tf32. */
+GPU_NARROW_VARIANTS(mma_tf32)
+GPU_NARROW_VARIANTS(mma_split)
+
+/* For compute capability 7.5: f16 on mma.sync, f32 on the FMA units. */
+GPU_VARIANTS(sm75_f16)
+GPU_VARIANTS(sm75_f32)
+
+/* Hopper's wgmma. */
+GPU_VARIANTS(wgmma_bf16)
+GPU_VARIANTS(wgmma_f16)
 
 #undef GPU_VARIANTS
-
-/* Those that wider rows have not. */
-#define GPU_NARROW_VARIANTS(type)                                                                                      \
-    extern const gpu_forward_variant gpu_forward_##type##_64, gpu_forward_##type##_128;                                \
-    extern const gpu_backward_variant gpu_backward_##type##_64, gpu_backward_##type##_128;
-
-/* f32 on the tensor cores: as tf32, and in two parts of it. */
-GPU_NARROW_VARIANTS(tf32)
-GPU_NARROW_VARIANTS(parts)
-
-/* For Hopper. */
-GPU_NARROW_VARIANTS(sm90_bf16)
-GPU_NARROW_VARIANTS(sm90_f16)
-extern const gpu_forward_variant gpu_forward_sm90_bf16_256, gpu_forward_sm90_f16_256;
-
 #undef GPU_NARROW_VARIANTS
 
 #endif

@@ -44,17 +44,17 @@ struct gpu_maps {
 struct gpu_unit {
     int tile, count; /* the group's tiles */
     int block;       /* of query rows */
-    int head;        /* index among the tile's heads, or -1: the remainder says */
+    int head;        /* index among the tile's heads; -1: given by the remainder of the number */
 };
 
 struct gpu_item {
     int first, count; /* of by_key: the tiles that share the keys */
     int block;        /* of key rows */
-    int kv_head;      /* or -1: the remainder says */
+    int kv_head;      /* -1: given by the remainder of the number */
 };
 
 struct gpu_problem {
-    int batch, heads_q, share; /* share: query heads for each key/value head */
+    int batch, heads_q, gqa_ratio; /* gqa_ratio: query heads for each key/value head */
     int dim, dim_v;
     int64_t rows_q;
     double scale;
@@ -67,14 +67,15 @@ struct gpu_problem {
 struct gpu_forward {
     gpu_problem problem;
     const gpu_unit *units;
-    unsigned *ticket; /* for CTAs that take more than one unit; its value is theirs, and so is what follows, see redo */
-    ra_view q, o;     /* o, m, l: of the pass's state */
-    void *m, *l;      /* [batch, heads_q, rows_q] */
+    unsigned *ticket;     /* for CTAs that take more than one unit; its value is theirs, and so is what follows: redo */
+    ra_view q, o;         /* o, m, l: of the pass's state */
+    void *m, *l;          /* [batch, heads_q, rows_q] */
     const gpu_maps *maps; /* host */
-    int section;          /* of an entry's numbers, those whose units are done before those of the next section begin */
-    /* Units in blocks of rows as the kernel without tensor maps has them; their number. */
-    const gpu_unit *copied;
-    unsigned copied_count;
+    int multiprocessors;
+    int section; /* of an entry's numbers, those whose units are done before those of the next section begin */
+    /* Units in blocks of rows as the variant's other kernel has them; their number. */
+    const gpu_unit *other_units;
+    unsigned other_count;
     /* Not NULL: not all units, but pieces of 64 rows: how many, then REDO_PIECES * number + piece. Rows of those units.
      */
     const unsigned *redo;
@@ -99,23 +100,34 @@ struct gpu_backward {
 
 struct gpu_lists;
 
-/* A kernel for one element type and one padded width of rows. */
+/* A kernel for one element type and one padded width of rows. It needs so many bytes of shared memory for a block;
+ * `smaller` is the next one to ask where there are fewer, NULL: there is none. */
 struct gpu_forward_variant {
-    int rows;                   /* of queries in a unit */
-    cudaError_t (*allow)(void); /* once per device: lets it have the shared memory it needs */
+    int rows; /* of queries in a unit */
+    int smem_bytes;
+    cudaError_t (*allow)(void); /* once per device: lets it have the shared memory */
     void (*launch)(const gpu_forward *args, unsigned count, cudaStream_t stream);
+    /* The pieces that args->redo lists, by so many CTAs; NULL: it cannot. */
+    void (*launch_redo)(const gpu_forward *args, unsigned ctas, cudaStream_t stream) = NULL;
+    const gpu_forward_variant *smaller = NULL;
     /* Plan time: lists the tensor maps that it can use; NULL: none. */
     void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,
                       gpu_lists *lists) = NULL;
-    int rows_copied = 0; /* rows in a unit of the kernel that does without them, where it has others */
+    int other_rows = 0; /* not 0: in a unit of another kernel that it falls back to, which redoes pieces of units */
 };
 
 struct gpu_backward_variant {
     int rows, keys; /* of a block */
+    int smem_bytes;
     cudaError_t (*allow)(void);
     void (*launch)(const gpu_backward *args, unsigned count, cudaStream_t stream);
+    const gpu_backward_variant *smaller = NULL;
     void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,
                       gpu_lists *lists) = NULL;
 };
+
+template <class KERNEL> static inline cudaError_t allow_shared_memory(KERNEL *kernel, int bytes) {
+    return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+}
 
 #endif

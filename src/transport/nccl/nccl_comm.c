@@ -92,7 +92,7 @@ static ra_status post_device(void *self, const ra_message *messages, int count, 
     nccl *n = self;
     if (!n->comm) return ra_fail(RA_ERR_BROKEN, "the NCCL communicator was aborted");
     n->on_device = 1;
-    RA_TRY(n->device->record(n->device, n->ready, stream));
+    RA_TRY(n->device->signal(n->device, n->ready, stream));
     RA_TRY(n->device->wait(n->device, n->transfers, n->ready));
     RA_TRY(start_group(n, messages, count));
     n->starting = 1;
@@ -117,7 +117,7 @@ static ra_status poll(void *self, double seconds, int *done_out, int *culprit_ou
     double turn = seconds < TURN_SECONDS ? seconds : TURN_SECONDS;
     RA_TRY(settle(n, n->starting ? turn : 0, "a group of messages", done_out));
     if (!*done_out || !n->starting) return RA_OK;
-    RA_TRY(n->device->record(n->device, n->arrived, n->transfers));
+    RA_TRY(n->device->signal(n->device, n->arrived, n->transfers));
     n->starting = 0;
     return RA_OK;
 }

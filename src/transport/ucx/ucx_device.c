@@ -36,7 +36,7 @@ void ra_ucx_detach(ra_ucx *ucx) {
 static ra_status post_device(void *self, const ra_message *messages, int count, void *stream) {
     ra_ucx *ucx = self;
     RA_TRY(ra_ucx_take_group(ucx, messages, count, ucx->its_memory));
-    RA_TRY(ucx->device->record(ucx->device, ucx->ready, stream));
+    RA_TRY(ucx->device->signal(ucx->device, ucx->ready, stream));
     ucx->held_back = count;
     return RA_OK;
 }

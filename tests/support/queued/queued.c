@@ -107,7 +107,7 @@ static void event_destroy(const ra_device *device, void *event) {
     pthread_mutex_unlock(&q->lock);
 }
 
-static ra_status record(const ra_device *device, void *event, void *stream) {
+static ra_status signal_event(const ra_device *device, void *event, void *stream) {
     (void)device;
     queued_record(event, stream);
     return RA_OK;
@@ -171,7 +171,7 @@ queued_device *queued_create(queued_habits habits) {
                             .stream_destroy = stream_destroy,
                             .event_create = event_create,
                             .event_destroy = event_destroy,
-                            .record = record,
+                            .signal = signal_event,
                             .wait = wait,
                             .query = query,
                             .copy = copy,

@@ -193,13 +193,13 @@ static void delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_ou
     put(context, &j);
 }
 
-static void run_resume(const job *j) {
-    inner()->resume(&j->shape, j->state, j->a, j->to, j->to_too, &j->context);
+static void run_carry(const job *j) {
+    inner()->carry(&j->shape, j->state, j->a, j->to, j->to_too, &j->context);
 }
 
-static void resume(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                   const ra_context *context) {
-    job j = job_of(shape, context, run_resume);
+static void carry(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
+                  const ra_context *context) {
+    job j = job_of(shape, context, run_carry);
     j.state = state, j.a = dout, j.to = lse_out, j.to_too = delta_out;
     put(context, &j);
 }
@@ -280,7 +280,7 @@ const ra_kernel *queued_kernel_at(int index) {
                                      .merge = merge,
                                      .finish = finish,
                                      .delta = delta,
-                                     .resume = resume,
+                                     .carry = carry,
                                      .pack = pack,
                                      .add_rows = add_rows,
                                      .add = add,

@@ -109,7 +109,7 @@ test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const 
         ra_forward_call call = {shape, c->q.view, c->parts, c->calls[i].list, state, *context, NULL};
         kernel->forward(&call);
     }
-    kernel->resume(shape, state, c->dout.view, state_lse, delta, context);
+    kernel->carry(shape, state, c->dout.view, state_lse, delta, context);
     kernel->finish(shape, state, c->in_place ? state.o : out, ra_array_view(shape, lse), context);
     harvest_o(c, &result, state.o.data, out.data);
     result.lse = harvest(&result, c->acc, lse, rows);

@@ -23,7 +23,7 @@ double test_rounding_of_p(const ra_kernel *kernel, ra_dtype dtype);
 ra_context test_launch_make(const ra_kernel *kernel, const ra_shape *shape, int threads);
 void test_launch_free(ra_context *context);
 
-/* begin, forward once per call of the case, resume, finish. */
+/* begin, forward once per call of the case, carry, finish. */
 test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const ra_context *context);
 
 /* backward once per call, from the states' lse and delta of the definition. Every element of the gradients, gaps of the

@@ -97,7 +97,7 @@ static void settle(const life *l) {
     void *event;
     int done = 0;
     assert_int_equal(device->event_create(device, &event), RA_OK);
-    assert_int_equal(device->record(device, event, l->stream), RA_OK);
+    assert_int_equal(device->signal(device, event, l->stream), RA_OK);
     while (!done) assert_int_equal(device->query(device, event, &done), RA_OK);
     device->event_destroy(device, event);
 }

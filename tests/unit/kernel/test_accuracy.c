@@ -19,7 +19,7 @@ typedef struct head {
     int64_t n, dim;
 } head;
 
-static void *room(const head *h, int64_t rows_width) {
+static void *memory_of(const head *h, int64_t rows_width) {
     void *memory = calloc((size_t)(h->n * rows_width), ra_dtype_bytes(h->dtype));
     assert_non_null(memory);
     return memory;
@@ -38,11 +38,11 @@ static void attend(const head *h, double *const in[INPUTS], double *out[OUTPUTS]
                       .dtype = h->dtype,
                       .out_dtype = h->dtype};
     ra_view view[INPUTS + OUTPUTS];
-    for (int i = 0; i < INPUTS + OUTPUTS; i++) view[i] = (ra_view){room(h, h->dim), 0, h->dim, h->dim, 1};
+    for (int i = 0; i < INPUTS + OUTPUTS; i++) view[i] = (ra_view){memory_of(h, h->dim), 0, h->dim, h->dim, 1};
     for (int i = 0; i < INPUTS; i++) ra_convert(h->dtype, view[i].data, RA_F64, in[i], h->n * h->dim);
     ra_view *result = view + INPUTS;
-    ra_state state = {result[O], h->n * h->dim, room(h, 1), room(h, 1)};
-    void *lse = room(h, 1), *delta = room(h, 1);
+    ra_state state = {result[O], h->n * h->dim, memory_of(h, 1), memory_of(h, 1)};
+    void *lse = memory_of(h, 1), *delta = memory_of(h, 1);
     ra_kv_rows part = {view[K], view[V], result[DK], result[DV], {0, 1, 1}};
     ra_tile tile = {.q_rows = {0, 1, h->n}, .k_rows = {0, 1, h->n}, .heads = {0, 1, 1}, .lo = -h->n};
     ra_tile_group group = {0, 1};

@@ -163,7 +163,7 @@ static void check_unseen_rows(const ra_kernel *kernel, ra_dtype dtype) {
     enum { Q, K, V, DOUT, INPUTS };
     static const float in[INPUTS][3] = {{1, 1, INFINITY}, {1, 1, NAN}, {1, 2, INFINITY}, {NAN, 3, NAN}};
     float lse[3] = {-INFINITY, 1, 0}, delta[3] = {NAN, 5, 0}, dq[3] = {0}, dk[3] = {0}, dv[3] = {0};
-    float memory[INPUTS][3]; /* room for any type that is summed in float */
+    float memory[INPUTS][3]; /* holds any type that is summed in float */
     ra_tile tile = {.q_rows = {0, 1, 3}, .k_rows = {0, 1, 3}, .heads = {0, 1, 1}};
     ra_tile_group group = {0, 1};
     ra_tile_round pass = {.count = 1};

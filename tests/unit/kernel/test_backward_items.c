@@ -66,17 +66,17 @@ static void *start(void *user) {
     return NULL;
 }
 
-static trails *walk(const tile_case *c, int which, int threads) {
+static trails *run_items(const tile_case *c, int which, int threads) {
     enum { SCRATCH = 64 };
     size_t bytes = ra_backward_items_bytes(&c->shape, threads, SCRATCH);
     ra_context context = {.threads = threads, .scratch = aligned_alloc(64, (bytes + 63) / 64 * 64)};
     ra_backward_call call = {.shape = &c->shape, .tiles = c->calls[which].list, .context = context};
-    ra_backward_partition cut = {KEYS, QUERIES, SCRATCH, run};
+    ra_backward_partition partition = {KEYS, QUERIES, SCRATCH, run};
     worker workers[THREADS_MAX];
     now = calloc(1, sizeof *now);
     assert_true(now && context.scratch);
     memset(context.scratch, 0xff, bytes);
-    ra_backward_work work = ra_backward_work_make(&call, &cut);
+    ra_backward_work work = ra_backward_work_make(&call, &partition);
     for (int i = 0; i < threads; i++) {
         workers[i] = (worker){.work = &work, .number = i};
         assert_int_equal(0, pthread_create(&workers[i].thread, NULL, start, &workers[i]));
@@ -96,10 +96,10 @@ static void test_order_does_not_depend_on_threads(void **state) {
         tile_case_make(&c, seed, RA_F32, 4);
         assert_true(c.shape.batch <= 2 && c.shape.heads_q <= 12 && c.shape.rows_q <= ROWS_MAX);
         for (int i = 0; i < TEST_CALLS; i++) {
-            trails *alone = walk(&c, i, 1);
+            trails *alone = run_items(&c, i, 1);
             items += alone->items;
             for (int threads = 2; threads <= THREADS_MAX; threads += 2) {
-                trails *together = walk(&c, i, threads);
+                trails *together = run_items(&c, i, threads);
                 if (memcmp(alone, together, sizeof *alone) != 0)
                     fail_msg("seed %u, %d threads: another order", seed, threads);
                 free(together);
@@ -128,12 +128,12 @@ static void test_one_head_is_shared_among_threads(void **state) {
     ra_tile tile = {.q_rows = {0, 1, N}, .k_rows = {0, 1, N}, .heads = {0, 1, 1}, .lo = -N, .hi = N};
     ra_tile_group group = {0, 1};
     ra_tile_round pass = {.count = 1};
-    ra_backward_partition cut = {KEYS, QUERIES, 64, meet};
+    ra_backward_partition partition = {KEYS, QUERIES, 64, meet};
     size_t bytes = ra_backward_items_bytes(&shape, 2, 64);
     ra_backward_call call = {.shape = &shape, .tiles = {&tile, &group, &pass, 1, 1, 1}};
     call.context = (ra_context){.threads = 2, .scratch = aligned_alloc(64, bytes)};
     assert_non_null(call.context.scratch);
-    ra_backward_work work = ra_backward_work_make(&call, &cut);
+    ra_backward_work work = ra_backward_work_make(&call, &partition);
     worker workers[2];
     for (int i = 0; i < 2; i++) {
         workers[i] = (worker){.work = &work, .number = i};

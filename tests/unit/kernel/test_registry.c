@@ -12,7 +12,7 @@ static void test_every_kernel_is_whole(void **state) {
         assert_string_equal(kernel->name, ra_kernel_name(count));
         assert_int_equal(kernel->usable(), ra_kernel_usable(count));
         assert_true(kernel->scratch_bytes && kernel->forward && kernel->backward && kernel->begin && kernel->finish);
-        assert_true(kernel->delta && kernel->resume && kernel->pack && kernel->add_rows && kernel->add);
+        assert_true(kernel->delta && kernel->carry && kernel->pack && kernel->add_rows && kernel->add);
         assert_true(kernel->store && kernel->fill);
         if (!kernel->usable()) continue;
         assert_int_equal(RA_OK, ra_backend_find_kernel(&ra_backend_cpu, kernel->name, &found));

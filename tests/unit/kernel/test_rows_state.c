@@ -1,5 +1,5 @@
-/* The state of the query rows, by every kernel: begun, finished into outputs, resumed for the backward pass; and delta,
- * which resuming shares with it. Views of all kinds. */
+/* The state of the query rows, by every kernel: begun, finished into outputs, carried over to the backward pass; and
+ * delta, which resuming shares with it. Views of all kinds. */
 #include "support/cmocka.h"
 #include "support/tiles/row_case.h"
 
@@ -169,7 +169,7 @@ static void finish_without_lse(const row_subject *on) {
     test_tensor_free(&without);
 }
 
-/* ---- delta ------------------------------------------------------------------------------------------------------- */
+/* ---- delta ----------------------------------------------------------------------------------------------- */
 
 static void delta_is_dout_times_o(const row_subject *on) {
     rng r = {on->seed};
@@ -199,7 +199,7 @@ static void delta_is_dout_times_o(const row_subject *on) {
 }
 
 /* Every state's own lse and delta, which the weight has no part in. */
-static void resume_is_lse_and_delta(const row_subject *on) {
+static void carry_is_lse_and_delta(const row_subject *on) {
     rng r = {on->seed};
     ra_shape shape = row_shape(&r, on->dtype);
     ra_dtype acc = row_acc(&shape);
@@ -208,7 +208,7 @@ static void resume_is_lse_and_delta(const row_subject *on) {
     ra_state state = make_state(on, &shape, &r, &o);
     test_tensor dout = test_tensor_make(&r, on->dtype, shape.batch, shape.rows_q, shape.heads_q, shape.dim_v);
     void *lse = row_unwritten(acc, all), *delta = row_unwritten(acc, all);
-    on->kernel->resume(&shape, state, dout.view, lse, delta, on->context);
+    on->kernel->carry(&shape, state, dout.view, lse, delta, on->context);
     double *got_lse = test_as_doubles(acc, lse, all), *got_delta = test_as_doubles(acc, delta, all);
     for (int64_t n = 0; n < all; n++) {
         int64_t s = n / places(&shape);
@@ -248,9 +248,9 @@ static void test_delta(void **state) {
     row_for_all(delta_is_dout_times_o);
 }
 
-static void test_resume(void **state) {
+static void test_carry(void **state) {
     (void)state;
-    row_for_all(resume_is_lse_and_delta);
+    row_for_all(carry_is_lse_and_delta);
 }
 
 int main(void) {
@@ -258,7 +258,7 @@ int main(void) {
         cmocka_unit_test(test_begin),
         cmocka_unit_test(test_finish),
         cmocka_unit_test(test_delta),
-        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_carry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static ra_status exchange(ra_comm *comm, const ra_device *device, void *stream, 
     RA_TRY(device->event_create(device, &event));
     RA_TRY(ra_comm_post(comm, messages, 2 * count, &queue, place));
     RA_TRY(ra_comm_wait(comm, messages, 2 * count, 10, place));
-    RA_TRY(device->record(device, event, stream));
+    RA_TRY(device->signal(device, event, stream));
     RA_TRY(ra_comm_wait_event(comm, device, event, 10));
     for (int i = 0; i < count; i++) wrong += received[i] != 1000 * !me + i;
     device->event_destroy(device, event);

@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <string.h>
 
-/* ---- scratch ----------------------------------------------------------------------------------------------------- */
+/* ---- scratch --------------------------------------------------------------------------------------------- */
 
 /* [chains | positions | thread 0: the kernel's, items, fences | thread 1 | ...], each a multiple of 64 bytes. */
 
@@ -54,7 +54,7 @@ ra_backward_work ra_backward_work_make(const ra_backward_call *call, const ra_ba
     return work;
 }
 
-/* ---- inside an item ------------------------------------------------------------------------------------------- */
+/* ---- inside an item -------------------------------------------------------------------------------------- */
 
 void ra_backward_queries(const ra_backward_item *item, int64_t queries,
                          void (*visit)(void *user, int64_t h, int64_t a0, int64_t count), void *user) {
@@ -71,7 +71,7 @@ void ra_backward_queries(const ra_backward_item *item, int64_t queries,
     }
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------------------- */
 
 enum { SPINS = 200 };
 static const int64_t FINISHED = ((int64_t)1 << 32) - 1; /* more blocks than any item has */
@@ -116,7 +116,7 @@ static void end_item(const ra_backward_item *item) {
     __atomic_fetch_add(&item->chain->finished, 1, __ATOMIC_ACQ_REL);
 }
 
-/* ---- which tiles may run side by side ---------------------------------------------------------------------------- */
+/* ---- which tiles may run side by side -------------------------------------------------------------------- */
 
 /* The rows that tiles since the last fence touch. A tile outside of them needs no fence. */
 typedef struct hull {
@@ -148,7 +148,7 @@ static int add_to_hull(hull *h, const ra_tile *tile) {
     return 0;
 }
 
-/* ---- taking items ------------------------------------------------------------------------------------------------ */
+/* ---- taking items ---------------------------------------------------------------------------------------- */
 
 /* One thread's way through the tiles. Chains of one key/value head are alike in all batches. */
 typedef struct item_loop {

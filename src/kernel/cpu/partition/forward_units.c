@@ -5,7 +5,7 @@
 
 enum { UNITS_PER_THREAD = 4 };
 
-/* ---- inside a unit -------------------------------------------------------------------------------------------- */
+/* ---- inside a unit --------------------------------------------------------------------------------------- */
 
 static int64_t strips_per_head(const ra_forward_unit *unit, int64_t rows) {
     return (unit->a1 - unit->a0 + rows - 1) / rows;
@@ -43,7 +43,7 @@ int64_t ra_block_number(const ra_forward_unit *unit, int64_t keys, const ra_tile
     return place->blocks + b0 / keys;
 }
 
-/* ---- taking units --------------------------------------------------------------------------------------------- */
+/* ---- taking units ---------------------------------------------------------------------------------------- */
 
 typedef struct round_work {
     const ra_forward_call *call;

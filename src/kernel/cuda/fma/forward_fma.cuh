@@ -2,7 +2,7 @@
  *
  *   Q [ROWS, DIM] stays; for every block of keys:  S = Q K^T,  P = e^{S - m} to shared memory,  O += P V
  *
- * K comes in pieces of a part of the width, V in pieces of some of the keys, into two places in turn: a piece is copied
+ * K comes in pieces of some of the columns, V in pieces of some of the keys, into two places in turn: a piece is copied
  * while the one before it is multiplied.
  *
  *   place 0   | K left    | V first keys | next K left ...
@@ -14,7 +14,7 @@
 #define RA_KERNEL_CUDA_FMA_FORWARD_CUH
 
 #include "kernel/cuda/fma/products.cuh"
-#include "kernel/cuda/walk_tiles.cuh"
+#include "kernel/cuda/tile_cursor.cuh"
 
 /* K_DIM: the width of a piece of K. X: columns of the grid of threads. */
 template <class REAL_, int DIM_, int ROWS_, int KEYS_, int K_DIM_, int X, int THREADS_> struct forward_fma_shape {
@@ -113,7 +113,7 @@ __device__ __forceinline__ void write_fma_state(const gpu_forward &args, const u
 
 /* Scores become P; m, l and o follow. */
 template <class S>
-__device__ __forceinline__ void fold_fma_scores(typename S::REAL (&s)[S::M][S::N], fma_rows<S> &rows) {
+__device__ __forceinline__ void accumulate_fma_scores(typename S::REAL (&s)[S::M][S::N], fma_rows<S> &rows) {
     using REAL = typename S::REAL;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ void fold_fma_scores(typename S::REAL (&s)[S::M][S::N
         most = fmax(rows.m[i], max_of_row<S::grid::X>(most));
         REAL base = most == -(REAL)INFINITY ? 0 : most;
         if (most != rows.m[i]) {
-            REAL keep = exp_of(rows.m[i] - base);
+            REAL keep = score_weight(rows.m[i], base);
             rows.m[i] = most;
             rows.l[i] *= keep;
 #pragma unroll
@@ -133,7 +133,7 @@ __device__ __forceinline__ void fold_fma_scores(typename S::REAL (&s)[S::M][S::N
         }
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
-            s[i][j] = exp_of(s[i][j] - base);
+            s[i][j] = score_weight(s[i][j], base);
             rows.l[i] += s[i][j];
         }
     }
@@ -156,11 +156,12 @@ __device__ __forceinline__ void store_p(typename S::REAL *p, const typename S::R
 }
 
 template <class S>
-__device__ __forceinline__ void scale_scores(typename S::REAL (&s)[S::M][S::N], typename S::REAL scale) {
+__device__ __forceinline__ void make_scores(typename S::REAL (&s)[S::M][S::N],
+                                            const gpu_score<typename S::REAL> &score) {
 #pragma unroll
     for (int i = 0; i < S::M; i++)
 #pragma unroll
-        for (int j = 0; j < S::N; j++) s[i][j] = rounded_product(s[i][j], scale);
+        for (int j = 0; j < S::N; j++) s[i][j] = score_of(score, s[i][j]);
 }
 
 /* `none` where a pair is not visible. */
@@ -196,14 +197,14 @@ __device__ __forceinline__ void copy_v_piece(typename S::REAL *to, const key_sou
     copy_rows<typename S::REAL, S::DIM, S::V_KEYS, S::THREADS>(to, keys.v, b0 + piece * S::V_KEYS, keys.count, dim);
 }
 
-template <class S> __device__ __forceinline__ bool copied_is_wild_fma(typename S::REAL *v) {
+template <class S> __device__ __forceinline__ bool copied_is_nonfinite_fma(typename S::REAL *v) {
     using REAL = typename S::REAL;
-    bool wild = false;
+    bool nonfinite = false;
     visit_copied<REAL, S::DIM, S::V_KEYS, S::THREADS>(v, [&](const uint4 &x) {
         const REAL *e = (const REAL *)&x;
-        for (int i = 0; i < chunk<REAL>::WIDE; i++) wild |= !isfinite(e[i]);
+        for (int i = 0; i < chunk<REAL>::WIDE; i++) nonfinite |= !isfinite(e[i]);
     });
-    return wild;
+    return nonfinite;
 }
 
 template <class S>
@@ -252,21 +253,21 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_fma(const __grid_
         int b1 = at.b0 + S::KEYS;
         bool masked =
             b1 > sources[slot].count || !block_is_full(sources[slot].lo, sources[slot].hi, unit.a0, unit.a1, at.b0, b1);
-        scale_scores<S>(s, (REAL)problem.scale);
+        make_scores<S>(s, {(REAL)problem.scale});
         if (masked) mask_pairs<S>(s, unit, sources[slot], at.b0, -(REAL)INFINITY);
-        fold_fma_scores<S>(s, rows);
-        if (masked) mask_pairs<S>(s, unit, sources[slot], at.b0, -(REAL)0);
+        accumulate_fma_scores<S>(s, rows);
+        if (masked) mask_pairs<S>(s, unit, sources[slot], at.b0, (REAL)NO_PART);
 #pragma unroll 1
         for (int n = 0; n < S::PIECES; n++, place ^= 1) {
             REAL *v = places + place * S::PLACE, *other = places + (place ^ 1) * S::PLACE;
             store_p<S>(p, s, n);
             copies_wait();
-            bool wild = __syncthreads_or(masked && copied_is_wild_fma<S>(v));
+            bool nonfinite = __syncthreads_or(masked && copied_is_nonfinite_fma<S>(v));
             if (n + 1 < S::PIECES)
                 copy_v_piece<S>(other, sources[slot], at.b0, n + 1, problem.dim_v);
             else if (more)
                 copy_k_piece<S>(other, sources[next_slot], next.b0, 0, problem.dim);
-            if (wild)
+            if (nonfinite)
                 add_rows_by_columns<grid, S::V_KEYS, S::V_KEYS, S::DIM, true>(rows.o, p, v);
             else
                 add_rows_by_columns<grid, S::V_KEYS, S::V_KEYS, S::DIM, false>(rows.o, p, v);
@@ -280,11 +281,15 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_fma(const __grid_
 }
 
 template <class S> cudaError_t forward_fma_allow(void) {
-    return cudaFuncSetAttribute(forward_fma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    return allow_shared_memory(forward_fma<S>, S::BYTES);
 }
 
 template <class S> void forward_fma_launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
     forward_fma<S><<<count, S::THREADS, S::BYTES, stream>>>(*args);
+}
+
+template <class S> constexpr gpu_forward_variant forward_fma_variant(const gpu_forward_variant *smaller = NULL) {
+    return {S::ROWS, S::BYTES, forward_fma_allow<S>, forward_fma_launch<S>, NULL, smaller};
 }
 
 #endif

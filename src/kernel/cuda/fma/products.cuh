@@ -17,6 +17,7 @@
 #define RA_KERNEL_CUDA_FMA_PRODUCTS_CUH
 
 #include "kernel/cuda/async_copy.cuh"
+#include "kernel/cuda/score.cuh"
 
 template <class REAL> struct chunk_of;
 
@@ -43,7 +44,6 @@ __device__ __forceinline__ int fresh_thread(void) {
 template <int X_, int THREADS> struct thread_grid {
     static constexpr int X = X_, Y = THREADS / X_;
     static_assert(X == 8 || X == 16 || X == 32, "whole rows in a warp");
-    static_assert(Y % 8 == 0, "a thread's rows are all swizzled alike");
     int x, y;
     __device__ __forceinline__ thread_grid(void) {
         int thread = fresh_thread(), lane = thread % 32, warp = thread / 32;
@@ -95,6 +95,7 @@ __device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *
     constexpr int A_ROW = A_PITCH * (int)sizeof(REAL), B_ROW = B_PITCH * (int)sizeof(REAL);
     constexpr int A_STEP = G::Y * A_ROW, B_STEP = G::X * B_ROW;
     static_assert(N % RING == 0 && (CHUNKS & (CHUNKS - 1)) == 0, "the ring of columns and the chunks go round");
+    static_assert(G::X % 8 == 0 && G::Y % 8 == 0, "a thread's rows are all swizzled alike");
     G g;
     uint32_t a_at = shared_address(a) + chunk_bytes_at<A_PITCH, REAL>(g.y, a_first);
     uint32_t b_at = shared_address(b) + chunk_bytes_at<B_PITCH, REAL>(g.x, 0);
@@ -125,14 +126,8 @@ __device__ __forceinline__ void add_rows_by_rows(REAL (&acc)[M][N], const REAL *
     }
 }
 
-/* P and dS of a pair that takes no part, because it is not visible or its score is -inf: -0, so that products which
- * skip it can tell it from a weight that is 0 in its type, and times an infinity or a NaN is NaN. */
-template <class REAL> __device__ __forceinline__ bool takes_part(REAL weight) {
-    return weight != 0 || !signbit(weight);
-}
-
-/* One step of a product: acc [chunks] += x y [chunks]. SKIP: what takes no part in x makes nothing of what it meets in
- * y, be it an infinity or a NaN. */
+/* One step of a product: acc [chunks] += x y [chunks]. SKIP: elements of x that take no part are left out, so that they
+ * make no NaN with an infinity or a NaN in y. */
 template <bool SKIP, class REAL, int N>
 __device__ __forceinline__ void add_outer(chunk<REAL> (&acc)[N], REAL x, const chunk<REAL> (&y)[N]) {
     if (SKIP && !takes_part(x)) return;
@@ -154,6 +149,7 @@ __device__ __forceinline__ void add_rows_by_columns(chunk<REAL> (&acc)[M][N], co
     constexpr int WIDE = chunk<REAL>::WIDE;
     constexpr int A_ROW = A_PITCH * (int)sizeof(REAL), A_STEP = G::Y * A_ROW, B_ROW = B_PITCH * (int)sizeof(REAL);
     static_assert((DEPTH & (DEPTH - 1)) == 0 && DEPTH % 8 == 0, "the depth goes round, 8 rows at a time");
+    static_assert(G::Y % 8 == 0, "a thread's rows are all swizzled alike");
     G g;
     uint32_t a_at = shared_address(a) + chunk_bytes_at<A_PITCH, REAL>(g.y, 0), b_at = shared_address(b) + g.x * 16;
     chunk<REAL> x[M], y[2][N];
@@ -186,7 +182,8 @@ __device__ __forceinline__ void add_rows_by_columns(chunk<REAL> (&acc)[M][N], co
 template <class G, int DEPTH, int A_PITCH, int B_PITCH, bool SKIP, class REAL, int M, int N>
 __device__ __forceinline__ void add_columns_by_columns(chunk<REAL> (&acc)[M][N], const REAL *a, const REAL *b) {
     constexpr int WIDE = chunk<REAL>::WIDE;
-    constexpr int A_ROW = A_PITCH * (int)sizeof(REAL), B_ROW = B_PITCH * (int)sizeof(REAL);
+    constexpr int A_ROW = A_PITCH * (int)sizeof(REAL), B_ROW = B_PITCH * (int)sizeof(REAL),
+                  A_BITS = swizzle_bits<A_ROW>;
     static_assert((DEPTH & (DEPTH - 1)) == 0 && DEPTH % 8 == 0, "the depth goes round, 8 rows at a time");
     G g;
     chunk<REAL> x[2][M / WIDE], y[2][N];
@@ -200,7 +197,7 @@ __device__ __forceinline__ void add_columns_by_columns(chunk<REAL> (&acc)[M][N],
         uint32_t b_now = b_at + from * B_ROW, b_next = b_at + next * B_ROW;
 #pragma unroll
         for (int r = 0; r < 8; r++) {
-            load_chunks<G::Y>(x[(r + 1) % 2], r < 7 ? flip_chunk(a_now, r + 1) + A_ROW * (r + 1) : a_next);
+            load_chunks<G::Y>(x[(r + 1) % 2], r < 7 ? flip_chunk(a_now, (r + 1) & A_BITS) + A_ROW * (r + 1) : a_next);
             load_chunks<G::X>(y[(r + 1) % 2], r < 7 ? flip_chunk(b_now, r + 1) + B_ROW * (r + 1) : b_next);
 #pragma unroll
             for (int i = 0; i < M; i++) add_outer<SKIP>(acc[i], x[r % 2][i / WIDE].e[i % WIDE], y[r % 2]);
@@ -272,27 +269,6 @@ __device__ __forceinline__ void add_scaled(chunk<REAL> (&to)[M][N], const chunk<
         for (int j = 0; j < N; j++)
 #pragma unroll
             for (int e = 0; e < chunk<REAL>::WIDE; e++) to[i][j].e[e] = fma(by, x[i][j].e[e], to[i][j].e[e]);
-}
-
-/* A product that is rounded, and not contracted with what is subtracted from it: the largest score of a row less itself
- * is 0, however large. */
-__device__ __forceinline__ float rounded_product(float x, float y) {
-    return __fmul_rn(x, y);
-}
-
-__device__ __forceinline__ double rounded_product(double x, double y) {
-    return __dmul_rn(x, y);
-}
-
-/* e^x, 0 for -inf; in f32 also for what would be subnormal. */
-__device__ __forceinline__ float exp_of(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504088896341f));
-    return y;
-}
-
-__device__ __forceinline__ double exp_of(double x) {
-    return exp(x);
 }
 
 #endif

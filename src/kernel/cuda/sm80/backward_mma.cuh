@@ -1,11 +1,11 @@
 /* Backward on mma.sync: a block of keys stays, with its dK and dV in registers, while the blocks of queries that see it
  * pass by, the last one first. How elements are multiplied is the products' affair: half_products.cuh for 16-bit
- * elements, tf32/tf32_products.cuh for f32.
+ * elements, tf32_products.cuh for f32.
  *
  *   S = Q K^T   P = e^{S - lse}   dP = dO V^T   dS = P (dP - delta)
  *   dV += P^T dO   dK += dS^T Q   dQ += dS K
  *
- * dQ is summed in device memory, in plain loads and stores, by one key block after the other (walk_tiles.cuh says how
+ * dQ is summed in device memory, in plain loads and stores, by one key block after the other (tile_cursor.cuh says how
  * they take turns), so the bits are the same every time. Key blocks are taken in rising order and all go through the
  * queries the same way, so one follows the other a step behind and seldom waits:
  *
@@ -48,14 +48,11 @@ template <class S>
 __device__ __forceinline__ void copy_keys(const gpu_backward &args, const backward_memory<S> &memory,
                                           const item_place &item) {
     using T = typename S::T;
-    const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
-    const ra_kv_rows &part = part_of(args.problem, t.part);
-    int64_t g = (item.g - part.heads.first) / part.heads.stride;
-    int b0 = item.block * S::KEYS;
-    row_source k = source_of<T>(part.k, item.b, g, t.k_first, t.k_stride, t.k_index);
-    copy_rows<T, S::DIM, S::KEYS, S::THREADS>(memory.k(), k, b0, t.k_count, args.problem.dim);
-    row_source v = source_of<T>(part.v, item.b, g, t.k_first, t.k_stride, t.k_index);
-    copy_rows<T, S::DIM, S::KEYS, S::THREADS>(memory.v(), v, b0, t.k_count, args.problem.dim_v);
+    int b0 = item.block * S::KEYS, count = item_tile(args, item).k_count;
+    row_source k = item_rows<T, &ra_kv_rows::k>(args, item);
+    copy_rows<T, S::DIM, S::KEYS, S::THREADS>(memory.k(), k, b0, count, args.problem.dim);
+    row_source v = item_rows<T, &ra_kv_rows::v>(args, item);
+    copy_rows<T, S::DIM, S::KEYS, S::THREADS>(memory.v(), v, b0, count, args.problem.dim_v);
 }
 
 /* ---- mask and softmax -----------------------------------------------------------------------------------------------
@@ -71,18 +68,16 @@ template <class S> __device__ __forceinline__ pair_place pairs_of_thread(void) {
 /* s, dp become p, ds (without the scale) where every pair is visible. */
 template <class S>
 __device__ __forceinline__ void differentiate(pair_block<S> &s, pair_block<S> &dp, const float (&lse)[2 * S::S_MT],
-                                              const float (&delta)[2 * S::S_MT], float scale) {
-    float by = scale * LOG2_E;
+                                              const float (&delta)[2 * S::S_MT], const gpu_score<float> &score) {
 #pragma unroll
     for (int r = 0; r < 2 * S::S_MT; r++) {
-        float base = lse[r] * LOG2_E;
 #pragma unroll
         for (int n = 0; n < S::S_NT; n++)
 #pragma unroll
             for (int e = r % 2 * 2; e < r % 2 * 2 + 2; e++) {
-                float p = exp2_fast(fmaf(s[r / 2][n][e], by, -base));
+                float p = score_weight_of(score, s[r / 2][n][e], lse[r]);
                 s[r / 2][n][e] = p;
-                dp[r / 2][n][e] = p * (dp[r / 2][n][e] - delta[r]);
+                dp[r / 2][n][e] = score_slope(p, dp[r / 2][n][e], delta[r]);
             }
     }
 }
@@ -93,9 +88,9 @@ __device__ __forceinline__ void differentiate(pair_block<S> &s, pair_block<S> &d
 template <class S>
 __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_block<S> &dp,
                                                      const float (&lse)[2 * S::S_MT], const float (&delta)[2 * S::S_MT],
-                                                     float scale, const query_source<float> &from, int a0, int b0,
-                                                     const pair_place &at) {
-    bool wild = false;
+                                                     const gpu_score<float> &params, const query_source<float> &from,
+                                                     int a0, int b0, const pair_place &at) {
+    bool nonfinite = false;
 #pragma unroll
     for (int r = 0; r < 2 * S::S_MT; r++) {
         float base = counted_lse(lse[r]);
@@ -106,21 +101,21 @@ __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_bloc
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float &x = s[r / 2][n][r % 2 * 2 + e], &y = dp[r / 2][n][r % 2 * 2 + e];
-                float score = scaled_score(x, scale);
+                float score = score_of(params, x);
                 bool part = n * 8 + e >= first && n * 8 + e < end && score != -INFINITY;
-                float p = part ? large_weight(score, base) : NO_PART;
-                wild |= !part && !(isfinite(x) && isfinite(y));
+                float p = part ? score_weight_to_one(score, base) : NO_PART;
+                nonfinite |= !part && !(isfinite(x) && isfinite(y));
                 x = p;
-                y = part ? p * (y - delta[r]) : NO_PART;
+                y = part ? score_slope(p, y, delta[r]) : NO_PART;
             }
     }
-    return wild;
+    return nonfinite;
 }
 
 /* ---- products -------------------------------------------------------------------------------------------------------
  */
 
-/* acc += A . B as the products do it, but what takes no part in A makes nothing of what it meets in B. A is a tile
+/* acc += A . B as the products do it, but elements of A that take no part are left out. A is a tile
  * of pairs [ROWS, KEYS] and B [k, DIM] has k along its rows: keys where ALONG_ROWS, queries where not. Seldom needed,
  * and so kept out of the way of the registers: a function of its own, on a copy in local memory. */
 template <class S, bool ALONG_ROWS, int MT, int NT>
@@ -158,11 +153,11 @@ template <class S> struct key_gradients { float dk[S::KV_MT][S::KV_NT][4], dv[S:
 
 template <class S>
 __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const backward_memory<S> &memory, int stage,
-                                                  bool wild) {
+                                                  bool nonfinite) {
     using products = typename S::products;
     int warp = (int)threadIdx.x / 32;
     int key0 = warp % S::KV_WARPS * S::KV_MT * 16, d0 = warp / S::KV_WARPS * S::KV_NT * 8;
-    if (wild) {
+    if (nonfinite) {
         add_product_of_those_seen<S, false>(sum.dv, memory.p(), key0, memory.dout(stage), d0);
         add_product_of_those_seen<S, false>(sum.dk, memory.ds(), key0, memory.q(stage), d0);
         return;
@@ -175,15 +170,16 @@ __device__ __forceinline__ void add_key_gradients(key_gradients<S> &sum, const b
  */
 template <class S>
 __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const backward_memory<S> &memory,
-                                                   const query_source<float> &to, int block, float scale, bool wild) {
+                                                   const query_source<float> &to, int block, float scale,
+                                                   bool nonfinite) {
     constexpr int NT = S::Q_NT < 4 ? S::Q_NT : 4;
     int warp = (int)threadIdx.x / 32, row0 = warp % S::Q_WARPS * S::Q_MT * 16;
 #pragma unroll
-    for (int part = 0; part < S::Q_NT / NT; part++) {
-        int d0 = (warp / S::Q_WARPS * S::Q_NT + part * NT) * 8;
+    for (int piece = 0; piece < S::Q_NT / NT; piece++) {
+        int d0 = (warp / S::Q_WARPS * S::Q_NT + piece * NT) * 8;
         float old[S::Q_MT][NT][4], dq[S::Q_MT][NT][4] = {};
         read_rows(old, to.dq, block * S::ROWS + row0, to.count, d0, p.dim);
-        if (wild)
+        if (nonfinite)
             add_product_of_those_seen<S, true>(dq, memory.ds(), row0, memory.k(), d0);
         else
             S::products::template add_to_queries<S>(dq, memory.ds(), row0, memory.k(), d0);
@@ -194,53 +190,51 @@ __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const b
 /* ---- main loop ------------------------------------------------------------------------------------------------------
  */
 
-/* P and dS of a step into shared memory; returns whether this thread met something wild. */
+/* P and dS of a step into shared memory; returns whether this thread met something nonfinite. */
 template <class S>
 __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, const query_source<float> &from, int a0,
                                            int b0, int stage, float scale) {
     using products = typename S::products;
     pair_place at = pairs_of_thread<S>();
     pair_block<S> s = {}, dp = {};
-    bool wild = products::template add_pairs<S>(s, memory.q(stage), memory.k(), at);
-    wild |= products::template add_pairs<S>(dp, memory.dout(stage), memory.v(), at);
+    bool nonfinite = products::template add_pairs<S>(s, memory.q(stage), memory.k(), at);
+    nonfinite |= products::template add_pairs<S>(dp, memory.dout(stage), memory.v(), at);
     float lse[2 * S::S_MT], delta[2 * S::S_MT];
-    bool odd = wild;
+    bool odd = nonfinite;
 #pragma unroll
     for (int r = 0; r < 2 * S::S_MT; r++) {
         int row = at.row0 + r / 2 * 16 + r % 2 * 8 + at.row;
         lse[r] = memory.lse(stage)[row];
         delta[r] = memory.delta(stage)[row];
-        odd |= !(fabsf(lse[r]) < LARGE_SCORE);
+        odd |= is_large(lse[r]);
 #pragma unroll
         for (int n = 0; n < S::S_NT; n++) odd |= isinf(s[r / 2][n][r % 2 * 2]) || isinf(s[r / 2][n][r % 2 * 2 + 1]);
     }
     bool full = b0 + S::KEYS <= from.keys && block_is_full(from.lo, from.hi, a0, a0 + S::ROWS, b0, b0 + S::KEYS);
     if (full && !__any_sync(~0u, odd))
-        differentiate<S>(s, dp, lse, delta, scale);
+        differentiate<S>(s, dp, lse, delta, {scale});
     else
-        wild |= differentiate_masked<S>(s, dp, lse, delta, scale, from, a0, b0, at);
-    wild |= products::SPREADS && some_is_wild(dp);
+        nonfinite |= differentiate_masked<S>(s, dp, lse, delta, {scale}, from, a0, b0, at);
+    nonfinite |= products::SPREADS && some_are_nonfinite(dp);
     products::template store_pairs<S>(memory.p(), s, at);
     products::template store_pairs<S>(memory.ds(), dp, at);
-    return wild;
+    return nonfinite;
 }
 
-/* dk and dv of the item's keys are nobody else's in this launch. Of fresh ones no row is read. */
+/* dk and dv of the item's keys are nobody else's in this launch. Where they are fresh, they are not read. */
 template <class S>
 __device__ __forceinline__ void write_key_gradients(const gpu_backward &args, const item_place &item,
                                                     const key_gradients<S> &sum, float scale) {
-    const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
-    const ra_kv_rows &part = part_of(args.problem, t.part);
-    int64_t g = (item.g - part.heads.first) / part.heads.stride;
+    int count = item_tile(args, item).k_count, old_count = args.fresh ? 0 : count;
     int warp = (int)threadIdx.x / 32;
     int key0 = warp % S::KV_WARPS * S::KV_MT * 16, d0 = warp / S::KV_WARPS * S::KV_NT * 8;
     float old[S::KV_MT][S::KV_NT][4];
-    row_source dv = source_of<float>(part.dv, item.b, g, t.k_first, t.k_stride, t.k_index);
-    read_rows(old, dv, item.block * S::KEYS + key0, args.fresh ? 0 : t.k_count, d0, args.problem.dim_v);
-    write_rows(old, sum.dv, 1, dv, item.block * S::KEYS + key0, t.k_count, d0, args.problem.dim_v);
-    row_source dk = source_of<float>(part.dk, item.b, g, t.k_first, t.k_stride, t.k_index);
-    read_rows(old, dk, item.block * S::KEYS + key0, args.fresh ? 0 : t.k_count, d0, args.problem.dim);
-    write_rows(old, sum.dk, scale, dk, item.block * S::KEYS + key0, t.k_count, d0, args.problem.dim);
+    row_source dv = item_rows<float, &ra_kv_rows::dv>(args, item);
+    read_rows(old, dv, item.block * S::KEYS + key0, old_count, d0, args.problem.dim_v);
+    write_rows(old, sum.dv, 1, dv, item.block * S::KEYS + key0, count, d0, args.problem.dim_v);
+    row_source dk = item_rows<float, &ra_kv_rows::dk>(args, item);
+    read_rows(old, dk, item.block * S::KEYS + key0, old_count, d0, args.problem.dim);
+    write_rows(old, sum.dk, scale, dk, item.block * S::KEYS + key0, count, d0, args.problem.dim);
 }
 
 /* Step j, which uses the source of step j - 1 or the one after it. */
@@ -300,7 +294,7 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_mma(const __grid_const
             copy_queries<S>(p, memory, plan.sources[next.source], next.block, stage ^ 1);
         if (threadIdx.x == PLANNER) {
             planned_step before = plan.steps[(j + 3) % 4];
-            if (j) chain_pass(plan.sources[before.source].chain + before.block);
+            if (j) chain_release(plan.sources[before.source].chain + before.block);
             plan_step<S>(args, plan, j + 2);
         }
         int turn = 0, seen = 0, key_block = plan.item.block;
@@ -308,11 +302,11 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_mma(const __grid_const
             turn = turn_of<S::ROWS, S::KEYS>(from, step.block, key_block);
             seen = chain_read(from.chain + step.block);
         }
-        bool wild = make_pairs<S>(memory, from, step.block * S::ROWS, key_block * S::KEYS, stage, scale);
+        bool nonfinite = make_pairs<S>(memory, from, step.block * S::ROWS, key_block * S::KEYS, stage, scale);
         if (threadIdx.x == WAITER) chain_wait(from.chain + step.block, seen, turn);
-        wild = __syncthreads_or(wild); /* B */
-        add_key_gradients<S>(sum, memory, stage, wild);
-        add_query_gradient<S>(p, memory, from, step.block, scale, wild);
+        nonfinite = __syncthreads_or(nonfinite); /* B */
+        add_key_gradients<S>(sum, memory, stage, nonfinite);
+        add_query_gradient<S>(p, memory, from, step.block, scale, nonfinite);
         if (next.block < 0) break;
         if (S::STAGES == 1) {
             __syncthreads();
@@ -320,16 +314,20 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_mma(const __grid_const
         }
     }
     __syncthreads();
-    if (threadIdx.x == PLANNER) chain_pass(plan.sources[plan.steps[j % 4].source].chain + plan.steps[j % 4].block);
+    if (threadIdx.x == PLANNER) chain_release(plan.sources[plan.steps[j % 4].source].chain + plan.steps[j % 4].block);
     write_key_gradients<S>(args, plan.item, sum, scale);
 }
 
 template <class S> cudaError_t backward_mma_allow(void) {
-    return cudaFuncSetAttribute(backward_mma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    return allow_shared_memory(backward_mma<S>, S::BYTES);
 }
 
 template <class S> void backward_mma_launch(const gpu_backward *args, unsigned count, cudaStream_t stream) {
     backward_mma<S><<<count, S::THREADS, S::BYTES, stream>>>(*args);
+}
+
+template <class S> constexpr gpu_backward_variant backward_mma_variant(const gpu_backward_variant *smaller = NULL) {
+    return {S::ROWS, S::KEYS, S::BYTES, backward_mma_allow<S>, backward_mma_launch<S>, smaller};
 }
 
 #endif

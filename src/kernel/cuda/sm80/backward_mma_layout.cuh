@@ -4,7 +4,7 @@
 
 #include "kernel/cuda/backward_tiles.cuh"
 #include "kernel/cuda/sm80/half_products.cuh"
-#include "kernel/cuda/walk_tiles.cuh"
+#include "kernel/cuda/tile_cursor.cuh"
 
 /* Where an item stands. One thread plans, two steps ahead; what it planned is there for all after a barrier. It is in
  * shared memory, since registers are short. */
@@ -23,11 +23,11 @@ struct item_plan {
 /* The warps lie over [ROWS, KEYS] of S with S_WARPS along the rows, over [KEYS, DIM] of dK and dV with KV_WARPS along
  * the keys, over [ROWS, DIM] of dQ with Q_WARPS along the rows. */
 template <class T_, int DIM_, int ROWS_, int KEYS_, int S_WARPS_, int KV_WARPS_, int Q_WARPS_, int STAGES_,
-          class PRODUCTS = half_products<T_>>
+          class PRODUCTS = half_products<T_>, int WARPS_ = 8>
 struct backward_mma_shape {
     using T = T_;
     using products = PRODUCTS;
-    static constexpr int DIM = DIM_, ROWS = ROWS_, KEYS = KEYS_, STAGES = STAGES_, WARPS = 8, THREADS = 256;
+    static constexpr int DIM = DIM_, ROWS = ROWS_, KEYS = KEYS_, STAGES = STAGES_, WARPS = WARPS_, THREADS = WARPS * 32;
     static constexpr int S_WARPS = S_WARPS_, KV_WARPS = KV_WARPS_, Q_WARPS = Q_WARPS_;
     static constexpr int S_MT = ROWS / S_WARPS / 16, S_NT = KEYS / (WARPS / S_WARPS) / 8;
     static constexpr int KV_MT = KEYS / KV_WARPS / 16, KV_NT = DIM / (WARPS / KV_WARPS) / 8;

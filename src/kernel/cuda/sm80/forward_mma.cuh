@@ -1,5 +1,5 @@
 /* Forward on mma.sync: FlashAttention-2 (Dao, 2023), with the state read first and written last. How elements are
- * multiplied is the products' affair: half_products.cuh for 16-bit elements, tf32/tf32_products.cuh for f32.
+ * multiplied is the products' affair: half_products.cuh for 16-bit elements, tf32_products.cuh for f32.
  *
  *   Q [ROWS, DIM] stays in shared memory; a warp owns 16 MT of its rows, their scores and their outputs in registers.
  *   For every block of keys that some row of the unit sees, over all tiles of its group:
@@ -100,8 +100,8 @@ __device__ __forceinline__ void mask_scores(const unit_place &unit, const key_so
 /* V holds an infinity or a NaN. Rows that the key is visible to take it over as it is, whatever its weight: 0 times it
  * is NaN. Then it becomes tame in V, for the others. */
 template <class S>
-__device__ __forceinline__ void take_wild_values(const unit_place &unit, const key_source &keys, int b0,
-                                                 unsigned char *v, forward_rows<S> &rows) {
+__device__ __forceinline__ void take_nonfinite_values(const unit_place &unit, const key_source &keys, int b0,
+                                                      unsigned char *v, forward_rows<S> &rows) {
     using T = typename S::T;
     using products = typename S::products;
     constexpr int EACH = 16 / (int)sizeof(T);
@@ -125,7 +125,7 @@ __device__ __forceinline__ void take_wild_values(const unit_place &unit, const k
     __syncthreads();
     visit_copied<T, S::DIM, S::KEYS, S::THREADS>(v, [](uint4 &chunk) {
         T *x = (T *)&chunk;
-        for (int e = 0; e < EACH; e++) x[e] = products::tame(x[e]);
+        for (int e = 0; e < EACH; e++) x[e] = products::made_finite(x[e]);
     });
     __syncthreads();
 }
@@ -133,19 +133,19 @@ __device__ __forceinline__ void take_wild_values(const unit_place &unit, const k
 /* ---- softmax --------------------------------------------------------------------------------------------------------
  */
 
-/* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be (mma.cuh). */
+/* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be large. */
 template <class S, bool LARGE>
-__device__ __forceinline__ void exponentiate(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows, float scale) {
+__device__ __forceinline__ void exponentiate(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows,
+                                             const gpu_score<float> &score) {
 #pragma unroll
     for (int r = 0; r < 2 * S::MT; r++) {
         float m = rows.m[r] == -INFINITY ? 0 : rows.m[r], sum = 0;
-        float base = m * LOG2_E, by = scale * LOG2_E;
 #pragma unroll
         for (int n = 0; n < S::KEYS / 8; n++)
 #pragma unroll
             for (int e = r % 2 * 2; e < r % 2 * 2 + 2; e++) {
                 float x = s[r / 2][n][e];
-                float p = exp2_fast(LARGE ? (scaled_score(x, scale) - m) * LOG2_E : fmaf(x, by, -base));
+                float p = LARGE ? score_weight(score_of(score, x), m) : score_weight_of(score, x, m);
                 s[r / 2][n][e] = p;
                 sum += p;
             }
@@ -153,9 +153,10 @@ __device__ __forceinline__ void exponentiate(float (&s)[S::MT][S::KEYS / 8][4], 
     }
 }
 
-/* Scores become P; l, and where the maximum has moved far enough m and o, follow. scale > 0. */
+/* Scores become P; l, and where the maximum has moved far enough m and o, follow. */
 template <class S>
-__device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows, float scale) {
+__device__ __forceinline__ void accumulate_scores(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows,
+                                                  const gpu_score<float> &score) {
     float most[2 * S::MT];
     bool far = false;
 #pragma unroll
@@ -163,7 +164,7 @@ __device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], f
         float x = s[r / 2][0][r % 2 * 2];
 #pragma unroll
         for (int n = 0; n < S::KEYS / 8; n++) x = fmaxf(x, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
-        most[r] = fmaxf(rows.m[r], quad_max(x) * scale);
+        most[r] = fmaxf(rows.m[r], score_of(score, quad_max(x)));
         far |= (most[r] - rows.m[r]) * LOG2_E > RESCALE_ABOVE;
     }
     if (__any_sync(~0u, far)) {
@@ -179,9 +180,9 @@ __device__ __forceinline__ void fold_scores(float (&s)[S::MT][S::KEYS / 8][4], f
         }
     }
     if (some_are_large(rows.m))
-        exponentiate<S, true>(s, rows, scale);
+        exponentiate<S, true>(s, rows, score);
     else
-        exponentiate<S, false>(s, rows, scale);
+        exponentiate<S, false>(s, rows, score);
 }
 
 /* ---- main loop ------------------------------------------------------------------------------------------------------
@@ -214,8 +215,9 @@ template <class S> __device__ __noinline__ void plan_keys(const gpu_forward &arg
     put_keys<S>(args, plan, j, moved ? (before.source + 1) % 3 : before.source, moved);
 }
 
-template <class S> __device__ __forceinline__ void plan_unit(const gpu_forward &args, unit_plan &plan) {
-    plan.unit = unit_at(args, blockIdx.x, S::ROWS);
+template <class S>
+__device__ __forceinline__ void plan_unit(const gpu_forward &args, unit_plan &plan, unsigned number) {
+    plan.unit = unit_at(args, number, S::ROWS);
     plan.cursor = first_keys(args.problem, plan.unit, plan.unit.tile);
     put_keys<S>(args, plan, 0, 0, true);
     plan_keys<S>(args, plan, 1);
@@ -227,16 +229,15 @@ __device__ __forceinline__ void copy_block(void *to, const row_source &from, con
     copy_rows<typename S::T, S::DIM, S::KEYS, S::THREADS>(to, from, b0, keys.count, width);
 }
 
-template <class S>
-__global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_constant__ gpu_forward args) {
+/* The unit, or piece of one, that has this number. */
+template <class S> __device__ __forceinline__ void attend_unit(const gpu_forward &args, unsigned number) {
     using T = typename S::T;
     using products = typename S::products;
     extern __shared__ __align__(1024) unsigned char shared[];
     unsigned char *q = shared, *k = shared + S::K_AT, *v = shared + S::V_AT;
     unit_plan &plan = *(unit_plan *)(shared + S::PLAN_AT);
     const gpu_problem &p = args.problem;
-    if (args.redo && blockIdx.x >= *args.redo) return;
-    if (threadIdx.x == 0) plan_unit<S>(args, plan);
+    if (threadIdx.x == 0) plan_unit<S>(args, plan, number);
     __syncthreads();
     const unit_place &unit = plan.unit;
     if (plan.steps[0].b0 < 0) return;
@@ -251,7 +252,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
     copies_wait();
     products::template prepare_queries<S>(q, p.scale);
 
-    float scale = p.scale == 0 ? 1.0f : fabsf((float)p.scale);
+    gpu_score<float> score = {p.scale == 0 ? 1.0f : fabsf((float)p.scale)}; /* its sign is in Q */
 #pragma unroll 1
     for (int j = 0;; j++) {
         copies_wait();
@@ -264,29 +265,53 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
         float s[S::MT][S::KEYS / 8][4] = {};
         products::template add_scores<S>(s, q, k);
 
-        bool wild = false;
+        bool nonfinite = false;
         copies_wait();
         if (step.masked || products::SPREADS)
-            wild = __syncthreads_or(products::template copied_is_wild<S>(v));
+            nonfinite = __syncthreads_or(products::template copied_is_nonfinite<S>(v));
         else
             __syncthreads();
         if (step.masked) mask_scores<S>(unit, source, step.b0, s);
         planned_keys next = plan.steps[(j + 1) % 4];
         if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
-        fold_scores<S>(s, rows, scale);
-        if (wild) take_wild_values<S>(unit, source, step.b0, v, rows);
+        accumulate_scores<S>(s, rows, score);
+        if (nonfinite) take_nonfinite_values<S>(unit, source, step.b0, v, rows);
         products::template add_values<S>(rows.o, s, v);
         if (next.b0 < 0) break;
     }
     write_state<S>(args, unit, rows);
 }
 
-template <class S> cudaError_t forward_mma_allow(void) {
-    return cudaFuncSetAttribute(forward_mma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_constant__ gpu_forward args) {
+    attend_unit<S>(args, blockIdx.x);
 }
 
-template <class S> void forward_mma_launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
-    forward_mma<S><<<count, S::THREADS, S::BYTES, stream>>>(*args);
+/* Those that args.redo lists, normally none. */
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma_redo(const __grid_constant__ gpu_forward args) {
+    for (unsigned i = blockIdx.x; i < *args.redo; i += gridDim.x) {
+        attend_unit<S>(args, i);
+        __syncthreads();
+    }
+}
+
+template <class S> struct forward_mma_calls {
+    static cudaError_t allow(void) {
+        cudaError_t error = allow_shared_memory(forward_mma<S>, S::BYTES);
+        return error ? error : allow_shared_memory(forward_mma_redo<S>, S::BYTES);
+    }
+    static void launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
+        forward_mma<S><<<count, S::THREADS, S::BYTES, stream>>>(*args);
+    }
+    static void launch_redo(const gpu_forward *args, unsigned ctas, cudaStream_t stream) {
+        forward_mma_redo<S><<<ctas, S::THREADS, S::BYTES, stream>>>(*args);
+    }
+};
+
+template <class S> constexpr gpu_forward_variant forward_mma_variant(const gpu_forward_variant *smaller = NULL) {
+    using calls = forward_mma_calls<S>;
+    return {S::ROWS, S::BYTES, calls::allow, calls::launch, calls::launch_redo, smaller};
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* Products of 16-bit elements on mma.sync, as the kernels of this folder want them: a type of static functions, whose
- * tiles are shared memory swizzled as in async_copy.cuh. tf32/tf32_products.cuh is the other such type.
+ * tiles are shared memory swizzled as in async_copy.cuh. tf32_products.cuh is the other such type.
  *
  *   forward    S += Q K^T        O += P V            P in registers
  *   backward   S += Q K^T, dP += dO V^T              pairs to shared memory, for
@@ -20,7 +20,7 @@ template <class T> struct half_products {
     static __device__ __forceinline__ float seen(T x) {
         return element<T>::widen(x);
     }
-    static __device__ __forceinline__ T tame(T x) {
+    static __device__ __forceinline__ T made_finite(T x) {
         return isfinite(seen(x)) ? x : (T)0.0f;
     }
 
@@ -31,18 +31,19 @@ template <class T> struct half_products {
     template <class S> static __device__ __forceinline__ void prepare_queries(void *q, double scale) {
         if (scale > 0) return;
         visit_copied<T, S::DIM, S::ROWS, S::THREADS>(q, [=](uint4 &x) {
-            x = make_uint4(signed_pair<T>(x.x, scale), signed_pair<T>(x.y, scale), signed_pair<T>(x.z, scale),
-                           signed_pair<T>(x.w, scale));
+            x = make_uint4(with_sign_of<T>(x.x, scale), with_sign_of<T>(x.y, scale), with_sign_of<T>(x.z, scale),
+                           with_sign_of<T>(x.w, scale));
         });
     }
 
     /* Of the chunks that this thread copied. */
-    template <class S> static __device__ __forceinline__ bool copied_is_wild(void *v) {
-        bool wild = false;
+    template <class S> static __device__ __forceinline__ bool copied_is_nonfinite(void *v) {
+        bool nonfinite = false;
         visit_copied<T, S::DIM, S::KEYS, S::THREADS>(v, [&](const uint4 &x) {
-            wild |= pair_is_wild<T>(x.x) || pair_is_wild<T>(x.y) || pair_is_wild<T>(x.z) || pair_is_wild<T>(x.w);
+            nonfinite |= either_is_nonfinite<T>(x.x) || either_is_nonfinite<T>(x.y) || either_is_nonfinite<T>(x.z) ||
+                         either_is_nonfinite<T>(x.w);
         });
-        return wild;
+        return nonfinite;
     }
 
     template <class S>

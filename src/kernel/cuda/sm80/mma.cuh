@@ -6,6 +6,9 @@
 #ifndef RA_KERNEL_CUDA_SM80_MMA_CUH
 #define RA_KERNEL_CUDA_SM80_MMA_CUH
 
+#include "kernel/cuda/async_copy.cuh"
+#include "kernel/cuda/score.cuh"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>
@@ -51,6 +54,23 @@ template <> struct element<__nv_bfloat16> {
 
 template <> struct element<__half> {
     static constexpr uint32_t EXPONENT = 0x7c00;
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
+    /* Before compute capability 8.0 the depth of a product is 8. */
+    static __device__ __forceinline__ void mma_8(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+                     "{%0, %1, %2, %3};\n"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a0), "r"(a1), "r"(b));
+    }
+    static __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+        mma_8(c, a[0], a[1], b0);
+        mma_8(c, a[2], a[3], b1);
+    }
+    static __device__ __forceinline__ uint32_t pack(float low, float high) {
+        __half2 x = __floats2half2_rn(low, high);
+        return *(uint32_t *)&x;
+    }
+#else
     static __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
                      "{%8, %9}, {%0, %1, %2, %3};\n"
@@ -62,70 +82,31 @@ template <> struct element<__half> {
         asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(x) : "f"(high), "f"(low));
         return x;
     }
+#endif
     static __device__ __forceinline__ float widen(__half x) {
         return __half2float(x);
     }
 };
 
-/* Whether one of two packed elements is an infinity or a NaN. */
-template <class T> __device__ __forceinline__ bool pair_is_wild(uint32_t x) {
+/* Whether one of two neighbours, packed, is an infinity or a NaN. */
+template <class T> __device__ __forceinline__ bool either_is_nonfinite(uint32_t x) {
     constexpr uint32_t E = element<T>::EXPONENT;
     return (x & E) == E || (x & E << 16) == E << 16;
 }
 
-/* Two packed elements times the sign of the scale, which is not positive: 0 times what is not finite is NaN. */
-template <class T> __device__ __forceinline__ uint32_t signed_pair(uint32_t x, double scale) {
+/* Two neighbours, packed, times the sign of the scale, which is not positive: 0 times what is not finite is NaN. */
+template <class T> __device__ __forceinline__ uint32_t with_sign_of(uint32_t x, double scale) {
     constexpr uint32_t E = element<T>::EXPONENT;
     if (scale < 0) return x ^ 0x80008000u;
     return ((x & E) == E ? 0x7fffu : 0) | ((x & E << 16) == E << 16 ? 0x7fff0000u : 0);
 }
 
 /* Whether one is not finite: 0 times it is no number. */
-template <int MT, int NT> __device__ __forceinline__ bool some_is_wild(const float (&x)[MT][NT][4]) {
+template <int MT, int NT> __device__ __forceinline__ bool some_are_nonfinite(const float (&x)[MT][NT][4]) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < MT * NT * 4; i++) sum = fmaf(x[i / (NT * 4)][i / 4 % NT][i % 4], 0, sum);
     return sum != 0;
-}
-
-static constexpr float LOG2_E = 1.44269504088896341f;
-
-/* 2^x, 0 for -inf, within 2 units in the last place. */
-__device__ __forceinline__ float exp2_fast(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* From this size on a score, with the scale, is rounded before anything is subtracted from it. Below, what is
- * exponentiated is one multiply-add, s (scale log2 e) - m log2 e, whose factors have been rounded: off by 3 * 2^-24 of
- * the score, 1e-4 at most. At 1e9 that would be hundreds, and e^x of it an infinity, where the largest score of a row
- * must be 0 after the subtraction. */
-static constexpr float LARGE_SCORE = 256;
-
-/* P and dS of a pair that takes no part, because it is not visible or its score is -inf: -0, so that products which
- * skip it can tell it from a weight that is 0 in its type, and times an infinity or a NaN is NaN. */
-static constexpr float NO_PART = -0.0f;
-
-__device__ __forceinline__ bool takes_part(float weight) {
-    return __float_as_uint(weight) != 0x80000000u;
-}
-
-/* An lse of +inf, which the forward pass never gives, counts as NaN. */
-__device__ __forceinline__ float counted_lse(float lse) {
-    return lse == INFINITY ? NAN : lse;
-}
-
-/* A product that is not contracted with what is subtracted from it. */
-__device__ __forceinline__ float scaled_score(float s, float scale) {
-    return __fmul_rn(s, scale);
-}
-
-/* e^{score - lse} of any scaled score. No more than 1, whatever the last bits of a score are in one pass and in the
- * other; NaN for a score of +inf. */
-__device__ __forceinline__ float large_weight(float score, float lse) {
-    float x = score - lse;
-    return exp2_fast((x > 0 ? x - x : x) * LOG2_E);
 }
 
 /* Addresses of the fragments of one operand of a product. A tile's rows are PITCH elements, swizzled as in
@@ -139,7 +120,7 @@ template <int PITCH, bool ALONG_ROWS> struct fragment_a {
         int lane = (int)threadIdx.x & 31;
         int row = ALONG_ROWS ? m0 + (lane & 15) : (lane & 7) + (lane >> 4 << 3);
         int chunk = ALONG_ROWS ? lane >> 4 : m0 / 8 + (lane >> 3 & 1);
-        base = tile + row * PITCH * 2 + ((chunk ^ (lane & 7)) << 4);
+        base = tile + row * PITCH * 2 + ((chunk ^ (lane & swizzle_bits<PITCH * 2>)) << 4);
     }
     /* Rows m0 + 16 m on, k from 16 k on. */
     __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
@@ -154,7 +135,7 @@ template <int PITCH, bool ALONG_ROWS> struct fragment_b {
         int lane = (int)threadIdx.x & 31;
         int row = ALONG_ROWS ? n0 + (lane & 7) + (lane >> 4 << 3) : lane & 15;
         int chunk = ALONG_ROWS ? lane >> 3 & 1 : n0 / 8 + (lane >> 4);
-        base = tile + row * PITCH * 2 + ((chunk ^ (lane & 7)) << 4);
+        base = tile + row * PITCH * 2 + ((chunk ^ (lane & swizzle_bits<PITCH * 2>)) << 4);
     }
     /* Columns n0 + 16 n on: x[0], x[1] for the first 8 of them, x[2], x[3] for the others. */
     __device__ __forceinline__ void load(uint32_t (&x)[4], int n, int k) const {

@@ -1,129 +1,182 @@
-/* The Hopper backward kernel's shape, its shared memory, and what its roles tell each other.
+/* The Hopper backward kernel's shape, its shared memory, and its barriers.
  *
  *   K, V      [KEYS, DIM] each, for the whole item
  *   Q, dO     [ROWS, DIM] each, two stages
  *   dS^T      [KEYS, ROWS], two stages
- *   dQ        [ROWS, DIM] of f32, rows padded so that a warp's accumulators meet all banks
- *   zeros     16 rows of a panel, which stand in for any operand
+ *   dQ        [ROWS, DIM] of f32: two stages, in panels of 32 columns, swizzled as the copy engine reads boxes; or one
+ *             stage of rows, padded so that a warp's accumulators meet all banks
+ *   lse, delta [ROWS] each, two stages
  *
- * Gates: planned[j % 4], step j has been planned; done[j % 4], its dQ is in device memory, and nobody needs the plan
- * (the loaders have left it, since products wait for the load after it before they give dQ out); full[stage], Q and dO
- * have come; empty[stage], they have been used; dq_full, dQ can be added to device memory; dq_empty, it has been read.
+ * Roles: the planner (a lane), producers, adders, and two warpgroups of consumers. Step j is a block of queries; it has
+ * stage j % 2 and the plan j % QUERY_PLANS.
+ *
+ *                  tiles come by boxes                              row by row
+ *   planner        lane 0 of warp 1                                 lane 0 of warp 2
+ *   producers      warp 0: lane 0 starts bulk copies                warps 0 and 1
+ *   adders         lane 0 of warps 2 and 3, for every second step   warp 3
+ *
+ *
+ *   keys_full         K and V have come
+ *   planned[plan]     planner ──► producers, adders   the plan has been written
+ *   done[plan]        adder ──► planner               dQ is in memory, and nobody needs the plan
+ *   full[stage]       producers ──► consumers         Q, dO, lse, delta have come; through it, the plan
+ *   empty[stage]      consumers ──► producers         they have been used
+ *   dq_full[stage]    consumers ──► adder             dQ can be added to device memory
+ *   dq_empty[stage]   adder ──► consumers             it has been read
+ *   checked           consumers ──► all               whether K has infinities or NaNs: then they do the item alone
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
 
-#include "kernel/cuda/backward_tiles.cuh"
 #include "kernel/cuda/sm80/mma.cuh"
+#include "kernel/cuda/sm90/bulk_copy.cuh"
+#include "kernel/cuda/sm90/tensor_maps.cuh"
 #include "kernel/cuda/sm90/wgmma.cuh"
-#include "kernel/cuda/walk_tiles.cuh"
+#include "kernel/cuda/tile_cursor.cuh"
 
-/* One step: a block of queries against the item's keys. */
-struct backward_step {
-    int a0; /* first query; -1: there is no such step */
-    int lo, hi, keys;
-    int full; /* every pair is visible */
+enum { QUERY_PLANS = 4 };
+
+/* A block of queries against the item's keys. */
+struct query_plan {
+    int block;        /* -1: there is no such step */
+    int a0, count;    /* first query, and the tile's queries */
+    int lo, hi, keys; /* of the tile */
+    int map, row;     /* of Q, dO, dQ: the first map and the block's first row in it */
+    int head;
+    int turn; /* of the item, at the block's dQ */
+    int *chain;
+    int64_t first, each; /* the block's first row, and rows from one query to the next */
+    int64_t sums_at;     /* of the first row in lse and delta */
 };
 
-/* The planner is up to so many steps ahead of the last who needs a plan, the adder. */
-enum { PLANS = 4 };
-
-struct planned_queries {
-    query_source<float> source;
-    backward_step step;
-    int block; /* of queries; -1: there is no such step */
-    int turn;  /* of the item, at the block's dQ */
+/* Where the rows of a step's queries are, for those who copy and add row by row. */
+struct query_rows {
+    row_source q, dout, dq;
 };
 
-struct backward_plan {
+struct item_plan {
     item_place item;
-    backward_step steps[2]; /* one for each stage */
-    planned_queries queries[PLANS];
+    int odd_keys;  /* K has an infinity or a NaN */
+    int masked[2]; /* for each stage: pairs need to be looked at one by one */
+    query_plan queries[QUERY_PLANS];
 };
 
-template <class T_, int DIM_> struct backward_wgmma_shape {
+/* BOXES: tiles are brought by bulk tensor copies, and dQ is added by them. */
+template <class T_, int DIM_, bool BOXES_> struct backward_wgmma_shape {
     using T = T_;
+    static constexpr bool BOXES = BOXES_;
     static constexpr int DIM = DIM_, KEYS = 128, ROWS = 8192 / DIM, THREADS = 384;
-    /* LOADER_REGISTERS + 2 * PRODUCT_REGISTERS <= 504, what 384 threads get at launch. With 24 and 240 the compiler
-     * need not put products one after the other, but loaders and adder spill, and all wait for them: a tenth slower. */
-    static constexpr int LOADER_REGISTERS = 40, PRODUCT_REGISTERS = 232;
-    static constexpr int LOADERS = 64; /* threads */
+    static constexpr int PRODUCERS = BOXES ? 32 : 64 /* threads */, ADDERS = BOXES ? 2 : 1;
+    /* OTHER + 2 * CONSUMER = 504, what there is. */
+    static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
-    static constexpr int DQ_PITCH = DIM * 4 + 32, ZERO_BYTES = 16 * PANEL_ROW_BYTES;
-    static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, ZEROS_AT = DS_AT + 2 * PAIR_TILE;
-    static constexpr int DQ_AT = ZEROS_AT + ZERO_BYTES, LSE_AT = DQ_AT + ROWS * DQ_PITCH;
-    static constexpr int GATES_AT = LSE_AT + 4 * ROWS * 4, PLAN_AT = GATES_AT + (6 + 2 * PLANS) * 8;
-    static constexpr int BYTES = PLAN_AT + (int)sizeof(backward_plan);
+    static constexpr int DQ_STAGES = BOXES ? 2 : 1, DQ_PITCH = DIM * 4 + 32 /* of rows */, DQ_PANEL = ROWS * 128;
+    static constexpr int DQ_TILE = ROWS * (BOXES ? DIM * 4 : DQ_PITCH);
+    static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, DQ_AT = DS_AT + 2 * PAIR_TILE;
+    static constexpr int SUMS_AT = DQ_AT + DQ_STAGES * DQ_TILE, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
+    static constexpr int BARRIERS = 10 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
+    static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan);
+    static constexpr int BYTES = QUERY_ROWS_AT + (BOXES ? 0 : QUERY_PLANS * (int)sizeof(query_rows));
     static_assert(DIM == 64 || DIM == 128, "dQ is shared out by columns or by rows of 64");
     static_assert(BYTES <= 227 * 1024, "more shared memory than there is");
 };
 
-template <class S> struct backward_room : backward_tiles<S> {
-    using backward_tiles<S>::base;
-    __device__ __forceinline__ unsigned char *ds(int stage) const {
+template <class S> struct backward_memory {
+    unsigned char *generic;
+    uint32_t base; /* the same, as an address in shared memory */
+    __device__ __forceinline__ uint32_t k(void) const {
+        return base;
+    }
+    __device__ __forceinline__ uint32_t v(void) const {
+        return base + S::KEY_TILE;
+    }
+    __device__ __forceinline__ uint32_t q(int stage) const {
+        return base + S::Q_AT + stage * 2 * S::QUERY_TILE;
+    }
+    __device__ __forceinline__ uint32_t dout(int stage) const {
+        return q(stage) + S::QUERY_TILE;
+    }
+    __device__ __forceinline__ uint32_t ds(int stage) const {
         return base + S::DS_AT + stage * S::PAIR_TILE;
     }
-    __device__ __forceinline__ unsigned char *zeros() const {
-        return base + S::ZEROS_AT;
+    __device__ __forceinline__ uint32_t dq(int j) const {
+        return base + S::DQ_AT + j % S::DQ_STAGES * S::DQ_TILE;
     }
-    __device__ __forceinline__ unsigned char *dq() const {
-        return base + S::DQ_AT;
+    __device__ __forceinline__ float *lse(int stage) const {
+        return (float *)(generic + S::SUMS_AT) + stage * 2 * S::ROWS;
     }
-    __device__ __forceinline__ uint32_t gate(int i) const {
-        return shared_address(base + S::GATES_AT) + i * 8;
+    __device__ __forceinline__ float *delta(int stage) const {
+        return lse(stage) + S::ROWS;
+    }
+    __device__ __forceinline__ item_plan &plan(void) const {
+        return *(item_plan *)(generic + S::PLAN_AT);
+    }
+    __device__ __forceinline__ query_rows &rows_of(int j) const {
+        return ((query_rows *)(generic + S::QUERY_ROWS_AT))[j % QUERY_PLANS];
+    }
+    __device__ __forceinline__ uint32_t barrier(int i) const {
+        return base + S::BARRIERS_AT + i * 8;
+    }
+    __device__ __forceinline__ uint32_t keys_full(void) const {
+        return barrier(0);
+    }
+    __device__ __forceinline__ uint32_t checked(void) const {
+        return barrier(1);
     }
     __device__ __forceinline__ uint32_t full(int stage) const {
-        return gate(stage);
+        return barrier(2 + stage);
     }
     __device__ __forceinline__ uint32_t empty(int stage) const {
-        return gate(2 + stage);
+        return barrier(4 + stage);
     }
-    __device__ __forceinline__ uint32_t dq_full(void) const {
-        return gate(4);
+    __device__ __forceinline__ uint32_t dq_full(int j) const {
+        return barrier(6 + j % S::DQ_STAGES);
     }
-    __device__ __forceinline__ uint32_t dq_empty(void) const {
-        return gate(5);
+    __device__ __forceinline__ uint32_t dq_empty(int j) const {
+        return barrier(8 + j % S::DQ_STAGES);
     }
     __device__ __forceinline__ uint32_t planned(int j) const {
-        return gate(6 + j % PLANS);
+        return barrier(10 + j % QUERY_PLANS);
     }
     __device__ __forceinline__ uint32_t done(int j) const {
-        return gate(6 + PLANS + j % PLANS);
-    }
-    __device__ __forceinline__ backward_plan &plan() const {
-        return *(backward_plan *)(base + S::PLAN_AT);
+        return barrier(10 + QUERY_PLANS + j % QUERY_PLANS);
     }
 };
 
-enum { GROUP_BARRIER = 1 /* and 2 */, PRODUCTS_BARRIER = 3 };
+enum { PAIRS_BARRIER = 3 /* of the consumers, when dS is written */ };
 
 /* By one thread; the others see it behind a barrier. */
-template <class S> __device__ __forceinline__ void open_gates(const backward_room<S> &room) {
+template <class S> __device__ __forceinline__ void make_barriers(const backward_memory<S> &memory) {
+    mbarrier_init(memory.keys_full(), S::BOXES ? 1 : S::PRODUCERS);
+    mbarrier_init(memory.checked(), 1);
     for (int stage = 0; stage < 2; stage++) {
-        gate_init(room.full(stage), S::LOADERS);
-        gate_init(room.empty(stage), 8); /* warps that multiply */
+        mbarrier_init(memory.full(stage), S::PRODUCERS);
+        mbarrier_init(memory.empty(stage), 8);
     }
-    gate_init(room.dq_full(), 256);
-    gate_init(room.dq_empty(), 1);
-    for (int j = 0; j < PLANS; j++) {
-        gate_init(room.planned(j), 1);
-        gate_init(room.done(j), 1);
+    for (int stage = 0; stage < S::DQ_STAGES; stage++) {
+        mbarrier_init(memory.dq_full(stage), 256);
+        mbarrier_init(memory.dq_empty(stage), 1);
     }
-}
-
-/* A named barrier that says whether one of its threads said so. */
-__device__ __forceinline__ bool barrier_any(int id, int threads, bool mine) {
-    int any;
-    asm volatile("{\n.reg .pred p, q;\nsetp.ne.b32 p, %3, 0;\nbar.red.or.pred q, %1, %2, p;\nselp.b32 %0, 1, 0, q;\n}\n"
-                 : "=r"(any)
-                 : "r"(id), "r"(threads), "r"((int)mine)
-                 : "memory");
-    return any != 0;
+    for (int j = 0; j < QUERY_PLANS; j++) {
+        mbarrier_init(memory.planned(j), 1);
+        mbarrier_init(memory.done(j), 1);
+    }
+    mbarrier_inits_done();
 }
 
 template <class T, int ROWS>
 __device__ __forceinline__ float panel_element(const unsigned char *tile, int row, int column) {
     return element<T>::widen(*(const T *)(tile + panel_chunk_at<ROWS>(row, column / 8) + column % 8 * 2));
+}
+
+/* A barrier of the consumers that says whether one of their threads said so. */
+__device__ __forceinline__ bool consumers_any(bool mine) {
+    int any;
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.b32 p, %1, 0;\nbar.red.or.pred q, 4, 256, p;\nselp.b32 %0, 1, 0, q;\n}\n"
+                 : "=r"(any)
+                 : "r"((int)mine)
+                 : "memory");
+    return any != 0;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* An item whose K has infinities or NaNs, or whose dK or dV end with one: pair by pair, leaving out those that take no
- * part (mma.cuh), so that nothing reaches what has no part in it. Seldom needed: slow, and out of the way of the main
+ * part (score.cuh), so that nothing reaches what has no part in it. Seldom needed: slow, and out of the way of the main
  * loop. By the consumers alone; K and V are in shared memory, the rest is read from device memory.
  *
  * dQ can only have been spoiled by K (a row of dQ is made of its own query, its own dO, and K). With an odd K the main
@@ -12,6 +12,9 @@
 
 /* Queries at a time: their P and dS [SLOW_ROWS, KEYS], of f32, fit where dS is otherwise. */
 enum { SLOW_ROWS = 32 };
+
+/* Columns of dK and dV that a thread has, of one key. */
+template <class S> constexpr int slow_columns = S::DIM *S::KEYS / 256;
 
 template <class T> __device__ __forceinline__ float element_of(const row_source &s, int row, int d) {
     return element<T>::widen(*((const T *)(s.base + row_offset<T>(s, row)) + d * s.dim));
@@ -28,15 +31,15 @@ __device__ __forceinline__ float2 slow_pair(const gpu_problem &p, const unsigned
     if (lse == -INFINITY) return none;
 #pragma unroll 1
     for (int d = 0; d < p.dim; d++) score += element_of<T>(s.q, a, d) * panel_element<T, S::KEYS>(k, key, d);
-    score = scaled_score(score, (float)p.scale);
+    score = score_of({(float)p.scale}, score);
     if (score == -INFINITY) return none;
 #pragma unroll 1
     for (int d = 0; d < p.dim_v; d++) dp += element_of<T>(s.dout, a, d) * panel_element<T, S::KEYS>(v, key, d);
-    float x = large_weight(score, lse);
-    return make_float2(x, x * (dp - s.delta[a * s.each]));
+    float x = score_weight_to_one(score, lse);
+    return make_float2(x, score_slope(x, dp, s.delta[a * s.each]));
 }
 
-/* sum [DIM / 2], columns from column0 on, += weight * the query's. */
+/* sum, columns from column0 on, += weight * the query's. */
 template <class T, int COLUMNS>
 __device__ __forceinline__ void slow_add(float (&sum)[COLUMNS], float weight, const row_source &from, int a,
                                          int column0, int width) {
@@ -66,27 +69,28 @@ __device__ __forceinline__ void slow_dq(const gpu_problem &p, const unsigned cha
 }
 
 template <class S>
-__device__ __forceinline__ void slow_write(const row_source &to, int row, int limit, const float (&sum)[S::DIM / 2],
-                                           int column0, int width, float by, bool fresh) {
+__device__ __forceinline__ void slow_write(const row_source &to, int row, int limit,
+                                           const float (&sum)[slow_columns<S>], int column0, int width, float by,
+                                           bool fresh) {
     if (row >= limit) return;
     float *at = (float *)(to.base + row_offset<float>(to, row));
 #pragma unroll
-    for (int d = 0; d < S::DIM / 2; d++) {
+    for (int d = 0; d < slow_columns<S>; d++) {
         float *x = at + (column0 + d) * to.dim;
         if (column0 + d < width) __stcg(x, fmaf(by, sum[d], fresh ? 0 : __ldcg(x)));
     }
 }
 
 template <class S>
-__device__ __noinline__ void slow_item(const gpu_backward &args, backward_tma_memory<S> memory, bool with_dq) {
+__device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory<S> memory, bool with_dq) {
     using T = typename S::T;
     const gpu_problem &p = args.problem;
     const item_place &item = memory.plan().item;
     const unsigned char *k = memory.generic, *v = k + S::KEY_TILE;
     float *pairs = (float *)(memory.generic + S::DS_AT), *pairs_ds = pairs + SLOW_ROWS * S::KEYS;
-    int thread = (int)threadIdx.x - 128, key = thread % S::KEYS, column0 = thread / S::KEYS * (S::DIM / 2);
+    int thread = (int)threadIdx.x - 128, key = thread % S::KEYS, column0 = thread / S::KEYS * slow_columns<S>;
     int b = item.block * S::KEYS + key;
-    float dk[S::DIM / 2] = {}, dv[S::DIM / 2] = {};
+    float dk[slow_columns<S>] = {}, dv[slow_columns<S>] = {};
     query_cursor c = first_queries<S::ROWS, S::KEYS>(args, item, item.first);
 #pragma unroll 1
     for (; c.at < item.first + item.count; c = next_queries<S::ROWS, S::KEYS>(args, item, c)) {
@@ -101,7 +105,7 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_tma_me
         for (int a0 = c.block * S::ROWS; a0 < (c.block + 1) * S::ROWS; a0 += SLOW_ROWS) {
             named_barrier(PAIRS_BARRIER, 256);
 #pragma unroll 1
-            for (int i = thread / S::KEYS; i < SLOW_ROWS; i += 2) {
+            for (int i = thread / S::KEYS; i < SLOW_ROWS; i += 256 / S::KEYS) {
                 float2 x = slow_pair<S>(p, k, v, s, a0 + i, key, b);
                 pairs[i * S::KEYS + key] = x.x;
                 pairs_ds[i * S::KEYS + key] = x.y;
@@ -119,11 +123,12 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_tma_me
         global_proxies_meet();
         __threadfence();
         named_barrier(PAIRS_BARRIER, 256);
-        if (thread == 0) chain_pass(chain);
+        if (thread == 0) chain_release(chain);
     }
-    int limit = key_count(args, item);
-    slow_write<S>(key_rows<&ra_kv_rows::dv>(args, item), b, limit, dv, column0, p.dim_v, 1, args.fresh);
-    slow_write<S>(key_rows<&ra_kv_rows::dk>(args, item), b, limit, dk, column0, p.dim, (float)p.scale, args.fresh);
+    int limit = item_tile(args, item).k_count;
+    slow_write<S>(item_rows<float, &ra_kv_rows::dv>(args, item), b, limit, dv, column0, p.dim_v, 1, args.fresh);
+    slow_write<S>(item_rows<float, &ra_kv_rows::dk>(args, item), b, limit, dk, column0, p.dim, (float)p.scale,
+                  args.fresh);
 }
 
 #endif

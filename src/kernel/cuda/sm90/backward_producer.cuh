@@ -1,8 +1,9 @@
-/* Who brings the backward kernel's operands and takes its dQ away: the planner, the producer and the adders. */
+/* Who brings the backward kernel's operands and takes its dQ away: the planner, the producer and the adders.
+ * Here tiles are boxes; those that come row by row: backward_row_producer.cuh. */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_PRODUCER_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_PRODUCER_CUH
 
-#include "kernel/cuda/sm90/backward_tma_layout.cuh"
+#include "kernel/cuda/sm90/backward_layout.cuh"
 
 /* ---- planner --------------------------------------------------------------------------------------------------------
  */
@@ -24,19 +25,27 @@ __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_
     to->head = t.head_first + c.head * t.head_stride;
     to->turn = args.turns[t.order + c.block] + item.block - max(0, a0 + t.lo) / S::KEYS;
     to->chain = args.chains + t.chain + ((int64_t)item.b * t.head_count + c.head) * blocks + c.block;
-    to->sums_at = ((int64_t)item.b * p.heads_q + to->head) * p.rows_q + t.q_first + a0 * t.q_stride;
+    to->first = t.q_first + a0 * t.q_stride;
     to->each = t.q_stride;
+    to->sums_at = ((int64_t)item.b * p.heads_q + to->head) * p.rows_q + to->first;
+}
+
+template <class T>
+__device__ __forceinline__ void plan_rows(const gpu_backward &args, int batch, const query_plan &step, query_rows *to) {
+    to->q = source_of<T>(args.q, batch, step.head, step.first, step.each, NULL);
+    to->dout = source_of<T>(args.dout, batch, step.head, step.first, step.each, NULL);
+    to->dq = source_of<float>(args.dq, batch, step.head, step.first, step.each, NULL);
 }
 
 /* A few steps ahead, so that nobody waits for what it looks up; behind the last, one that is none for each adder. By
  * one lane. */
 template <class S>
-__device__ __forceinline__ void plan_queries(const gpu_backward &args, const backward_tma_memory<S> &memory) {
+__device__ __forceinline__ void plan_queries(const gpu_backward &args, const backward_memory<S> &memory) {
     item_plan &plan = memory.plan();
     const item_place &item = plan.item;
     query_cursor c = first_queries<S::ROWS, S::KEYS>(args, item, item.first);
 #pragma unroll 1
-    for (int j = 0, ended = 0; ended < ADDERS; j++) {
+    for (int j = 0, ended = 0; ended < S::ADDERS; j++) {
         query_plan &to = plan.queries[j % QUERY_PLANS];
         bool there = c.at < item.first + item.count;
         if (j >= QUERY_PLANS) {
@@ -46,6 +55,7 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
         }
         to.block = there ? c.block : -1;
         if (there) plan_block<S>(args, item, c, &to);
+        if (there && !S::BOXES) plan_rows<typename S::T>(args, item.b, to, &memory.rows_of(j));
         mbarrier_arrive(memory.planned(j));
         if (there)
             c = next_queries<S::ROWS, S::KEYS>(args, item, c);
@@ -59,12 +69,11 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
 
 template <class S>
 __device__ __forceinline__ void copy_keys(const gpu_backward &args, const tensor_maps &maps,
-                                          const backward_tma_memory<S> &memory) {
+                                          const backward_memory<S> &memory) {
     const item_place &item = memory.plan().item;
-    const gpu_tile &t = args.problem.tiles[args.by_key[item.first]];
-    const ra_kv_rows &part = part_of(args.problem, t.part);
+    const gpu_tile &t = item_tile(args, item);
     const CUtensorMap *map = key_map(maps, t);
-    int g = (int)((item.g - part.heads.first) / part.heads.stride), row = t.k_at + item.block * S::KEYS;
+    int g = (int)kv_head_in(kv_rows_of(args.problem, t), item.g), row = t.k_at + item.block * S::KEYS;
     mbarrier_arrive_expecting(memory.keys_full(), 2 * S::KEY_TILE);
     copy_tile<S::DIM, S::KEYS>(memory.k(), map, row, g, item.b, memory.keys_full());
     copy_tile<S::DIM, S::KEYS>(memory.v(), map + 1, row, g, item.b, memory.keys_full());
@@ -92,16 +101,16 @@ __device__ __forceinline__ void read_sums(const gpu_backward &args, const query_
     }
 }
 
-/* Returns whether a row's lse is not finite, or large. */
+/* By a warp. Returns whether a row's lse is not finite, or large. */
 template <class S>
-__device__ __forceinline__ bool write_sums(const backward_tma_memory<S> &memory, int stage, int lane,
+__device__ __forceinline__ bool write_sums(const backward_memory<S> &memory, int stage, int lane,
                                            const sums_read<S::ROWS / 32> &sums) {
     bool odd = false;
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
         memory.lse(stage)[lane + i * 32] = sums.lse[i];
         memory.delta(stage)[lane + i * 32] = sums.delta[i];
-        odd |= !(fabsf(sums.lse[i]) < LARGE_SCORE);
+        odd |= is_large(sums.lse[i]);
     }
     return __any_sync(~0u, odd);
 }
@@ -109,7 +118,7 @@ __device__ __forceinline__ bool write_sums(const backward_tma_memory<S> &memory,
 /* By a warp. The step behind the last brings nothing. */
 template <class S>
 __device__ __forceinline__ void produce_queries(const gpu_backward &args, const tensor_maps &maps,
-                                                const backward_tma_memory<S> &memory, int lane) {
+                                                const backward_memory<S> &memory, int lane) {
     item_plan &plan = memory.plan();
     if (lane == 0) copy_keys<S>(args, maps, memory);
 #pragma unroll 1
@@ -147,7 +156,7 @@ __device__ __forceinline__ void produce_queries(const gpu_backward &args, const 
 
 /* dQ of a stage is given to the copy engine, which adds it to device memory. */
 template <class S>
-__device__ __forceinline__ void add_dq(const backward_tma_memory<S> &memory, const CUtensorMap *map, int stage,
+__device__ __forceinline__ void add_dq(const backward_memory<S> &memory, const CUtensorMap *map, int stage,
                                        const query_plan &step, int batch) {
 #pragma unroll
     for (int panel = 0; panel < S::DIM / 32; panel++)
@@ -155,28 +164,28 @@ __device__ __forceinline__ void add_dq(const backward_tma_memory<S> &memory, con
     bulk_commit();
 }
 
-/* One lane, for every second step, that is for one stage: adds when the step's turn has come (walk_tiles.cuh). It waits
- * for that while the step is still computed. The stage is free when the sums have been read, and the turn is over when
- * they are in memory: it is passed on at once, since the next item, half a step behind, waits for it. */
+/* One lane, for every second step, that is for one stage: adds when the step's turn has come (tile_cursor.cuh). It
+ * waits for that while the step is still computed. The stage is free when the sums have been read, and the turn is over
+ * when they are in memory: it is handed over at once, since the next item, half a step behind, waits for it. */
 template <class S>
-__device__ __forceinline__ void add_queries(const tensor_maps &maps, const backward_tma_memory<S> &memory, int stage) {
+__device__ __forceinline__ void add_queries(const tensor_maps &maps, const backward_memory<S> &memory, int stage) {
     const item_plan &plan = memory.plan();
     mbarrier_wait(memory.checked(), 0);
     if (plan.odd_keys) return;
 #pragma unroll 1
-    for (int j = stage;; j += ADDERS) {
+    for (int j = stage;; j += S::ADDERS) {
         const query_plan &step = plan.queries[j % QUERY_PLANS];
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         if (step.block < 0) return;
         chain_wait(step.chain, chain_read(step.chain), step.turn);
-        mbarrier_wait(memory.dq_full(stage), j / ADDERS % 2);
+        mbarrier_wait(memory.dq_full(stage), j / S::ADDERS % 2);
         global_proxies_meet();
         add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b);
         bulk_wait_read<0>();
         mbarrier_arrive(memory.dq_empty(stage));
         bulk_wait<0>();
         global_proxies_meet();
-        chain_pass(step.chain);
+        chain_release(step.chain);
         mbarrier_arrive(memory.done(j));
     }
 }

@@ -1,4 +1,4 @@
-/* What the backward kernel's consumers make of scores (backward_pairs.cuh), and where they store it.
+/* Mask and softmax of the backward kernel's consumers, and where they store what they make.
  *
  * S^T and dP^T are [keys, queries]: a thread has two keys, 8 apart, and in each n8 tile two neighbouring queries. So
  * lse and delta go along an accumulator's columns.
@@ -6,8 +6,86 @@
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_SOFTMAX_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_SOFTMAX_CUH
 
-#include "kernel/cuda/sm90/backward_pairs.cuh"
-#include "kernel/cuda/sm90/backward_tma_layout.cuh"
+#include "kernel/cuda/sm90/backward_layout.cuh"
+
+template <class S> using pair_columns = float[S::ROWS / 8][4];
+template <class S> using pair_fragments = uint32_t[S::ROWS / 16][4];
+
+/* Where this thread's elements are: keys b and b + 8, queries a + 8 n and a + 8 n + 1. */
+struct pairs_place {
+    int a, b; /* a: in the block; b: of the tile */
+};
+
+__device__ __forceinline__ float2 two_of(const float *column, int n, int a) {
+    return *(const float2 *)(column + n * 8 + a);
+}
+
+/* s becomes p where every pair is visible. */
+template <class S>
+__device__ __forceinline__ void make_p(pair_columns<S> &s, const float *lse, const gpu_score<float> &score,
+                                       const pairs_place &at) {
+#pragma unroll
+    for (int n = 0; n < S::ROWS / 8; n++) {
+        float2 l = two_of(lse, n, at.a);
+#pragma unroll
+        for (int e = 0; e < 4; e++) s[n][e] = score_weight_of(score, s[n][e], e % 2 ? l.y : l.x);
+    }
+}
+
+/* dp becomes ds, without the scale. */
+template <class S>
+__device__ __forceinline__ void make_ds(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
+                                        const pairs_place &at) {
+#pragma unroll
+    for (int n = 0; n < S::ROWS / 8; n++) {
+        float2 d = two_of(delta, n, at.a);
+#pragma unroll
+        for (int e = 0; e < 4; e++) dp[n][e] = score_slope(p[n][e], dp[n][e], e % 2 ? d.y : d.x);
+    }
+}
+
+/* The same where some pairs are not visible, or where a query saw nothing (its lse is -inf), or a score is -inf, which
+ * counts as unseen, or where scores are large. */
+template <class S>
+__device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *lse, const gpu_score<float> &params,
+                                              const query_plan &step, const pairs_place &at) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int b = at.b + r * 8, start = step.a0 + at.a;
+        int first = b - step.hi - start, end = b < step.keys ? b - step.lo + 1 - start : first;
+#pragma unroll
+        for (int n = 0; n < S::ROWS / 8; n++) {
+            float2 l = two_of(lse, n, at.a);
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float base = counted_lse(e ? l.y : l.x), score = score_of(params, s[n][r * 2 + e]);
+                bool part = n * 8 + e >= first && n * 8 + e < end && base != -INFINITY && score != -INFINITY;
+                s[n][r * 2 + e] = part ? score_weight_to_one(score, base) : NO_PART;
+            }
+        }
+    }
+}
+
+template <class S>
+__device__ __forceinline__ void make_ds_masked(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
+                                               const pairs_place &at) {
+#pragma unroll
+    for (int n = 0; n < S::ROWS / 8; n++) {
+        float2 d = two_of(delta, n, at.a);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            dp[n][e] = takes_part(p[n][e]) ? score_slope(p[n][e], dp[n][e], e % 2 ? d.y : d.x) : NO_PART;
+    }
+}
+
+/* x as the A operand of products. */
+template <class S> __device__ __forceinline__ void pack_pairs(pair_fragments<S> &to, const pair_columns<S> &x) {
+#pragma unroll
+    for (int k = 0; k < S::ROWS / 16; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            to[k][i] = element<typename S::T>::pack(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
+}
 
 /* The thread's number, which the compiler cannot know to be the same as before: what is computed from it is computed
  * where it is used, and not kept, for which there are no registers. */
@@ -19,13 +97,12 @@ __device__ __forceinline__ int thread_anew(void) {
 
 /* S of a step has come: s becomes P. masked: pairs need to be looked at one by one. */
 template <class S>
-__device__ __forceinline__ void weigh_pairs(pair_columns<S> &s, const float *lse, float scale, const query_plan &plan,
-                                            const pairs_place &at, bool masked) {
-    backward_step step = {plan.a0, plan.lo, plan.hi, plan.keys, 0};
+__device__ __forceinline__ void weigh_pairs(pair_columns<S> &s, const float *lse, const gpu_score<float> &score,
+                                            const query_plan &step, const pairs_place &at, bool masked) {
     if (masked)
-        make_p_masked<S>(s, lse, scale, step, at);
+        make_p_masked<S>(s, lse, score, step, at);
     else
-        make_p<S>(s, lse, scale, at);
+        make_p<S>(s, lse, score, at);
 }
 
 /* dP has come too: dp becomes dS, without the scale. */
@@ -52,8 +129,8 @@ __device__ __forceinline__ void store_fragments(uint32_t tile, const pair_fragme
     }
 }
 
-/* The warpgroup's part of dQ, 64 rows from row0 on and 64 columns from column0 on, into panels of f32. Lanes of odd
- * rows store the tile 16 columns further on first, and meet other banks than those of even rows. */
+/* The warpgroup's 64 rows from row0 on and 64 columns from column0 on of dQ, into panels of f32. Lanes of odd rows
+ * store the tile 16 columns further on first, and meet other banks than those of even rows. */
 template <class S>
 __device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[8][4], int row0, int column0, float scale) {
     int thread = thread_anew(), lane = thread % 32, row = row0 + thread / 32 % 4 * 16 + lane / 4;
@@ -68,6 +145,21 @@ __device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[8][4],
             uint32_t to = at + n / 4 * S::DQ_PANEL + r * 8 * 128 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
             asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(scale * x), "f"(scale * y) : "memory");
         }
+}
+
+/* The same into rows. */
+template <class S>
+__device__ __forceinline__ void store_dq_rows(uint32_t tile, const float (&dq)[8][4], int row0, int column0,
+                                              float scale) {
+    int thread = thread_anew(), row = row0 + thread / 32 % 4 * 16 + thread % 32 / 4, column = column0 + thread % 4 * 2;
+    uint32_t at = tile + row * S::DQ_PITCH + column * 4;
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(at + r * 8 * S::DQ_PITCH + n * 32),
+                         "f"(scale * dq[n][r * 2]), "f"(scale * dq[n][r * 2 + 1])
+                         : "memory");
 }
 
 #endif

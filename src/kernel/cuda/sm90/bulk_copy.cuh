@@ -52,6 +52,20 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
+/* Whether it is over. */
+__device__ __forceinline__ bool mbarrier_is_over(uint32_t barrier, uint32_t parity) {
+    uint32_t over;
+    asm volatile("{\n"
+                 ".reg .pred over;\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, over;\n"
+                 "}\n"
+                 : "=r"(over)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return over;
+}
+
 /* Where a role stands in a ring of STAGES stages: which one is next, and the parity of the phase that its barriers are
  * in. Whoever waits for full stages waits for `parity`, whoever waits for empty ones for the other one. */
 template <int STAGES> struct ring_place {

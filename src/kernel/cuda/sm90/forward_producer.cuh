@@ -1,9 +1,9 @@
-/* The producer of the forward kernel: one thread that walks the units, one step after the other, writes what consumers
- * need to know of a step, and starts its copies. */
+/* The producer of the forward kernel: one thread that goes through the units, one step after the other, writes what
+ * consumers need to know of a step, and starts its copies. */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_PRODUCER_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_PRODUCER_CUH
 
-#include "kernel/cuda/sm90/forward_tma_layout.cuh"
+#include "kernel/cuda/sm90/forward_layout.cuh"
 
 /* A CTA's first unit is that of its own number; the others are taken in their order as late as can be, so that the work
  * ends everywhere at about the same time. */
@@ -50,7 +50,7 @@ __device__ __forceinline__ key_block block_of(const gpu_tile &t, const unit_plac
 
 template <class S>
 __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_maps &maps,
-                                        const forward_tma_memory<S> &memory, unsigned count) {
+                                        const forward_memory<S> &memory, unsigned count) {
     const gpu_problem &p = args.problem;
     ring_place<S::STAGES> at = {0, 0};
     unsigned number = blockIdx.x, place;
@@ -62,9 +62,8 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
 #pragma unroll 1
         do {
             const gpu_tile &t = p.tiles[keys.tile];
-            const ra_kv_rows &part = part_of(p, t.part);
             const CUtensorMap *k_map = key_map(maps, t);
-            int g = (int)((unit.h / p.share - part.heads.first) / part.heads.stride), row = t.k_at + keys.b0;
+            int g = (int)kv_head_in(kv_rows_of(p, t), unit.h / p.gqa_ratio), row = t.k_at + keys.b0;
             key_cursor next = next_keys(p, unit, keys, S::KEYS);
             ends = next.tile == unit.end;
             mbarrier_wait(memory.k_empty(at.stage), at.parity ^ 1);

@@ -1,176 +1,261 @@
 /* Forward for 16-bit elements on Hopper: FlashAttention-3 (Shah et al., 2024) with the state read first and written
  * last.
  *
- * A CTA stays on its multiprocessor and takes one unit after the other. Its first warpgroup copies (forward_feed.cuh);
- * the others compute, 64 query rows each, without a barrier among them. S of a step is computed together with P V of
- * the step before, so that the tensor cores have work during the softmax:
+ * A CTA stays on its multiprocessor and takes one unit after the other. S of a step is computed together with P V of
+ * the step before, and consumers take turns, so that the tensor cores have work during the softmax:
  *
- *   tensor cores   S(t)   P V(t-1)           S(t+1)   P V(t)
- *   other units           softmax of S(t)             softmax of S(t+1)
+ *   consumer 0   S(t), P V(t-1) | softmax of S(t)     | S(t+1), P V(t) | ...
+ *   consumer 1   softmax        | S(t), P V(t-1)      | softmax ...
  *
  * The maximum that P is relative to follows the true one lazily: as long as no score of a warp's rows is more than 2^8
  * above it, nothing is rescaled. o and l are always relative to the m that is stored.
+ *
+ * Infinities and NaNs cost the main loop nothing: see finish_rows.
  */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 
-#include "kernel/cuda/sm90/forward_rows.cuh"
-
-#include <cuda_runtime.h>
-
-/* One arrival for each warp. */
-__device__ __forceinline__ void leave(uint32_t gate) {
-    if (threadIdx.x % 32 == 0) gate_arrive(gate);
-}
+#include "kernel/cuda/sm90/forward_consumer.cuh"
+#include "kernel/cuda/sm90/forward_row_producer.cuh"
+#include "kernel/cuda/sm90/operands.cuh"
 
 /* ---- turns ----------------------------------------------------------------------------------------------------------
  */
 
-__device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
+/* Consumer g waits for its turn at barrier 2 + g, which the one before it in the circle lets through. */
+template <class S> __device__ __forceinline__ void turn_wait(int group) {
+    if (S::TURNS) named_barrier(2 + group, 256);
 }
 
-/* Reading warpgroup g waits for its turn at barrier 2 + g, which the one before it in the circle lets it pass. */
-template <class S> __device__ __forceinline__ void await_turn(int group) {
-    if (S::ALTERNATE) named_barrier(2 + group, 256);
-}
-
-template <class S> __device__ __forceinline__ void pass_turn(int group) {
-    if (S::ALTERNATE) named_barrier_arrive(2 + (group + 1) % S::GROUPS, 256);
+template <class S> __device__ __forceinline__ void turn_hand_over(int group) {
+    if (S::TURNS) named_barrier_arrive(2 + (group + 1) % S::GROUPS, 256);
 }
 
 /* ---- products -------------------------------------------------------------------------------------------------------
  */
 
-/* s = Q K^T, begun. */
+/* s = Q K^T, begun. q: the first operand of the group's queries. */
 template <class S>
-__device__ __forceinline__ void begin_scores(const forward_memory<S> &memory, int t, int group, score_block<S> &s) {
-    uint32_t q = shared_address(memory.q()), k = shared_address(memory.k(t));
+__device__ __forceinline__ void start_scores(const forward_memory<S> &memory, int stage, uint32_t q,
+                                             score_block<S> &s) {
+    constexpr int PANEL_Q = S::ROWS * PANEL_ROW_BYTES, PANEL_K = S::KEYS * PANEL_ROW_BYTES;
+    uint32_t k = operand_at(memory.k(stage), PANEL_K);
     products_begin();
 #pragma unroll
     for (int d = 0; d < S::DIM / 16; d++)
-        wgmma<typename S::T, S::KEYS>::template shared<false, false>(s, along_rows<S::ROWS>(q, group * 64, d),
-                                                                     along_rows<S::KEYS>(k, 0, d), d == 0);
+        wgmma<typename S::T, S::KEYS>::template shared<false, false>(s, operand(q, d / 4 * PANEL_Q + d % 4 * 32),
+                                                                     operand(k, d / 4 * PANEL_K + d % 4 * 32), d == 0);
     products_commit();
 }
 
 /* o += P V, begun. */
 template <class S>
-__device__ __forceinline__ void begin_outputs(const forward_memory<S> &memory, int t,
+__device__ __forceinline__ void start_outputs(const forward_memory<S> &memory, int stage,
                                               const uint32_t (&p)[S::KEYS / 16][4], output_block<S> &o) {
-    uint32_t v = shared_address(memory.v(t));
+    uint32_t v = operand_at(memory.v(stage), S::KEYS * PANEL_ROW_BYTES);
     products_begin();
 #pragma unroll
     for (int k = 0; k < S::KEYS / 16; k++)
-        wgmma<typename S::T, S::DIM>::template registers<true>(o, p[k], across_rows<S::KEYS>(v, 0, k), false);
+        wgmma<typename S::T, S::DIM>::template registers<true>(o, p[k], operand(v, k * 16 * PANEL_ROW_BYTES), false);
     products_commit();
 }
 
 /* ---- main loop ------------------------------------------------------------------------------------------------------
  */
 
-/* Scores of step t that have been computed become P in s; o follows, once settle() has seen to the products that still
- * change it. */
-template <class S, class SETTLE>
-__device__ __forceinline__ void fold_step(const gpu_forward &args, const forward_memory<S> &memory, int t, int a0,
-                                          float scale, score_block<S> &s, row_sums &rows, output_block<S> &o,
-                                          SETTLE settle) {
-    const key_step &step = memory.step(t);
-    float keep[2];
-    leave(memory.k_empty(t));
-    if (step.ends) leave(memory.q_empty());
-    if (step.masked) mask_scores<S>(step, a0, s);
-    bool far = fold_scores<S>(s, rows, scale, keep);
-    settle();
-    if (far) rescale<S>(o, keep);
-    if (step.masked) {
-        gate_wait(memory.v_full(t), forward_memory<S>::parity(t));
-        if (__builtin_expect(step.wild, 0)) take_wild_values<S>(step, a0, args.problem.dim_v, o);
+/* Where S of a step has come: K is left, scores become P. Returns whether o has to be multiplied by keep. */
+template <class S>
+__device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory, int stage, const key_block &keys,
+                                                 const gpu_score<float> &score, score_block<S> &s, row_sums &rows,
+                                                 float (&keep)[2]) {
+    if (threadIdx.x % 32 == 0) {
+        mbarrier_arrive(memory.k_empty(stage));
+        if (keys.flags & STEP_ENDS) mbarrier_arrive(memory.q_empty());
     }
+    if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
+    return accumulate_scores<S>(s, rows, score, keep);
 }
 
-/* The unit whose first step is t, the K of which is there; t becomes the first of the next. */
+/* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit. */
 template <class S>
-__device__ __forceinline__ void read_unit(const gpu_forward &args, const forward_memory<S> &memory, int group,
-                                          float scale, int &t) {
-    using M = forward_memory<S>;
-    unit_place unit = memory.step(t).unit;
+__device__ __forceinline__ void attend_unit(const gpu_forward &args, const forward_memory<S> &memory, int group,
+                                            const gpu_score<float> &score, ring_place<S::STAGES> &at, key_block keys) {
+    unit_place unit = memory.records[at.stage].unit;
+    unsigned number = memory.records[at.stage].number;
     output_block<S> o;
     score_block<S> s;
     row_sums rows;
     uint32_t p[S::KEYS / 16][4];
-    await_turn<S>(group);
-    begin_scores<S>(memory, t, group, s);
-    pass_turn<S>(group);
-    read_state<S>(args, unit, rows, o);
+    float keep[2];
+    uint32_t q = operand_at(memory.q() + group * 64 * PANEL_ROW_BYTES, S::ROWS * PANEL_ROW_BYTES);
+    turn_wait<S>(group);
+    start_scores<S>(memory, at.stage, q, s);
+    turn_hand_over<S>(group);
+    begin_sums(args, unit, rows);
     products_wait<0>();
     keep_registers(s);
-    fold_step<S>(args, memory, t, unit.a0, scale, s, rows, o, [] {});
+    begin_state<S>(args, unit, rows, o); /* branches: no products may be under way */
+    __syncwarp();
+    if (accumulate_block<S>(memory, at.stage, keys, score, s, rows, keep)) rescale<S>(o, keep);
     pack_scores<S>(s, p);
 #pragma unroll 1
-    while (!memory.step(t).ends) {
-        t++;
-        gate_wait(memory.k_full(t), M::parity(t));
-        await_turn<S>(group);
-        begin_scores<S>(memory, t, group, s);
-        gate_wait(memory.v_full(t - 1), M::parity(t - 1));
-        begin_outputs<S>(memory, t - 1, p, o);
-        pass_turn<S>(group);
+    while (!(keys.flags & STEP_ENDS)) {
+        ring_place<S::STAGES> before = at;
+        at.advance();
+        mbarrier_wait(memory.k_full(at.stage), at.parity);
+        keys = memory.records[at.stage].keys;
+        turn_wait<S>(group);
+        start_scores<S>(memory, at.stage, q, s);
+        mbarrier_wait(memory.v_full(before.stage), before.parity);
+        start_outputs<S>(memory, before.stage, p, o);
+        turn_hand_over<S>(group);
         products_wait<1>();
         keep_registers(s);
-        fold_step<S>(args, memory, t, unit.a0, scale, s, rows, o, [&] {
-            products_wait<0>();
-            keep_registers(o);
-            keep_registers(s); /* or P would be packed while the P before is still in use */
-            leave(memory.v_empty(t - 1));
-        });
+        bool far = accumulate_block<S>(memory, at.stage, keys, score, s, rows, keep);
+        products_wait<0>();
+        keep_registers(o);
+        keep_registers(s); /* or P would be packed while the P before is still in use */
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.v_empty(before.stage));
+        if (far) rescale<S>(o, keep);
         pack_scores<S>(s, p);
     }
-    gate_wait(memory.v_full(t), M::parity(t));
-    begin_outputs<S>(memory, t, p, o);
+    mbarrier_wait(memory.v_full(at.stage), at.parity);
+    start_outputs<S>(memory, at.stage, p, o);
     products_wait<0>();
     keep_registers(o);
-    leave(memory.v_empty(t));
-    t++;
-    write_state<S>(args, unit, rows, o);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.v_empty(at.stage));
+    at.advance();
+    finish_rows<S>(args, unit, number, group, rows, o);
+}
+
+template <class S> __device__ __forceinline__ void consume(const gpu_forward &args, const forward_memory<S> &memory) {
+    /* From one lane, so that the compiler knows it to be the same in all. */
+    int group = __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0);
+    gpu_score<float> score = {(float)args.problem.scale};
+    ring_place<S::STAGES> at = {0, 0};
+    if (group == S::GROUPS - 1) turn_hand_over<S>(group);
+    for (;;) {
+        mbarrier_wait(memory.k_full(at.stage), at.parity);
+        key_block keys = memory.records[at.stage].keys;
+        if (keys.flags & STEP_NONE) break;
+        attend_unit<S>(args, memory, group, score, at, keys);
+    }
+}
+
+/* ---- kernels --------------------------------------------------------------------------------------------------------
+ */
+
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, 1)
+    forward_by_boxes(const __grid_constant__ gpu_forward args, const __grid_constant__ tensor_maps maps,
+                     unsigned count) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    forward_memory<S> memory = {shared_address(shared), (step_record *)(shared + S::RECORDS_AT)};
+    if (threadIdx.x == 0) make_barriers<S>(memory);
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        registers_fewer<S::PRODUCER_REGISTERS>();
+        if (threadIdx.x == 0) produce<S>(args, maps, memory, count);
+    } else {
+        registers_more<S::CONSUMER_REGISTERS>();
+        consume<S>(args, memory);
+    }
 }
 
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1)
-    forward_wgmma(const __grid_constant__ gpu_forward args, unsigned count) {
+    forward_by_rows(const __grid_constant__ gpu_forward args, unsigned count) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    forward_memory<S> memory = {shared};
-    if (args.redo) count = *args.redo;
-    if (threadIdx.x == 0) make_gates(memory);
+    forward_memory<S> memory = {shared_address(shared), (step_record *)(shared + S::RECORDS_AT)};
+    if (threadIdx.x == 0) make_barriers<S>(memory);
     __syncthreads();
     if (threadIdx.x < 128) {
-        registers_fewer<S::FEEDER_REGISTERS>();
-        feed<S>(args, memory, count);
+        registers_fewer<S::PRODUCER_REGISTERS>();
+        produce_rows<S>(args, memory, (row_step *)(shared + S::PLAN_AT), count);
     } else {
-        registers_more<S::READER_REGISTERS>();
-        /* From one lane, so that the compiler knows it to be the same in all. */
-        int group = __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0), t = 0;
-        float scale = args.problem.scale == 0 ? 1.0f : fabsf((float)args.problem.scale);
-        if (group == S::GROUPS - 1) pass_turn<S>(group);
-        for (;;) {
-            gate_wait(memory.k_full(t), forward_memory<S>::parity(t));
-            if (memory.step(t).b0 < 0) break;
-            read_unit<S>(args, memory, group, scale, t);
-        }
+        registers_more<S::CONSUMER_REGISTERS>();
+        consume<S>(args, memory);
     }
 }
 
-template <class S> cudaError_t forward_wgmma_allow(void) {
-    return cudaFuncSetAttribute(forward_wgmma<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+/* ---- launch ---------------------------------------------------------------------------------------------------------
+ */
+
+/* Keys and values that a launch may read at one time, and those of a section where there are more. Hopper has 50 MB of
+ * cache or more, each half of which keeps copies of what the other one has. */
+enum { CACHED_BYTES = 40 << 20, SECTION_BYTES = 20 << 20 };
+
+/* How many of an entry's numbers, that is heads of batches, make a section: a divisor of all, so that none is short. */
+static inline int numbers_of_section(const gpu_forward *args) {
+    const gpu_problem &p = args->problem;
+    int64_t rows = 1;
+    for (const gpu_map_rows &k : args->maps->k) rows = k.count > rows ? k.count : rows;
+    int64_t head_bytes = rows * (p.dim + p.dim_v) * 2, numbers = SECTION_BYTES / head_bytes * p.gqa_ratio;
+    if (numbers >= p.per_entry || p.per_entry / p.gqa_ratio * head_bytes <= CACHED_BYTES) return p.per_entry;
+    while (numbers > p.gqa_ratio && p.per_entry % numbers) numbers--;
+    return (int)(numbers > p.gqa_ratio ? numbers : p.gqa_ratio < p.per_entry ? p.gqa_ratio : p.per_entry);
 }
 
-template <class S> void forward_wgmma_launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
-    int device = 0, multiprocessors = 1;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    unsigned ctas = count < (unsigned)multiprocessors ? count : (unsigned)multiprocessors;
-    cudaMemsetAsync(args->ticket, 0, sizeof *args->ticket, stream);
-    forward_wgmma<S><<<ctas, S::THREADS, S::BYTES, stream>>>(*args, count);
+/* Keys that a query row sees, on average, from which on larger blocks of keys are worth their coarser ends. */
+enum { MANY_KEYS = 3000 };
+
+static inline bool rows_see_many_keys(const ra_tile_list *tiles) {
+    double pairs = 0, rows = 0;
+    for (int64_t i = 0; i < tiles->tile_count; i++) pairs += (double)ra_tile_pairs(&tiles->tiles[i]);
+    for (int64_t i = 0; i < tiles->group_count; i++) rows += (double)tiles->tiles[tiles->groups[i].first].q_rows.count;
+    return pairs >= MANY_KEYS * rows;
 }
+
+/* The kernels of a type and width. KEYS keys to a block, MANY where rows see many of them. MMA: the kernel that does
+ * what these cannot: a scale that is not positive, in units of MMA_ROWS rows,
+ * and rows that end with a NaN. */
+template <class T, int DIM, int KEYS, int MANY, int GROUPS, int STAGES, int MANY_STAGES, const gpu_forward_variant &MMA,
+          int MMA_ROWS>
+struct forward_wgmma {
+    using boxes = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, true, true>;
+    using many = forward_wgmma_shape<T, DIM, MANY, GROUPS, MANY_STAGES, true, true>;
+    using rows = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, true, false>;
+
+    static cudaError_t allow(void) {
+        cudaError_t error = MMA.allow();
+        if (!error) error = allow_shared_memory(forward_by_rows<rows>, rows::BYTES);
+        if (!error) error = allow_shared_memory(forward_by_boxes<boxes>, boxes::BYTES);
+        if (!error) error = allow_shared_memory(forward_by_boxes<many>, many::BYTES);
+        return error;
+    }
+
+    static void launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
+        tensor_maps maps;
+        gpu_forward done = *args;
+        if (!(args->problem.scale > 0)) {
+            done.units = args->other_units;
+            MMA.launch(&done, args->other_count, stream);
+            return;
+        }
+        unsigned ctas = std::min(count, (unsigned)args->multiprocessors);
+        cudaMemsetAsync(args->ticket, 0, 2 * sizeof *args->ticket, stream);
+        if (!tensor_maps_forward(args, dtype_of<T>, boxes::ROWS, &maps)) {
+            done.section = args->problem.per_entry;
+            forward_by_rows<rows><<<ctas, rows::THREADS, rows::BYTES, stream>>>(done, count);
+        } else {
+            done.section = numbers_of_section(args);
+            if (args->maps->keys == boxes::KEYS)
+                forward_by_boxes<boxes><<<ctas, boxes::THREADS, boxes::BYTES, stream>>>(done, maps, count);
+            else
+                forward_by_boxes<many><<<ctas, many::THREADS, many::BYTES, stream>>>(done, maps, count);
+        }
+        done.redo = args->ticket + 1;
+        done.redo_rows = boxes::ROWS;
+        MMA.launch_redo(&done, ctas, stream);
+    }
+
+    static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
+        tensor_maps_list(shape, parts, rows_see_many_keys(tiles) ? MANY : KEYS, lists);
+    }
+
+    static constexpr gpu_forward_variant variant(void) {
+        return {boxes::ROWS, boxes::BYTES, allow, launch, NULL, NULL, list_maps, MMA_ROWS};
+    }
+};
 
 #endif

@@ -88,28 +88,8 @@ __device__ __forceinline__ void named_barrier(int id, int threads) {
     asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* ---- barriers in shared memory ----------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ void gate_init(uint32_t gate, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(gate), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void gate_arrive(uint32_t gate) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(gate) : "memory");
-}
-
-/* Until the phase of this parity is over: parity 0 first. */
-__device__ __forceinline__ void gate_wait(uint32_t gate, int parity) {
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@done bra over;\n"
-                 "bra again;\n"
-                 "over:\n"
-                 "}\n" ::"r"(gate),
-                 "r"(parity)
-                 : "memory");
+__device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,0 @@
-/* Forward, f32, rows of up to 128 elements. */
-#include "kernel/cuda/fma/forward_fma.cuh"
-#include "kernel/cuda/variants.cuh"
-
-using shape = forward_fma_shape<float, 128, 128, 128, 64, 16, 256>;
-
-const gpu_forward_variant gpu_forward_f32_128 = {shape::ROWS, forward_fma_allow<shape>, forward_fma_launch<shape>};

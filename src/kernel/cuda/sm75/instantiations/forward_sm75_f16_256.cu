@@ -1,0 +1,7 @@
+/* Forward, compute capability 7.5, f16, rows of up to 256 elements. */
+#include "kernel/cuda/sm80/forward_mma.cuh"
+#include "kernel/cuda/variants.cuh"
+
+using shape = forward_mma_shape<__half, 256, 16, 4, 1, 1>;
+
+const gpu_forward_variant gpu_forward_sm75_f16_256 = forward_mma_variant<shape>();

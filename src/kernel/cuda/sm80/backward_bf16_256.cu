@@ -1,8 +1,0 @@
-/* Backward, bf16, rows of up to 256 elements. */
-#include "kernel/cuda/sm80/backward_mma.cuh"
-#include "kernel/cuda/variants.cuh"
-
-using shape = backward_mma_shape<__nv_bfloat16, 256, 64, 64, 2, 2, 2, 1>;
-
-const gpu_backward_variant gpu_backward_bf16_256 = {shape::ROWS, shape::KEYS, backward_mma_allow<shape>,
-                                                    backward_mma_launch<shape>};

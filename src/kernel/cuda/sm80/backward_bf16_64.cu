@@ -1,8 +1,0 @@
-/* Backward, bf16, rows of up to 64 elements. */
-#include "kernel/cuda/sm80/backward_mma.cuh"
-#include "kernel/cuda/variants.cuh"
-
-using shape = backward_mma_shape<__nv_bfloat16, 64, 128, 128, 4, 4, 4, 2>;
-
-const gpu_backward_variant gpu_backward_bf16_64 = {shape::ROWS, shape::KEYS, backward_mma_allow<shape>,
-                                                   backward_mma_launch<shape>};

@@ -1,7 +1,0 @@
-/* Forward, f16, rows of up to 128 elements. */
-#include "kernel/cuda/sm80/forward_mma.cuh"
-#include "kernel/cuda/variants.cuh"
-
-using shape = forward_mma_shape<__half, 128, 64, 4, 2, 2>;
-
-const gpu_forward_variant gpu_forward_f16_128 = {shape::ROWS, forward_mma_allow<shape>, forward_mma_launch<shape>};

@@ -1,7 +1,0 @@
-/* Forward, f16, rows of up to 256 elements. */
-#include "kernel/cuda/sm80/forward_mma.cuh"
-#include "kernel/cuda/variants.cuh"
-
-using shape = forward_mma_shape<__half, 256, 64, 8, 1, 1>;
-
-const gpu_forward_variant gpu_forward_f16_256 = {shape::ROWS, forward_mma_allow<shape>, forward_mma_launch<shape>};

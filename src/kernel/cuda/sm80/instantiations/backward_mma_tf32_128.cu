@@ -1,0 +1,14 @@
+/* Backward, f32 as tf32, rows of up to 128 elements. */
+#include "kernel/cuda/sm80/backward_mma.cuh"
+#include "kernel/cuda/sm80/tf32_products.cuh"
+#include "kernel/cuda/variants.cuh"
+
+using shape = backward_mma_shape<float, 128, 64, 64, 2, 2, 2, 2, tf32_products<1>>;
+using small_shape = backward_mma_shape<float, 128, 64, 64, 2, 2, 2, 1,
+                                       tf32_products<1>>; /* for 163 KB; the same blocks, and so the same bits */
+using smaller_shape = backward_mma_shape<float, 128, 32, 32, 2, 2, 2, 1, tf32_products<1>, 4>; /* for 99 KB */
+
+static const gpu_backward_variant smaller = backward_mma_variant<smaller_shape>();
+static const gpu_backward_variant small = backward_mma_variant<small_shape>(&smaller);
+
+const gpu_backward_variant gpu_backward_mma_tf32_128 = backward_mma_variant<shape>(&small);

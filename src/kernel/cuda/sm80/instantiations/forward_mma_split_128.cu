@@ -1,0 +1,8 @@
+/* Forward, f32 split into two numbers of tf32, rows of up to 128 elements. */
+#include "kernel/cuda/sm80/forward_mma.cuh"
+#include "kernel/cuda/sm80/tf32_products.cuh"
+#include "kernel/cuda/variants.cuh"
+
+using shape = forward_mma_shape<float, 128, 32, 4, 2, 2, tf32_products<2>>;
+
+const gpu_forward_variant gpu_forward_mma_split_128 = forward_mma_variant<shape>();

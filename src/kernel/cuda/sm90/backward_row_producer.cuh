@@ -1,0 +1,137 @@
+/* Who brings the backward kernel's operands and takes its dQ away where there are no tensor maps: rows are copied one
+ * by one, by two warps, and a warp adds dQ with instructions of its own. The planner: backward_producer.cuh. */
+#ifndef RA_KERNEL_CUDA_SM90_BACKWARD_ROW_PRODUCER_CUH
+#define RA_KERNEL_CUDA_SM90_BACKWARD_ROW_PRODUCER_CUH
+
+#include "kernel/cuda/sm90/backward_producer.cuh"
+#include "kernel/cuda/sm90/row_panels.cuh"
+
+/* ---- producers ------------------------------------------------------------------------------------------------------
+ */
+
+/* This thread's copies have landed, and products may read them. */
+__device__ __forceinline__ void announce_copies(uint32_t full) {
+    copies_wait();
+    shared_writes_to_products();
+    mbarrier_arrive(full);
+}
+
+template <class S>
+__device__ __forceinline__ void copy_key_rows(const gpu_backward &args, const backward_memory<S> &memory, int thread) {
+    using T = typename S::T;
+    const item_place &item = memory.plan().item;
+    int b0 = item.block * S::KEYS, count = item_tile(args, item).k_count;
+    row_source k = item_rows<T, &ra_kv_rows::k>(args, item);
+    copy_panels<T, S::DIM, S::KEYS, S::PRODUCERS>(memory.k(), k, b0, count, args.problem.dim, thread);
+    row_source v = item_rows<T, &ra_kv_rows::v>(args, item);
+    copy_panels<T, S::DIM, S::KEYS, S::PRODUCERS>(memory.v(), v, b0, count, args.problem.dim_v, thread);
+}
+
+/* By two warps. The step behind the last brings nothing. */
+template <class S>
+__device__ __forceinline__ void produce_query_rows(const gpu_backward &args, const backward_memory<S> &memory,
+                                                   int thread) {
+    using T = typename S::T;
+    item_plan &plan = memory.plan();
+    copy_key_rows<S>(args, memory, thread);
+    announce_copies(memory.keys_full());
+#pragma unroll 1
+    for (int j = 0;; j++) {
+        int stage = j % 2;
+        const query_plan &step = plan.queries[j % QUERY_PLANS];
+        mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
+        if (j >= 2) {
+            mbarrier_wait(memory.checked(), 0);
+            if (plan.odd_keys) return;
+            mbarrier_wait(memory.empty(stage), (j / 2 - 1) % 2);
+        }
+        if (step.block < 0) {
+            mbarrier_arrive(memory.full(stage));
+            return;
+        }
+        int left = step.count - step.a0;
+        const query_rows &rows = memory.rows_of(j);
+        copy_panels<T, S::DIM, S::ROWS, S::PRODUCERS>(memory.q(stage), rows.q, 0, left, args.problem.dim, thread);
+        copy_panels<T, S::DIM, S::ROWS, S::PRODUCERS>(memory.dout(stage), rows.dout, 0, left, args.problem.dim_v,
+                                                      thread);
+        if (thread < 32) {
+            sums_read<S::ROWS / 32> sums;
+            read_sums<S>(args, step, thread, sums);
+            bool odd = write_sums<S>(memory, stage, thread, sums);
+            if (thread == 0) plan.masked[stage] = odd || !all_is_seen<S>(step, plan.item.block * S::KEYS);
+        }
+        announce_copies(memory.full(stage));
+    }
+}
+
+/* ---- adder ----------------------------------------------------------------------------------------------------------
+ */
+
+/* to [bytes / 4] += from, in shared memory, by the copy engine; both at multiples of 16. */
+__device__ __forceinline__ void add_row(float *to, uint32_t from, int bytes) {
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n" ::"l"(to), "r"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+
+/* Whatever the strides. */
+template <class S>
+__device__ __forceinline__ void add_elements(const backward_memory<S> &memory, const row_source &to, int count, int dim,
+                                             int lane) {
+#pragma unroll 1
+    for (int row = 0; row < count; row++) {
+        float *out = (float *)(to.base + row_offset<float>(to, row));
+        const float *in = (const float *)(memory.generic + S::DQ_AT + row * S::DQ_PITCH);
+        for (int d = lane; d < dim; d += 32) __stcg(out + d * to.dim, __ldcg(out + d * to.dim) + in[d]);
+    }
+}
+
+template <class S>
+__device__ __forceinline__ void add_dq_rows(const backward_memory<S> &memory, const row_source &to, int count, int dim,
+                                            int lane) {
+    if (to.aligned && dim % 4 == 0)
+        for (int row = lane; row < count; row += 32)
+            add_row((float *)(to.base + row_offset<float>(to, row)), memory.dq(0) + row * S::DQ_PITCH, dim * 4);
+    else
+        add_elements<S>(memory, to, count, dim, lane);
+    bulk_commit();
+}
+
+/* By a warp: adds dQ of each step when its turn has come (tile_cursor.cuh). The turn is handed over with the next step,
+ * whose own count is read while the sums go to memory. If its turn has come by then, the fence in chain_release is the
+ * one that chain_wait would make. */
+template <class S>
+__device__ __forceinline__ void add_query_rows(const gpu_backward &args, const backward_memory<S> &memory, int lane) {
+    const item_plan &plan = memory.plan();
+    int *before = NULL; /* the counter of the step before */
+    mbarrier_wait(memory.checked(), 0);
+    if (plan.odd_keys) return;
+#pragma unroll 1
+    for (int j = 0;; j++) {
+        const query_plan &step = plan.queries[j % QUERY_PLANS];
+        mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
+        int seen = lane == 0 && step.block >= 0 ? chain_read(step.chain) : 0;
+        if (j > 0) {
+            bulk_wait_read<0>();
+            __syncwarp();
+            if (lane == 0) mbarrier_arrive(memory.dq_empty(j - 1));
+            bulk_wait<0>();
+            global_proxies_meet();
+            __syncwarp();
+            if (lane == 0) {
+                chain_release(before);
+                mbarrier_arrive(memory.done(j - 1));
+            }
+        }
+        if (step.block < 0) return;
+        if (lane == 0 && (j == 0 || seen < step.turn)) chain_wait(step.chain, seen, step.turn);
+        before = step.chain;
+        mbarrier_wait(memory.dq_full(j), j % 2);
+        __syncwarp();
+        global_proxies_meet();
+        add_dq_rows<S>(memory, memory.rows_of(j).dq, min(S::ROWS, step.count - step.a0), args.problem.dim, lane);
+        __syncwarp();
+    }
+}
+
+#endif

@@ -1,0 +1,122 @@
+/* The forward kernel's shape, its shared memory, and its barriers.
+ *
+ *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | records | mbarriers
+ *
+ * The producer goes through the units that the CTA takes and brings their tiles: one thread that starts bulk copies, or
+ * a warpgroup that copies row by row. GROUPS warpgroups, the consumers, compute, 64 query rows each. Steps (a block of
+ * keys for a unit) are numbered through all units; a step has a stage, a stage has four mbarriers, and Q has one:
+ *
+ *             producer                              consumers
+ *   k_full    writes the record, arrives ────────►  wait, read the record, S = Q K^T
+ *             (copies of K, and of a unit's first
+ *             step's Q, have landed)
+ *   k_empty   waits before it writes again ◄──────  every warp arrives when S has come
+ *   v_full    arrives (V has landed) ─────────────► wait, O += P V
+ *   v_empty   waits ◄─────────────────────────────  every warp arrives when O has come
+ *   q_empty   waits before a unit's Q ◄───────────  every warp arrives when the unit's last S has come
+ *
+ * The consumers are ever only one step apart from each other, and the producer is at most STAGES ahead of the last.
+ */
+#ifndef RA_KERNEL_CUDA_SM90_FORWARD_LAYOUT_CUH
+#define RA_KERNEL_CUDA_SM90_FORWARD_LAYOUT_CUH
+
+#include "kernel/cuda/sm90/bulk_copy.cuh"
+#include "kernel/cuda/sm90/tensor_maps.cuh"
+#include "kernel/cuda/sm90/wgmma.cuh"
+#include "kernel/cuda/tile_cursor.cuh"
+
+enum step_flags {
+    STEP_MASKED = 1, /* some pairs are not visible, or keys are missing */
+    STEP_ENDS = 2,   /* the unit's last */
+    STEP_NONE = 4,   /* there is no more work */
+};
+
+/* What consumers need of a step. Row r of the unit sees keys c of the block with r + lo <= c < min(r + hi, count). */
+struct __align__(16) key_block {
+    int flags, lo, hi, count;
+};
+
+struct step_record {
+    key_block keys;
+    unit_place unit;
+    unsigned number; /* of the unit in the launch */
+    int unused;
+};
+
+/* A step as it is planned for those who copy row by row; two of them, since the next is planned while this one's rows
+ * are copied. */
+struct row_step {
+    key_source keys;
+    unit_place unit;
+    key_cursor at, next; /* next: the unit's keys after these */
+    int begins, ends;    /* the unit's first or last step */
+    int none;            /* there is no more work */
+    unsigned number;
+};
+
+enum { ROW_PLAN_BYTES = 2 * sizeof(row_step) };
+
+/* BOXES: tiles are brought by bulk tensor copies. TURNS: consumers issue their products in turns, so that one computes
+ * a softmax while another multiplies. */
+template <class T_, int DIM_, int KEYS_, int GROUPS_, int STAGES_, bool TURNS_, bool BOXES_>
+struct forward_wgmma_shape {
+    using T = T_;
+    static constexpr int DIM = DIM_, KEYS = KEYS_, GROUPS = GROUPS_, STAGES = STAGES_;
+    static constexpr bool TURNS = TURNS_, BOXES = BOXES_;
+    static constexpr int ROWS = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
+    static constexpr int PRODUCERS = BOXES ? 1 : 128; /* threads */
+    static constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : BOXES ? 40 : 56;
+    static constexpr int CONSUMER_REGISTERS = ((GROUPS == 2 ? 504 : 512) - PRODUCER_REGISTERS) / GROUPS;
+    static constexpr int KEY_TILE = KEYS * DIM * 2, Q_TILE = ROWS * DIM * 2;
+    static constexpr int RECORDS_AT = Q_TILE + STAGES * 2 * KEY_TILE;
+    static constexpr int BARRIERS_AT = RECORDS_AT + STAGES * (int)sizeof(step_record);
+    static constexpr int PLAN_AT = BARRIERS_AT + (4 * STAGES + 1) * 8, BYTES = PLAN_AT + (BOXES ? 0 : ROW_PLAN_BYTES);
+    static_assert(KEYS % 16 == 0 && KEYS * PANEL_ROW_BYTES % 1024 == 0, "panels start at multiples of 1024 bytes");
+    static_assert(BYTES <= 227 * 1024, "a multiprocessor has no more");
+};
+
+template <class S> struct forward_memory {
+    uint32_t base; /* address in shared memory */
+    step_record *records;
+    __device__ __forceinline__ uint32_t q(void) const {
+        return base;
+    }
+    __device__ __forceinline__ uint32_t k(int stage) const {
+        return base + S::Q_TILE + stage * 2 * S::KEY_TILE;
+    }
+    __device__ __forceinline__ uint32_t v(int stage) const {
+        return k(stage) + S::KEY_TILE;
+    }
+    __device__ __forceinline__ uint32_t barrier(int kind, int stage) const {
+        return base + S::BARRIERS_AT + (kind * S::STAGES + stage) * 8;
+    }
+    __device__ __forceinline__ uint32_t k_full(int stage) const {
+        return barrier(0, stage);
+    }
+    __device__ __forceinline__ uint32_t v_full(int stage) const {
+        return barrier(1, stage);
+    }
+    __device__ __forceinline__ uint32_t k_empty(int stage) const {
+        return barrier(2, stage);
+    }
+    __device__ __forceinline__ uint32_t v_empty(int stage) const {
+        return barrier(3, stage);
+    }
+    __device__ __forceinline__ uint32_t q_empty(void) const {
+        return barrier(4, 0);
+    }
+};
+
+/* By one thread; the others see it behind a barrier. */
+template <class S> __device__ __forceinline__ void make_barriers(const forward_memory<S> &memory) {
+    for (int stage = 0; stage < S::STAGES; stage++) {
+        mbarrier_init(memory.k_full(stage), S::PRODUCERS);
+        mbarrier_init(memory.v_full(stage), S::PRODUCERS);
+        mbarrier_init(memory.k_empty(stage), 4 * S::GROUPS);
+        mbarrier_init(memory.v_empty(stage), 4 * S::GROUPS);
+    }
+    mbarrier_init(memory.q_empty(), 4 * S::GROUPS);
+    mbarrier_inits_done();
+}
+
+#endif

@@ -1,0 +1,7 @@
+/* Backward on Hopper, f16, rows of up to 256 elements. */
+#include "kernel/cuda/sm90/backward_wide.cuh"
+#include "kernel/cuda/variants.cuh"
+
+using calls = backward_wide_calls<__half, gpu_backward_mma_f16_256>;
+
+const gpu_backward_variant gpu_backward_wgmma_f16_256 = calls::variant();

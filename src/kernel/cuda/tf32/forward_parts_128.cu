@@ -1,8 +1,0 @@
-/* Forward, f32 in two parts of tf32, rows of up to 128 elements. */
-#include "kernel/cuda/sm80/forward_mma.cuh"
-#include "kernel/cuda/tf32/tf32_products.cuh"
-#include "kernel/cuda/variants.cuh"
-
-using shape = forward_mma_shape<float, 128, 32, 4, 2, 2, tf32_products<2>>;
-
-const gpu_forward_variant gpu_forward_parts_128 = {shape::ROWS, forward_mma_allow<shape>, forward_mma_launch<shape>};

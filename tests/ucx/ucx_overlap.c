@@ -1,0 +1,113 @@
+/* How much of a ring's transfers is hidden behind its arithmetic, over UCX: no test, a measurement for machines with a
+ * core or more for every process.
+ *
+ *     start_ranks.py 4 ucx_overlap [REPEATS]
+ *
+ * For full attention of several lengths, the best of so many repeats, of the slowest rank:
+ *
+ *     compute    the same pairs with all keys at home, every process at once
+ *     transfer   the same bytes to the neighbour and from the other one, p - 1 times, and nothing else
+ *     ring       the forward pass of a ring plan
+ *
+ * The last column is ring over the larger of the other two: 1 would be perfect.
+ */
+#include "transport/ucx/ucx_transport.h"
+#include "ucx_test.h"
+
+typedef struct bench {
+    ra_rendezvous *meeting;
+    ra_ucx *ucx; /* for the bare transfers */
+    ra_comm *ring, *alone;
+    int rank, ranks, repeats;
+} bench;
+
+/* The slowest rank's. */
+static double slowest(const bench *b, double mine) {
+    double all[64], most = 0;
+    CHECK(b->ranks <= 64);
+    CHECK(ra_rendezvous_allgather(b->meeting, &mine, sizeof mine, all) == RA_OK);
+    for (int r = 0; r < b->ranks; r++) most = all[r] > most ? all[r] : most;
+    return most;
+}
+
+static void *filled(size_t bytes) {
+    void *memory = malloc(bytes);
+    CHECK(memory != NULL);
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+/* A forward pass of queries of one rank's share with keys of `keys` positions, over that comm. */
+static double time_pass(const bench *b, ra_comm *comm, int64_t queries, int64_t keys, int threads) {
+    ra_problem p = RA_PROBLEM_INIT;
+    ra_options o = RA_OPTIONS_INIT;
+    ra_plan_info info = RA_PLAN_INFO_INIT;
+    ra_tensors t = RA_TENSORS_INIT;
+    ra_plan *plan = NULL;
+    double best = 1e9;
+    p.seq_q = queries, p.seq_k = keys, p.heads_q = 8, p.heads_kv = 8, p.dim = 128, p.dtype = RA_BF16;
+    o.strategy = RA_STRATEGY_RING, o.layout = RA_LAYOUT_CONTIGUOUS, o.threads = threads;
+    CHECK(ra_plan_create(comm, &p, &o, &plan) == RA_OK && ra_plan_describe(plan, &info) == RA_OK);
+    size_t q_bytes = (size_t)info.rows_q * 8 * 128 * 2, k_bytes = (size_t)info.rows_k * 8 * 128 * 2;
+    void *q = filled(q_bytes), *k = filled(k_bytes), *v = filled(k_bytes), *out = filled(2 * q_bytes);
+    float *lse = filled((size_t)info.rows_q * 8 * sizeof *lse);
+    t.q.data = q, t.k.data = k, t.v.data = v, t.o.data = out, t.lse = lse;
+    for (int i = 0; i < b->repeats + 1; i++) {
+        barrier(b->meeting);
+        double start = test_clock();
+        CHECK(ra_plan_forward(plan, &t, NULL) == RA_OK);
+        double seconds = slowest(b, test_clock() - start);
+        if (i > 0 && seconds < best) best = seconds;
+    }
+    ra_plan_destroy(plan);
+    free(q), free(k), free(v), free(out), free(lse);
+    return best;
+}
+
+static double time_transfers(const bench *b, size_t bytes) {
+    int next = (b->rank + 1) % b->ranks, before = (b->rank + b->ranks - 1) % b->ranks, done, culprit;
+    char *out = filled(bytes), *in = filled(bytes);
+    ra_message group[] = {{.peer = before, .tag = 1, .data = in, .bytes = bytes},
+                          {.peer = next, .is_send = 1, .tag = 1, .data = out, .bytes = bytes}};
+    double best = 1e9;
+    for (int i = 0; i < b->repeats + 1; i++) {
+        barrier(b->meeting);
+        double start = test_clock();
+        for (int step = 1; step < b->ranks; step++) {
+            CHECK(ra_ucx_ops.post(b->ucx, group, 2, NULL) == RA_OK);
+            CHECK(ra_ucx_ops.poll(b->ucx, 60, &done, &culprit) == RA_OK && done);
+        }
+        double seconds = slowest(b, test_clock() - start);
+        if (i > 0 && seconds < best) best = seconds;
+    }
+    free(out), free(in);
+    return best;
+}
+
+int main(int argc, char **argv) {
+    bench b = {.meeting = meet(), .repeats = argc > 1 ? atoi(argv[1]) : 5};
+    int machine_ranks, cores = test_number("RINGATTN_CORES");
+    b.rank = ra_rendezvous_rank(b.meeting);
+    b.ranks = ra_rendezvous_ranks(b.meeting);
+    int threads = cores > b.ranks ? cores / b.ranks : 1;
+    CHECK(ra_ucx_open(b.rank, b.ranks, ra_rendezvous_allgather, b.meeting, NULL, &b.ucx, &machine_ranks) == RA_OK);
+    CHECK(ra_comm_create_ucx(b.rank, b.ranks, ra_rendezvous_allgather, b.meeting, NULL, &b.ring) == RA_OK);
+    CHECK(ra_comm_create_self(&b.alone) == RA_OK);
+    if (b.rank == 0)
+        printf("%d processes of %d threads, bf16, 8 heads of 128\n%8s %10s %10s %10s %7s\n", b.ranks, threads, "tokens",
+               "compute", "transfer", "ring", "ratio");
+    for (int64_t tokens = 256; tokens <= 8192; tokens *= 2) {
+        size_t bytes = (size_t)(tokens / b.ranks) * 8 * 128 * 2 * 2;
+        double compute = time_pass(&b, b.alone, tokens / b.ranks, tokens, threads);
+        double transfer = time_transfers(&b, bytes), ring = time_pass(&b, b.ring, tokens, tokens, threads);
+        if (b.rank == 0)
+            printf("%8lld %7.2f ms %7.2f ms %7.2f ms %7.2f\n", (long long)tokens, 1e3 * compute, 1e3 * transfer,
+                   1e3 * ring, ring / (compute > transfer ? compute : transfer));
+        fflush(stdout);
+    }
+    ra_comm_destroy(b.alone);
+    ra_comm_destroy(b.ring);
+    ra_ucx_ops.destroy(b.ucx);
+    ra_rendezvous_destroy(b.meeting);
+    return 0;
+}
