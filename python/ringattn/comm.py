@@ -60,7 +60,7 @@ class Comm:
                     raise ArgumentError(f"allgather must give {ranks} blocks of {size} bytes")
                 ctypes.memmove(all_out, b"".join(blocks), size * ranks)
                 return 0
-            except BaseException as error:  # it must not pass through C
+            except BaseException as error:  # it must not go through C
                 failure.append(error)
                 return library.ra_fail(_capi.STATUSES["RA_ERR_TRANSPORT"], b"%s", f"allgather: {error}".encode())
 
