@@ -61,6 +61,7 @@ HOMES = {
     "ra_kernel_": "kernel", "ra_reference": "reference",
     "ra_comm_": "transport", "ra_run_threads": "transport", "ra_rendezvous_": "transport", "ra_ucx_": "transport",
     "ra_problem_init": "api", "ra_options_init": "api", "ra_tensors_init": "api", "ra_gradients_init": "api",
+    "ra_transport_ops_init": "api", "ra_ucx_options_init": "api",
     "ra_plan_": "api", "ra_predict": "api", "ra_layout_": "api", "ra_packed_": "api", "ra_backend_": "api",
     "ra_cuda_": "api/cuda", "ra_comm_create_nccl": "api/cuda", "ra_comm_wrap_nccl": "api/cuda",
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times PyTorch's attention on a GPU and ringattn on the same shapes in the same run, and prints the ratios.
 
-    bench/peers/torch_cuda.py build/ringattn [--repeat 20] [--backends flash,cudnn,efficient] [--json FILE]
+    bench/peers/torch_cuda.py build/ringattn [--repeat 20] [--backends flash,cudnn,efficient] [--only REGEX] [--json FILE]
 
 For machines with a GPU and torch; no part of the tests. Medians of single calls, with the device idle before and after
 each; torch's with events around the call, ringattn's by `ringattn bench`, from the call until the device is done. Rates
@@ -10,6 +10,7 @@ f32 there, torch's of the inputs' type.
 """
 import argparse
 import json
+import re
 import statistics
 import subprocess
 
@@ -85,12 +86,17 @@ def ringattn_rates(args, dtype, batch, heads, kv_heads, seq, dim, causal):
     return {row["pass"]: row["gflops"] / 1000 for row in rows}, rows[0]["kernel"]
 
 
+def label(dtype, batch, heads, kv_heads, seq, dim, causal):
+    return f"{dtype:4s} {batch} {heads:2d}:{kv_heads:<2d} n {seq:6d} dim {dim:3d} {'causal' if causal else 'full  '}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", help="the ringattn command")
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--backends", default="flash,cudnn,efficient")
     parser.add_argument("--kernel", help="of ringattn; default: the best")
+    parser.add_argument("--only", default="", help="rows that have this in them, such as 'dim 256'")
     parser.add_argument("--json", help="file to write all rates to")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -98,15 +104,13 @@ def main():
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; TFLOP/s (ratio of ringattn to it); "
           f"product of 8192 x 8192 x 8192: {product:.0f}")
     rows = []
-    for shape in SHAPES:
+    for shape in (shape for shape in SHAPES if re.search(args.only, label(*shape))):
         dtype, batch, heads, kv_heads, seq, dim, causal = shape
         torch.cuda.empty_cache()
         ours, kernel = ringattn_rates(args, *shape)
         theirs = {name: torch_rates(name, *shape, args.repeat) for name in args.backends.split(",")}
         for which in ("forward", "backward"):
-            line = f"{dtype:4s} {batch} {heads:2d}:{kv_heads:<2d} n {seq:6d} dim {dim:3d} "
-            line += f"{'causal' if causal else 'full  '} {which:8s}"
-            line += f"  ringattn {ours[which]:6.1f} ({kernel}, {ours[which] / product:.2f} of the product)"
+            line = f"{label(*shape)} {which:8s}  ringattn {ours[which]:6.1f} ({kernel}, {ours[which] / product:.2f} of the product)"
             for name, rates in theirs.items():
                 line += f"  {name} {rates[which]:6.1f} ({ours[which] / rates[which]:.2f})" if rates else f"  {name} -"
             print(line, flush=True)

@@ -72,7 +72,8 @@ static ra_status run_pass(ra_plan *plan, const rank_arrays *arrays, ra_pass pass
     return ra_plan_wait(plan, arrays->stream);
 }
 
-/* all: room for a sample of every rank. Processes add their CPU time up; ranks of one process all see the same. */
+/* all [ranks]: where the samples of all ranks go. Processes add their CPU time up; ranks of one process all see the
+ * same. */
 static ra_status time_once(bench_case *bench, ra_comm *comm, ra_plan *plan, const rank_arrays *arrays, ra_pass pass,
                            repeat_sample *all, repeat_sample *sample_out) {
     double timeout = bench->crew->timeout_seconds;
@@ -285,7 +286,7 @@ static ra_status check_cases(const cli_options *options, const cli_crew *crew) {
     return RA_OK;
 }
 
-/* times: room for four lists of repeats. json: NULL for a table. */
+/* times [4, repeats]. json: NULL for a table. */
 static ra_status run_case(const cli_options *options, const cli_crew *crew, int64_t i, double *times, int repeats,
                           json_writer *json) {
     bench_case bench;

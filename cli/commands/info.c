@@ -37,7 +37,7 @@ static const struct {
                  {"cuda_driver", machine_cuda_driver_version}};
 enum { LIBRARIES = sizeof libraries / sizeof *libraries };
 
-/* Those that ringattn reads, and those of the libraries below it that change what happens most often. */
+/* Those that ringattn reads, and those of the libraries that it uses. */
 static const char *const variables[] = {"OMP_NUM_THREADS",
                                         "OMP_PROC_BIND",
                                         "OMP_WAIT_POLICY",

@@ -14,7 +14,7 @@
 enum {
     LINKS_MAX = 40, /* as the kernel's own limit */
     DESCRIPTORS_LOOKED = 256,
-    PARTIAL_NAME_BYTES = 80 /* room for any name beside the target that outputs.c makes */
+    PARTIAL_NAME_BYTES = 80 /* at least as long as any name that outputs.c makes beside the target */
 };
 
 static ra_status cannot_write(const char *what, const char *path, int error) {

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* The options that name files of rows, which every rank reads or writes its part of, and the report, which rank 0
+/* The options that name files of rows, of which every rank reads or writes its own, and the report, which rank 0
  * writes for all of them. */
 static const char *const names[] = {"--out", "--lse", "--dout", "--dq", "--dk", "--dv", "--report"};
 enum { NAMES = sizeof names / sizeof *names, REPORT = NAMES - 1 };

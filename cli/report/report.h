@@ -7,7 +7,7 @@
 
 #include <ringattn/ringattn.h>
 
-/* One rank's part: plain data, sent between ranks as it stands. */
+/* What one rank did: plain data, sent between ranks as it stands. */
 typedef struct rank_report {
     int64_t rank, tokens_q, tokens_k, pairs;
     int64_t workspace_bytes, array_bytes;

@@ -34,7 +34,7 @@ ra_status arrays_add_gradients(const ra_problem *problem, rank_arrays *arrays);
 ra_status arrays_copy_inputs(const rank_arrays *to, const rank_arrays *from);
 ra_status arrays_copy_outputs(const rank_arrays *to, const rank_arrays *from);
 
-/* They as the library takes them. */
+/* The arrays as arguments of the library. */
 ra_tensors arrays_tensors(const rank_arrays *arrays);
 ra_gradients arrays_gradients(const rank_arrays *arrays);
 

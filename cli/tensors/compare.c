@@ -37,7 +37,7 @@ double deviation_relative(const deviation *sum) {
 
 /* The inputs are rounded to the type before both computations, so this is the arithmetic's error alone.
  *
- * f64   a sum of thousands of terms of size 1 in another order: some 1e-13; 1e-11 leaves room for scores of size 10.
+ * f64   a sum of thousands of terms of size 1 in another order: some 1e-13; 1e-11 allows for scores of size 10.
  * f32   unit roundoff 6e-8; exponents of size 10 cost ten of those, sums over blocks a few more. ds = p (dp - delta)
  *       subtracts near-equal numbers, so gradients are allowed five times as much.
  * f16   unit roundoff 5e-4 and bf16 4e-3: a kernel may round p and ds once to that type before it multiplies; errors

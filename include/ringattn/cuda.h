@@ -31,6 +31,7 @@ typedef struct ra_cuda_device_info {
 } ra_cuda_device_info;
 #define RA_CUDA_DEVICE_INFO_INIT                                                                                       \
     { .struct_size = sizeof(ra_cuda_device_info) }
+RA_API void ra_cuda_device_info_init(ra_cuda_device_info *info_out);
 
 RA_API ra_status ra_cuda_describe(int device, ra_cuda_device_info *info_out);
 

@@ -117,6 +117,9 @@ typedef struct ra_transport_ops {
      * still come, from exchanges that belong to no plan. */
     ra_status (*reserve)(void *self, int count);
 } ra_transport_ops;
+#define RA_TRANSPORT_OPS_INIT                                                                                          \
+    { .struct_size = sizeof(ra_transport_ops) }
+RA_API void ra_transport_ops_init(ra_transport_ops *ops_out);
 
 /* Ranks over a transport of the caller's. ops is copied; self is given to every function and, once this call has
  * succeeded, freed by ops->destroy. */

@@ -28,6 +28,7 @@ typedef struct ra_ucx_options {
 } ra_ucx_options;
 #define RA_UCX_OPTIONS_INIT                                                                                            \
     { .struct_size = sizeof(ra_ucx_options) }
+RA_API void ra_ucx_options_init(ra_ucx_options *options_out);
 
 /* Collective: the calls of `ranks` processes (or threads), each with a rank of its own from 0. allgather brings
  * addresses round; it is called three times, by every rank and with the same number of bytes, and not after this call

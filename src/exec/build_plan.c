@@ -1,4 +1,5 @@
 /* Making a plan, which all ranks do together, and taking it apart. */
+#include "base/sized.h"
 #include "base/status.h"
 #include "exec/plan.h"
 #include "plan/digest.h"
@@ -82,10 +83,12 @@ static ra_status agree(ra_comm *comm, const ra_digest *mine, double timeout_seco
     return ra_digest_explain(&shown[0], &shown[1], (int)culprit, ra_comm_rank(comm));
 }
 
+/* Of options that may be wrong in other ways. */
 static double timeout_of(const ra_options *options) {
-    int has_it = options && options->struct_size >= offsetof(ra_options, timeout_seconds) + sizeof(double);
-    double seconds = has_it ? options->timeout_seconds : 0;
-    return seconds > 0 && isfinite(seconds) ? seconds : RA_TIMEOUT_DEFAULT;
+    ra_options o = RA_OPTIONS_INIT;
+    if (options && ra_sized_read("options", options, sizeof o.struct_size, sizeof o, &o) != RA_OK)
+        return RA_TIMEOUT_DEFAULT;
+    return o.timeout_seconds > 0 && isfinite(o.timeout_seconds) ? o.timeout_seconds : RA_TIMEOUT_DEFAULT;
 }
 
 /* A rank's own failure tells it more than that the ranks do not agree. A rank among others says which one it is. */

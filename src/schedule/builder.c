@@ -103,8 +103,9 @@ static int same_work(const ra_compute *x, const ra_compute *y) {
 
 /* Passes compute in the same order, so the next one of the other pass is the one, if any is. */
 static const ra_compute *find_compute(ra_findings *findings, const ra_compute *like) {
+    if (findings->next == findings->compute_count) return NULL;
     const ra_compute *next = &findings->computes[findings->next];
-    if (findings->next == findings->compute_count || !same_work(next, like)) return NULL;
+    if (!same_work(next, like)) return NULL;
     findings->next++;
     return next;
 }

@@ -256,7 +256,9 @@ class Ends(Outputs):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGUSR1,
                        signal.SIGPIPE, signal.SIGALRM, signal.SIGABRT):
             with self.subTest(signal=number):
-                job = self.start("--lse", self.path("l.npy"), *self.LONG)
+                # Tests in the background are started with some of them ignored, and a child inherits that.
+                job = self.start("--lse", self.path("l.npy"), *self.LONG,
+                                 preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
                 job.send_signal(number)
                 job.wait(timeout=30)
                 self.assertEqual(job.returncode, -number)

@@ -31,6 +31,10 @@ static ra_status attribute(int device, enum cudaDeviceAttr which, int *value_out
     return ra_cuda_status(cudaDeviceGetAttribute(value_out, which, device), "cudaDeviceGetAttribute");
 }
 
+void ra_cuda_device_info_init(ra_cuda_device_info *info_out) {
+    if (info_out) *info_out = (ra_cuda_device_info)RA_CUDA_DEVICE_INFO_INIT;
+}
+
 ra_status ra_cuda_describe(int device, ra_cuda_device_info *info_out) {
     struct cudaDeviceProp properties;
     RA_TRY(ra_internal_check("libringattn_cuda", RA_INTERNAL_VERSION));

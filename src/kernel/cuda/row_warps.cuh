@@ -9,11 +9,11 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-enum { ROW_THREADS = 256, ROW_WARPS = ROW_THREADS / 32, MOST_BLOCKS = 1 << 20 };
+enum { ROW_THREADS = 256, ROW_WARPS = ROW_THREADS / 32 };
 
 static inline unsigned row_blocks(int64_t rows) {
-    int64_t blocks = (rows + ROW_WARPS - 1) / ROW_WARPS;
-    return (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
+    const int64_t most = 1 << 20, blocks = (rows + ROW_WARPS - 1) / ROW_WARPS;
+    return (unsigned)(blocks < most ? blocks : most);
 }
 
 /* Asked for once, as this is on the run path: the GPUs that have kernels have the same priorities. */

@@ -1,6 +1,7 @@
 /* The life of the transport: meeting the others, giving up, and leaving together. */
 #include "transport/ucx/ucx_transport.h"
 
+#include "base/sized.h"
 #include "base/status.h"
 #include "core/problem.h"
 #include "transport/comm.h"
@@ -91,13 +92,7 @@ const ra_transport_ops ra_ucx_ops = {RA_UCX_HOST_OPS};
 
 static ra_status check_options(const ra_ucx_options *given, ra_ucx_options *options_out) {
     *options_out = (ra_ucx_options)RA_UCX_OPTIONS_INIT;
-    if (given) {
-        if (given->struct_size < sizeof given->struct_size || given->struct_size > sizeof *given)
-            return ra_refuse(
-                "options.struct_size is %zu, not sizeof(ra_ucx_options): initialise it with RA_UCX_OPTIONS_INIT",
-                given->struct_size);
-        memcpy(options_out, given, given->struct_size);
-    }
+    if (given) RA_TRY(ra_sized_read("options", given, sizeof given->struct_size, sizeof *options_out, options_out));
     double *create = &options_out->create_seconds, *destroy_ = &options_out->destroy_seconds;
     if (!(*create >= 0) || !(*destroy_ >= 0) || *create > RA_LONGEST_WAIT || *destroy_ > RA_LONGEST_WAIT)
         return ra_refuse("create_seconds and destroy_seconds must be between 0 (the default) and %g", RA_LONGEST_WAIT);

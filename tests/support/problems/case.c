@@ -10,7 +10,7 @@ static int64_t pick(rng *r, const int64_t *from, int count) {
 }
 
 /* Cuts [0, length] into `documents` pieces, some of them empty or of one token. */
-static void cut(rng *r, int64_t *cu, int64_t documents, int64_t length) {
+static void divide(rng *r, int64_t *cu, int64_t documents, int64_t length) {
     cu[0] = 0;
     cu[documents] = length;
     for (int64_t d = 1; d < documents; d++)
@@ -34,11 +34,11 @@ static void make_documents(test_case *c, rng *r) {
         p->documents = 3;
     } else {
         p->documents = rng_between(r, 1, rng_one_in(r, 3) ? CASE_MAX_DOCUMENTS : 5);
-        cut(r, c->cu_q, p->documents, p->seq_q);
+        divide(r, c->cu_q, p->documents, p->seq_q);
     }
     p->cu_seqlens_q = c->cu_q;
     if (p->seq_q == p->seq_k && rng_one_in(r, 2)) return;
-    cut(r, c->cu_k, p->documents, p->seq_k);
+    divide(r, c->cu_k, p->documents, p->seq_k);
     p->cu_seqlens_k = c->cu_k;
 }
 

@@ -29,7 +29,7 @@ static const char *read_header(FILE *file, test_npy *array) {
     if (fread(start, 1, sizeof start, file) != sizeof start || memcmp(start, "\x93NUMPY\x01\x00", 8) != 0)
         return "not a .npy file of version 1";
     size_t length = start[8] + 256u * start[9];
-    if (length >= sizeof header || fread(header, 1, length, file) != length) return "the header is cut short";
+    if (length >= sizeof header || fread(header, 1, length, file) != length) return "the header ends early";
     header[length] = 0;
     if (!strstr(header, "'descr': '<f8'") || !strstr(header, "'fortran_order': False")) return "not C-order <f8";
     return parse_shape(header, array);
@@ -41,7 +41,7 @@ static const char *read_elements(FILE *file, test_npy *array) {
     if (!array->data) return "no memory";
     if (fread(array->data, sizeof(double), count, file) == count) return NULL;
     free(array->data);
-    return "the elements are cut short";
+    return "the elements end early";
 }
 
 const char *test_npy_read(const char *path, test_npy *array_out) {

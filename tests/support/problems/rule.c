@@ -61,7 +61,7 @@ typedef struct ruling {
     term *dq, *dk, *dv;                /* as the tensors */
     double *s, *error, *count; /* [seq_k]: a row's scores, by how much they may be wrong, how often each counts */
     term *weight;              /* [seq_k] */
-    unsigned char *part;       /* [seq_k] */
+    unsigned char *role;       /* [seq_k] */
     int failed;
 } ruling;
 
@@ -147,7 +147,7 @@ static int score(const ruling *r, const place *at, int64_t j, int64_t count) {
 static int wins(const ruling *r, const place *at, int64_t top) {
     double far = -log(r->tiny) + 60;
     for (int64_t j = at->document.k0; j < at->document.k1; j++) {
-        if (r->part[j] != SEEN) continue;
+        if (r->role[j] != SEEN) continue;
         if (j == top && r->count[j] > 1) return 0;
         if (j != top && !(r->s[j] + r->error[j] < r->s[top] - r->error[top] - far)) return 0;
     }
@@ -160,14 +160,14 @@ static softmax softmax_of(const ruling *r, const place *at, int64_t from, int64_
     double sum = 0;
     for (int64_t j = at->document.k0; j < at->document.k1; j++) {
         int64_t count = count_of(r->p, at, from, to, j);
-        r->part[j] = count ? SEEN : UNSEEN;
+        r->role[j] = count ? SEEN : UNSEEN;
         r->count[j] = (double)count;
         if (!count) continue;
         int doubtful = score(r, at, j, count);
         if (isnan(r->s[j]) || (!doubtful && r->s[j] == INFINITY)) sm.is = NOT_A_NUMBER;
         if (doubtful && sm.is < ANYTHING) sm.is = ANYTHING;
-        if (!doubtful && r->s[j] == -INFINITY) r->part[j] = WEIGHT_0;
-        if (r->part[j] != SEEN) continue;
+        if (!doubtful && r->s[j] == -INFINITY) r->role[j] = WEIGHT_0;
+        if (r->role[j] != SEEN) continue;
         sm.empty = 0;
         if (top < 0 || r->s[j] > r->s[top]) top = j;
         if (r->error[j] > sm.error) sm.error = r->error[j];
@@ -175,7 +175,7 @@ static softmax softmax_of(const ruling *r, const place *at, int64_t from, int64_
     sm.lse = -INFINITY;
     if (sm.empty || sm.is != FINITE) return sm;
     for (int64_t j = at->document.k0; j < at->document.k1; j++)
-        if (r->part[j] == SEEN) sum += exp(r->s[j] - r->s[top]);
+        if (r->role[j] == SEEN) sum += exp(r->s[j] - r->s[top]);
     sm.lse = r->s[top] + log(sum);
     sm.winner = wins(r, at, top);
     return sm;
@@ -185,12 +185,12 @@ static softmax softmax_of(const ruling *r, const place *at, int64_t from, int64_
 static void weigh(const ruling *r, const place *at, const softmax *sm) {
     double error = sm->winner ? 0 : 4 * (sm->error + fabs(sm->lse) * r->eps);
     for (int64_t j = at->document.k0; j < at->document.k1; j++) {
-        if (r->part[j] == UNSEEN) continue;
-        double p = sm->is == FINITE && r->part[j] == SEEN ? exp(r->s[j] - sm->lse) : 0;
+        if (r->role[j] == UNSEEN) continue;
+        double p = sm->is == FINITE && r->role[j] == SEEN ? exp(r->s[j] - sm->lse) : 0;
         if (sm->winner) p = p > 0.5;
         r->weight[j] = (term){sm->is, p, p, p * error, r->count[j]};
-        if (error > 0.05) r->weight[j].size = r->weight[j].off = r->count[j]; /* an lse has no room for log(count) */
-        if (r->part[j] == WEIGHT_0) r->weight[j] = (term){sm->is == FINITE ? FINITE : ANYTHING, 0, 0, 0, 0};
+        if (error > 0.05) r->weight[j].size = r->weight[j].off = r->count[j]; /* an lse cannot hold log(count) */
+        if (r->role[j] == WEIGHT_0) r->weight[j] = (term){sm->is == FINITE ? FINITE : ANYTHING, 0, 0, 0, 0};
     }
 }
 
@@ -216,7 +216,7 @@ static void output(const ruling *r, const place *at, const softmax *sm, term *ow
         own[d] = NOTHING;
         if (sm->empty) continue;
         for (int64_t j = at->document.k0; j < at->document.k1; j++)
-            if (r->part[j] != UNSEEN) add(&own[d], weighted(r, r->weight[j], term_of(value_at(r, at, j)[d])));
+            if (r->role[j] != UNSEEN) add(&own[d], weighted(r, r->weight[j], term_of(value_at(r, at, j)[d])));
         if (own[d].peak > r->most) cast_doubt(&own[d]);
     }
 }
@@ -231,7 +231,7 @@ static void add_gradient(const ruling *r, term *sum, term ds, double x, double f
 }
 
 /* What one pair of a softmax adds to the gradients. */
-static void differentiate(const ruling *r, const place *at, int64_t j, double share, term delta) {
+static void differentiate(const ruling *r, const place *at, int64_t j, double fraction, term delta) {
     const ra_problem *p = r->p;
     const double *k = key_at(r, at, j), *v = value_at(r, at, j);
     int64_t row = (at->b * p->seq_k + j) * p->heads_kv + kv_head(r, at->h);
@@ -241,11 +241,11 @@ static void differentiate(const ruling *r, const place *at, int64_t j, double sh
     add(&difference, scaled(delta, -1));
     ds = weighted(r, r->weight[j], difference);
     for (int64_t d = 0; d < p->dim_v; d++)
-        add(&r->dv[row * p->dim_v + d], scaled(weighted(r, r->weight[j], term_of(at->dout[d])), share));
+        add(&r->dv[row * p->dim_v + d], scaled(weighted(r, r->weight[j], term_of(at->dout[d])), fraction));
     term *dq = r->dq + ((at->b * p->seq_q + at->i) * p->heads_q + at->h) * p->dim;
     for (int64_t d = 0; d < p->dim; d++) {
-        add_gradient(r, &dq[d], ds, k[d], share * p->scale);
-        add_gradient(r, &r->dk[row * p->dim + d], ds, at->q[d], share * p->scale);
+        add_gradient(r, &dq[d], ds, k[d], fraction * p->scale);
+        add_gradient(r, &r->dk[row * p->dim + d], ds, at->q[d], fraction * p->scale);
     }
 }
 
@@ -270,7 +270,7 @@ static void run_row(const ruling *r, const place *at) {
     const ra_problem *p = r->p;
     int mean = p->branches > 0 && p->dilated_combine == RA_DILATED_MEAN;
     int64_t softmaxes = mean ? p->branches : 1;
-    double share = 1 / (double)softmaxes;
+    double fraction = 1 / (double)softmaxes;
     term o[256], own[256];
     for (int64_t d = 0; d < p->dim_v; d++) o[d] = NOTHING;
     softmax all = softmax_of(r, at, 0, p->branches);
@@ -279,11 +279,11 @@ static void run_row(const ruling *r, const place *at) {
         softmax sm = mean ? softmax_of(r, at, n, n + 1) : all;
         weigh(r, at, &sm);
         output(r, at, &sm, own);
-        for (int64_t d = 0; d < p->dim_v; d++) add(&o[d], scaled(own[d], share));
+        for (int64_t d = 0; d < p->dim_v; d++) add(&o[d], scaled(own[d], fraction));
         if (sm.empty) continue;
         term delta = dot(r, at->dout, own, p->dim_v);
         for (int64_t j = at->document.k0; j < at->document.k1; j++)
-            if (r->part[j] != UNSEEN) differentiate(r, at, j, share, delta);
+            if (r->role[j] != UNSEEN) differentiate(r, at, j, fraction, delta);
     }
     for (int64_t d = 0; d < p->dim_v; d++)
         put(r, OUT_O, ((at->b * p->seq_q + at->i) * p->heads_q + at->h) * p->dim_v + d, o[d]);
@@ -307,7 +307,7 @@ static void run_rows(const ruling *r) {
     }
 }
 
-static void *room(ruling *r, int64_t count, size_t size) {
+static void *allocate(ruling *r, int64_t count, size_t size) {
     void *memory = calloc((size_t)count + 1, size);
     r->failed |= !memory;
     return memory;
@@ -322,22 +322,22 @@ int rule_apply(sweep_data *d) {
     r.tolerance = is_double ? 1e-10 : p->dtype == RA_BF16 ? 0x1p-6 : 1e-4;
     int64_t rows_q = p->batch * p->seq_q * p->heads_q, rows_k = p->batch * p->seq_k * p->heads_kv;
     int64_t counts[OUT_COUNT] = {rows_q * p->dim_v, rows_q, rows_q * p->dim, rows_k * p->dim, rows_k * p->dim_v};
-    for (int out = 0; out < OUT_COUNT; out++) d->slack[out] = room(&r, counts[out], sizeof(double));
-    r.dq = room(&r, counts[OUT_DQ], sizeof(term));
-    r.dk = room(&r, counts[OUT_DK], sizeof(term));
-    r.dv = room(&r, counts[OUT_DV], sizeof(term));
-    r.s = room(&r, p->seq_k, sizeof(double));
-    r.error = room(&r, p->seq_k, sizeof(double));
-    r.count = room(&r, p->seq_k, sizeof(double));
-    r.weight = room(&r, p->seq_k, sizeof(term));
-    r.part = room(&r, p->seq_k, 1);
+    for (int out = 0; out < OUT_COUNT; out++) d->slack[out] = allocate(&r, counts[out], sizeof(double));
+    r.dq = allocate(&r, counts[OUT_DQ], sizeof(term));
+    r.dk = allocate(&r, counts[OUT_DK], sizeof(term));
+    r.dv = allocate(&r, counts[OUT_DV], sizeof(term));
+    r.s = allocate(&r, p->seq_k, sizeof(double));
+    r.error = allocate(&r, p->seq_k, sizeof(double));
+    r.count = allocate(&r, p->seq_k, sizeof(double));
+    r.weight = allocate(&r, p->seq_k, sizeof(term));
+    r.role = allocate(&r, p->seq_k, 1);
     if (!r.failed) {
         run_rows(&r);
         for (int64_t i = 0; i < counts[OUT_DQ]; i++) put(&r, OUT_DQ, i, r.dq[i]);
         for (int64_t i = 0; i < counts[OUT_DK]; i++) put(&r, OUT_DK, i, r.dk[i]);
         for (int64_t i = 0; i < counts[OUT_DV]; i++) put(&r, OUT_DV, i, r.dv[i]);
     }
-    void *all[] = {r.dq, r.dk, r.dv, r.s, r.error, r.count, r.weight, r.part};
+    void *all[] = {r.dq, r.dk, r.dv, r.s, r.error, r.count, r.weight, r.role};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     return !r.failed;
 }

@@ -14,7 +14,7 @@ struct queued_device {
     ra_device device; /* first: the table is the object */
     ra_backend backend;
     queued_habits habits;
-    pthread_mutex_t lock; /* of what is below, none of which jobs touch */
+    pthread_mutex_t lock; /* of the fields that follow, none of which jobs touch */
     queued_stream *streams[MOST_STREAMS];
     int stream_count, streams_alive;
     int64_t bytes, waits, checks;

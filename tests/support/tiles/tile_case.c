@@ -147,13 +147,13 @@ static void make_parts(tile_case *c, rng *r) {
 /* Query heads that read what the parts hold: all of a run of key/value heads', or one of each key/value head's. */
 static ra_span random_heads(const tile_case *c, rng *r) {
     ra_span kv = c->parts[0].heads;
-    int64_t share = c->shape.heads_q / c->shape.heads_kv;
+    int64_t gqa_ratio = c->shape.heads_q / c->shape.heads_kv;
     if (kv.stride == 1 && rng_one_in(r, 2)) {
-        ra_span heads = {kv.first * share, rng_between(r, 1, 2), 0};
-        heads.count = 1 + (kv.count * share - 1) / heads.stride;
+        ra_span heads = {kv.first * gqa_ratio, rng_between(r, 1, 2), 0};
+        heads.count = 1 + (kv.count * gqa_ratio - 1) / heads.stride;
         return heads;
     }
-    return (ra_span){kv.first * share + rng_between(r, 0, share - 1), kv.stride * share, kv.count};
+    return (ra_span){kv.first * gqa_ratio + rng_between(r, 0, gqa_ratio - 1), kv.stride * gqa_ratio, kv.count};
 }
 
 /* Some of `rows` rows, each at most once, in any order. Returns how many. */
@@ -275,13 +275,13 @@ static void add_to_o(tile_case *c, const pair *p) {
 
 static void add_to_gradients(tile_case *c, const pair *p) {
     const test_tensor *v = &c->v[p->part], *k = &c->k[p->part];
-    double share = exp(p->score - c->state_lse[p->row]), dp = 0;
+    double probability = exp(p->score - c->state_lse[p->row]), dp = 0;
     for (int64_t d = 0; d < c->shape.dim_v; d++) {
         double g = c->dout.exact[test_index(c->dout.view, p->b, p->q_row, p->h, d)];
         dp += g * v->exact[test_index(v->view, p->b, p->k_row, p->g, d)];
-        c->dv_want[p->part][test_index(c->dv[p->part].view, p->b, p->k_row, p->g, d)] += share * g;
+        c->dv_want[p->part][test_index(c->dv[p->part].view, p->b, p->k_row, p->g, d)] += probability * g;
     }
-    double ds = c->shape.scale * share * (dp - c->state_delta[p->row]);
+    double ds = c->shape.scale * probability * (dp - c->state_delta[p->row]);
     for (int64_t d = 0; d < c->shape.dim; d++) {
         double q = c->q.exact[test_index(c->q.view, p->b, p->q_row, p->h, d)];
         c->dq_want[test_index(c->dq.view, p->b, p->q_row, p->h, d)] +=
@@ -290,7 +290,7 @@ static void add_to_gradients(tile_case *c, const pair *p) {
     }
 }
 
-/* Row `row` of state s's delta, and its share in o and lse. */
+/* Row `row` of state s's delta, and what it adds to o and lse. */
 static void sum_row(tile_case *c, int64_t s, int64_t b, int64_t h, int64_t row) {
     const ra_shape *shape = &c->shape;
     int64_t to = (b * shape->heads_q + h) * shape->rows_q + row;

@@ -62,7 +62,7 @@ void tile_case_free(tile_case *c);
 /* Index of element [b, row, h, d] in a view. */
 int64_t test_index(ra_view view, int64_t b, int64_t row, int64_t h, int64_t d);
 
-/* A tensor of random elements with room for [batch, rows, heads, width] and random strides. */
+/* A tensor of random elements [batch, rows, heads, width] and random strides. */
 test_tensor test_tensor_make(rng *r, ra_dtype dtype, int64_t batch, int64_t rows, int64_t heads, int64_t width);
 void test_tensor_free(test_tensor *x);
 

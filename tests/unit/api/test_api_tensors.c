@@ -3,7 +3,8 @@
 #include "support/rng.h"
 
 #include <math.h>
-#include <ringattn/ringattn.h>
+#include <ringattn/transport.h>
+#include <ringattn/ucx.h>
 #include <string.h>
 
 enum { ROWS = 12, HEADS = 3, DIM = 4, COUNT = ROWS * HEADS * DIM };
@@ -194,9 +195,12 @@ static void test_initialisers_are_the_macros(void **state) {
     ra_tensors t, t_init = RA_TENSORS_INIT;
     ra_gradients g, g_init = RA_GRADIENTS_INIT;
     ra_plan_info i, i_init = RA_PLAN_INFO_INIT;
+    ra_transport_ops ops, ops_init = RA_TRANSPORT_OPS_INIT;
+    ra_ucx_options u, u_init = RA_UCX_OPTIONS_INIT;
     ra_problem_init(&p), ra_options_init(&o), ra_tensors_init(&t), ra_gradients_init(&g), ra_plan_info_init(&i);
     ra_problem_init(NULL), ra_options_init(NULL), ra_tensors_init(NULL), ra_gradients_init(NULL),
         ra_plan_info_init(NULL);
+    ra_transport_ops_init(&ops), ra_ucx_options_init(&u), ra_transport_ops_init(NULL), ra_ucx_options_init(NULL);
     assert_int_equal(p.struct_size, p_init.struct_size);
     assert_int_equal(p.window_left, -1);
     assert_int_equal(p.window_right, -1);
@@ -205,6 +209,10 @@ static void test_initialisers_are_the_macros(void **state) {
     assert_int_equal(t.struct_size, t_init.struct_size);
     assert_int_equal(g.struct_size, g_init.struct_size);
     assert_int_equal(i.struct_size, i_init.struct_size);
+    assert_int_equal(ops.struct_size, ops_init.struct_size);
+    assert_null(ops.post);
+    assert_int_equal(u.struct_size, u_init.struct_size);
+    assert_null(u.devices);
 }
 
 /* A program of an older header has a shorter structure: what it does not have keeps its default. */

@@ -18,12 +18,6 @@ static void test_memory_is_aligned_and_can_be_released(void **state) {
     }
 }
 
-static void test_no_memory_is_null(void **state) {
-    (void)state;
-    volatile size_t far_too_much = SIZE_MAX / 2;
-    assert_null(ra_device_cpu.allocate(&ra_device_cpu, far_too_much));
-}
-
 static void test_zero_zeroes_what_it_is_given(void **state) {
     (void)state;
     unsigned char bytes[96];
@@ -47,7 +41,6 @@ static void test_there_is_nothing_to_enter(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_is_aligned_and_can_be_released),
-        cmocka_unit_test(test_no_memory_is_null),
         cmocka_unit_test(test_zero_zeroes_what_it_is_given),
         cmocka_unit_test(test_there_is_nothing_to_enter),
     };

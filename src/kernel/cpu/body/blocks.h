@@ -4,6 +4,9 @@
 
 #include "kernel/row_io.h"
 
+/* For what is given constants where it is called, and for small functions of the innermost loops. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 static inline int64_t round_up(int64_t x, int64_t multiple) {
     return (x + multiple - 1) / multiple * multiple;
 }

@@ -67,6 +67,8 @@ template <class T_, int DIM_, bool BOXES_> struct backward_wgmma_shape {
     static constexpr bool BOXES = BOXES_;
     static constexpr int DIM = DIM_, KEYS = 128, ROWS = 8192 / DIM, THREADS = 384;
     static constexpr int PRODUCERS = BOXES ? 32 : 64 /* threads */, ADDERS = BOXES ? 2 : 1;
+    static constexpr int ENDS = ADDERS;                  /* plans of no step, behind the last */
+    static constexpr int DQ_WRITERS = 256, RELEASES = 1; /* threads that write dQ; of a turn */
     /* OTHER + 2 * CONSUMER = 504, what there is. */
     static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
@@ -154,12 +156,12 @@ template <class S> __device__ __forceinline__ void make_barriers(const backward_
         mbarrier_init(memory.empty(stage), 8);
     }
     for (int stage = 0; stage < S::DQ_STAGES; stage++) {
-        mbarrier_init(memory.dq_full(stage), 256);
+        mbarrier_init(memory.dq_full(stage), S::DQ_WRITERS);
         mbarrier_init(memory.dq_empty(stage), 1);
     }
     for (int j = 0; j < QUERY_PLANS; j++) {
         mbarrier_init(memory.planned(j), 1);
-        mbarrier_init(memory.done(j), 1);
+        mbarrier_init(memory.done(j), S::RELEASES);
     }
     mbarrier_inits_done();
 }

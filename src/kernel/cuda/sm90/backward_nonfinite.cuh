@@ -98,7 +98,7 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory
         set_queries<T, float, S::ROWS>(&s, args, item.b, c.at, c.head);
         int *chain = s.chain + c.block;
         if (with_dq && thread == 0) {
-            chain_wait(chain, 0, turn_of<S::ROWS, S::KEYS>(s, c.block, item.block));
+            chain_wait(chain, 0, S::RELEASES * turn_of<S::ROWS, S::KEYS>(s, c.block, item.block));
             global_proxies_meet();
         }
 #pragma unroll 1
@@ -123,7 +123,7 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory
         global_proxies_meet();
         __threadfence();
         named_barrier(PAIRS_BARRIER, 256);
-        if (thread == 0) chain_release(chain);
+        for (int i = 0; i < S::RELEASES && thread == 0; i++) chain_release(chain);
     }
     int limit = item_tile(args, item).k_count;
     slow_write<S>(item_rows<float, &ra_kv_rows::dv>(args, item), b, limit, dv, column0, p.dim_v, 1, args.fresh);

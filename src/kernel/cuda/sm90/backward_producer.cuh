@@ -45,7 +45,7 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
     const item_place &item = plan.item;
     query_cursor c = first_queries<S::ROWS, S::KEYS>(args, item, item.first);
 #pragma unroll 1
-    for (int j = 0, ended = 0; ended < S::ADDERS; j++) {
+    for (int j = 0, ended = 0; ended < S::ENDS; j++) {
         query_plan &to = plan.queries[j % QUERY_PLANS];
         bool there = c.at < item.first + item.count;
         if (j >= QUERY_PLANS) {

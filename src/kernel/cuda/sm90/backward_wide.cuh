@@ -10,11 +10,14 @@
  *   P_FULL    0 ──► 1   P^T is there            DS_FULL   1 ──► 0   dS^T is there
  *   P_EMPTY   1 ──► 0   it has been read
  *
- * There is no shared memory left for dQ: consumers add it to device memory from registers, in two pieces each, when the
- * turn has come. The two mbarriers of a stage say that:
+ * Q, lse and delta come in two stages, full and empty as in backward_layout.cuh; there is shared memory for one dO
+ * alone. Each consumer has a buffer for 64 columns of dQ, and an adder, which adds its two pieces of a step; a turn is
+ * over when both have, so that chains count twice.
  *
- *   dq_empty[stage]   adder ──► consumers   the turn has come
- *   dq_full[stage]    consumers ──► adder   all has been added
+ *   dout_full      producer ──► consumers   dO has come
+ *   dout_empty     consumers ──► producer   dV and dP have been multiplied
+ *   dq_full[g]     consumer g ──► adder g   a piece can be added to device memory
+ *   dq_empty[g]    adder g ──► consumer g   it has been read
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_WIDE_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_WIDE_CUH
@@ -23,129 +26,137 @@
 
 enum { P_FULL = 5, P_EMPTY = 6, DS_FULL = 7, DS_STORED = 8 }; /* named barriers */
 
-/* K, V | Q, dO of two stages | dS^T of two stages | P^T | lse, delta | mbarriers | plan */
+/* K, V | Q, dO, Q | dS^T of two stages | P^T | dQ of each consumer | lse, delta | mbarriers | plan */
 template <class T_> struct backward_wide_shape {
     using T = T_;
     static constexpr bool BOXES = true;
     static constexpr int DIM = 256, KEYS = 64, ROWS = 64, THREADS = 384;
-    static constexpr int PRODUCERS = 32, ADDERS = 2, DQ_STAGES = 2, OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+    static constexpr int PRODUCERS = 32, ENDS = 1, DQ_WRITERS = 128, RELEASES = 2, DQ_STAGES = 2 /* consumers */;
+    static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
-    static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, P_AT = DS_AT + 2 * PAIR_TILE;
-    static constexpr int SUMS_AT = P_AT + KEYS * ROWS * 4, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
-    static constexpr int BARRIERS = 10 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
+    static constexpr int DQ_PANEL = ROWS * 128, DQ_TILE = 2 * DQ_PANEL, DQ_COLUMNS = 64 /* of a piece */;
+    static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 3 * QUERY_TILE, P_AT = DS_AT + 2 * PAIR_TILE;
+    static constexpr int DQ_AT = P_AT + KEYS * ROWS * 4, SUMS_AT = DQ_AT + 2 * DQ_TILE;
+    static constexpr int BARRIERS_AT = SUMS_AT + 4 * ROWS * 4, DOUT_BARRIERS = 10 + 2 * QUERY_PLANS;
+    static constexpr int PLAN_AT = BARRIERS_AT + (DOUT_BARRIERS + 2) * 8;
     static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan), BYTES = QUERY_ROWS_AT;
     static_assert(BYTES <= 227 * 1024, "more shared memory than there is");
 };
 
-/* ---- dQ -------------------------------------------------------------------------------------------------------------
- */
-
-/* Rows of a step's dQ, in device memory. */
-struct dq_rows {
-    float *first; /* this thread's row 0, the two elements that it has of a tile's first 8 columns */
-    int64_t row, dim;
-    int width;    /* columns from there on */
-    bool two[2];  /* for each of the thread's rows: it is there */
-    bool by_twos; /* two neighbours can be added in one instruction */
+template <class S> struct backward_wide_memory : backward_memory<S> {
+    __device__ __forceinline__ uint32_t dout_full(void) const {
+        return this->barrier(S::DOUT_BARRIERS);
+    }
+    __device__ __forceinline__ uint32_t dout_empty(void) const {
+        return this->barrier(S::DOUT_BARRIERS + 1);
+    }
+    __device__ __forceinline__ uint32_t dout(void) const {
+        return backward_memory<S>::dout(0);
+    }
 };
 
+/* ---- producer -------------------------------------------------------------------------------------------------------
+ */
+
+/* By a warp. dO of a step behind its Q, and so behind Q of no later step. */
 template <class S>
-__device__ __forceinline__ dq_rows dq_rows_of(const gpu_backward &args, const query_plan &step, int batch) {
-    int thread = thread_anew(), row = thread / 32 % 4 * 16 + thread % 32 / 4, column = thread % 4 * 2;
-    const ra_view &v = args.dq;
-    dq_rows to;
-    to.row = step.each * v.row;
-    to.dim = v.dim;
-    to.first =
-        (float *)v.data + batch * v.batch + step.head * v.head + step.first * v.row + row * to.row + column * v.dim;
-    to.width = args.problem.dim - column;
-    to.two[0] = step.a0 + row < step.count;
-    to.two[1] = step.a0 + row + 8 < step.count;
-    to.by_twos = v.dim == 1 && args.problem.dim % 2 == 0 && (((uint64_t)v.data | (uint64_t)to.row * 4) & 7) == 0 &&
-                 ((uint64_t)to.first & 7) == 0;
-    return to;
-}
-
-__device__ __forceinline__ void add_one(float *to, float x) {
-    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(to), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ void add_two(float *to, float x, float y) {
-    asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};\n" ::"l"(to), "f"(x), "f"(y) : "memory");
-}
-
-/* Columns [column, column + 64) of dQ += scale * dq. */
-__device__ __forceinline__ void add_dq_piece(const dq_rows &to, const float (&dq)[8][4], int column, float scale) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float *row = to.first + (r ? 8 * to.row : 0) + column * to.dim;
-        if (!to.two[r]) continue;
-#pragma unroll
-        for (int n = 0; n < 8; n++) {
-            float x = scale * dq[n][r * 2], y = scale * dq[n][r * 2 + 1];
-            int left = to.width - column - n * 8;
-            if (to.by_twos) {
-                if (left > 0) add_two(row + n * 8, x, y);
-                continue;
-            }
-            if (left > 0) add_one(row + n * 8 * to.dim, x);
-            if (left > 1) add_one(row + (n * 8 + 1) * to.dim, y);
+__device__ __forceinline__ void produce_wide(const gpu_backward &args, const tensor_maps &maps,
+                                             const backward_wide_memory<S> &memory, int lane) {
+    item_plan &plan = memory.plan();
+    if (lane == 0) copy_keys<S>(args, maps, memory);
+#pragma unroll 1
+    for (int j = 0;; j++) {
+        int stage = j % 2;
+        const query_plan &step = plan.queries[j % QUERY_PLANS];
+        sums_read<S::ROWS / 32> sums;
+        mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
+        bool there = step.block >= 0;
+        if (there) read_sums<S>(args, step, lane, sums);
+        if (j >= 2) mbarrier_wait(memory.empty(stage), (j / 2 - 1) % 2);
+        if (!there) {
+            mbarrier_arrive(memory.full(stage));
+            return;
+        }
+        const CUtensorMap *map = &maps.map[step.map];
+        if (lane == 0) {
+            mbarrier_expect(memory.full(stage), S::QUERY_TILE);
+            copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.row, step.head, plan.item.b, memory.full(stage));
+        }
+        bool odd = write_sums<S>(memory, stage, lane, sums);
+        if (lane == 0) plan.masked[stage] = odd || !all_is_seen<S>(step, plan.item.block * S::KEYS);
+        mbarrier_arrive(memory.full(stage));
+        if (j >= 1) {
+            mbarrier_wait(memory.checked(), 0);
+            if (plan.odd_keys) return;
+            mbarrier_wait(memory.dout_empty(), (j - 1) % 2);
+        }
+        if (lane == 0) {
+            mbarrier_arrive_expecting(memory.dout_full(), S::QUERY_TILE);
+            copy_tile<S::DIM, S::ROWS>(memory.dout(), map + 1, step.row, step.head, plan.item.b, memory.dout_full());
         }
     }
 }
 
-/* One lane, for every second step: tells the consumers when the step's turn has come, and hands it over when they have
- * added. */
-template <class S> __device__ __forceinline__ void mind_turns(const backward_memory<S> &memory, int stage) {
+/* ---- dQ -------------------------------------------------------------------------------------------------------------
+ */
+
+/* One lane for consumer `group`: adds its pieces of each step when the step's turn has come. */
+template <class S>
+__device__ __forceinline__ void add_pieces(const tensor_maps &maps, const backward_wide_memory<S> &memory, int group) {
     const item_plan &plan = memory.plan();
     mbarrier_wait(memory.checked(), 0);
     if (plan.odd_keys) return;
 #pragma unroll 1
-    for (int j = stage;; j += S::ADDERS) {
+    for (int j = 0;; j++) {
         const query_plan &step = plan.queries[j % QUERY_PLANS];
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         if (step.block < 0) return;
-        chain_wait(step.chain, chain_read(step.chain), step.turn);
-        mbarrier_arrive(memory.dq_empty(stage));
-        mbarrier_wait(memory.dq_full(stage), j / S::ADDERS % 2);
+        const CUtensorMap *map = &maps.map[step.map + 2];
+        chain_wait(step.chain, chain_read(step.chain), S::RELEASES * step.turn);
+#pragma unroll 1
+        for (int piece = 0; piece < 2; piece++) {
+            int column = (2 * group + piece) * S::DQ_COLUMNS;
+            mbarrier_wait(memory.dq_full(group), piece);
+            global_proxies_meet();
+            add_box(map, memory.dq(group), column, step.row, step.head, plan.item.b);
+            add_box(map, memory.dq(group) + S::DQ_PANEL, column + 32, step.row, step.head, plan.item.b);
+            bulk_commit();
+            bulk_wait_read<0>();
+            mbarrier_arrive(memory.dq_empty(group));
+        }
+        bulk_wait<0>();
+        global_proxies_meet();
         chain_release(step.chain);
         mbarrier_arrive(memory.done(j));
     }
 }
 
-/* The two pieces of a consumer, from column0 on. The first has been multiplied. */
+/* Piece `piece` of step j, which has been multiplied, into the consumer's buffer. */
 template <class S>
-__device__ __forceinline__ void add_dq(const gpu_backward &args, const backward_memory<S> &memory, int j,
-                                       float (&dq)[8][4], int column0) {
-    constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
-    int stage = j % 2;
-    const item_plan &plan = memory.plan();
-    float scale = (float)args.problem.scale;
-    dq_rows to = dq_rows_of<S>(args, plan.queries[j % QUERY_PLANS], plan.item.b);
-    mbarrier_wait(memory.dq_empty(stage), j / 2 % 2);
-    add_dq_piece(to, dq, column0, scale);
-    start_dq<S>(dq, memory.ds(stage), memory.k() + (column0 / 64 + 1) * PANEL);
-    products_wait<0>();
-    keep_registers(dq);
-    add_dq_piece(to, dq, column0 + 64, scale);
-    mbarrier_arrive(memory.dq_full(stage));
+__device__ __forceinline__ void give_piece(const backward_wide_memory<S> &memory, int group, int j, int piece,
+                                           const float (&dq)[8][4], float scale) {
+    if (j || piece) mbarrier_wait(memory.dq_empty(group), piece ^ 1);
+    store_dq<S>(memory.dq(group), dq, 0, 0, scale);
+    shared_writes_to_products();
+    mbarrier_arrive(memory.dq_full(group));
 }
 
 /* ---- consumers ------------------------------------------------------------------------------------------------------
  */
 
 /* P^T in shared memory: what thread t of a warpgroup has, 16 bytes at a time. */
-template <class S> __device__ __forceinline__ float4 *p_of_thread(const backward_memory<S> &memory) {
+template <class S> __device__ __forceinline__ float4 *p_of_thread(const backward_wide_memory<S> &memory) {
     return (float4 *)(memory.generic + S::P_AT) + thread_anew() % 128;
 }
 
-template <class S> __device__ __forceinline__ void put_p(const backward_memory<S> &memory, const pair_columns<S> &p) {
+template <class S>
+__device__ __forceinline__ void put_p(const backward_wide_memory<S> &memory, const pair_columns<S> &p) {
     float4 *to = p_of_thread<S>(memory);
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) to[n * 128] = make_float4(p[n][0], p[n][1], p[n][2], p[n][3]);
 }
 
-template <class S> __device__ __forceinline__ void get_p(const backward_memory<S> &memory, pair_columns<S> &p) {
+template <class S> __device__ __forceinline__ void get_p(const backward_wide_memory<S> &memory, pair_columns<S> &p) {
     const float4 *from = p_of_thread<S>(memory);
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
@@ -157,24 +168,26 @@ template <class S> __device__ __forceinline__ void get_p(const backward_memory<S
     }
 }
 
-/* Step j's Q and dO have been used by this warp. */
-template <class S> __device__ __forceinline__ void leave_stage(const backward_memory<S> &memory, int stage, int lane) {
+/* This warp has used what an mbarrier says is empty. */
+__device__ __forceinline__ void leave(uint32_t empty, int lane) {
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(memory.empty(stage));
+    if (lane == 0) mbarrier_arrive(empty);
 }
 
 /* dV of the item's keys. Nothing is under way where a step begins. */
 template <class S>
-__device__ __forceinline__ void consume_p(const gpu_backward &args, const backward_memory<S> &memory,
+__device__ __forceinline__ void consume_p(const gpu_backward &args, const backward_wide_memory<S> &memory,
                                           const product_place &at, float (&dv)[S::DIM / 8][4]) {
+    constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
     item_plan &plan = memory.plan();
-    gpu_score<float> score = {(float)args.problem.scale};
+    float scale = (float)args.problem.scale;
     pairs_place pairs = {at.lane % 4 * 2, plan.item.block * S::KEYS + at.warp * 16 + at.lane / 4};
     pair_columns<S> s;
     start_pairs<S>(s, memory.k(), memory.q(0));
     products_wait<0>();
     keep_registers(s);
-    weigh_pairs<S>(s, memory.lse(0), score, plan.queries[0], pairs, plan.masked[0]);
+    weigh_pairs<S>(s, memory.lse(0), {scale}, plan.queries[0], pairs, plan.masked[0]);
+    leave(memory.empty(0), at.lane);
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
@@ -183,21 +196,28 @@ __device__ __forceinline__ void consume_p(const gpu_backward &args, const backwa
         put_p<S>(memory, s);
         named_barrier_arrive(P_FULL, 256);
         pack_pairs<S>(p, s);
-        start_sums<S>(dv, p, memory.dout(stage));
+        mbarrier_wait(memory.dout_full(), j % 2);
+        start_sums<S>(dv, p, memory.dout());
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
         bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
         start_pairs<S>(s, memory.k(), memory.q(stage ^ 1)); /* of nothing, behind the last step */
         named_barrier(DS_FULL, 256);
         start_dq<S>(dq, memory.ds(stage), memory.k());
+        products_wait<2>();
+        leave(memory.dout_empty(), at.lane);
         products_wait<1>();
         keep_registers(s);
-        leave_stage<S>(memory, stage, at.lane);
         if (more)
-            weigh_pairs<S>(s, memory.lse(stage ^ 1), score, plan.queries[(j + 1) % QUERY_PLANS], pairs,
+            weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, plan.queries[(j + 1) % QUERY_PLANS], pairs,
                            plan.masked[stage ^ 1]);
+        leave(memory.empty(stage ^ 1), at.lane);
         products_wait<0>();
         keep_registers(dq);
-        add_dq<S>(args, memory, j, dq, 0);
+        give_piece<S>(memory, 0, j, 0, dq, scale);
+        start_dq<S>(dq, memory.ds(stage), memory.k() + PANEL);
+        products_wait<0>();
+        keep_registers(dq);
+        give_piece<S>(memory, 0, j, 1, dq, scale);
         named_barrier(P_EMPTY, 256);
         if (!more) break;
     }
@@ -206,15 +226,18 @@ __device__ __forceinline__ void consume_p(const gpu_backward &args, const backwa
 
 /* dK likewise. */
 template <class S>
-__device__ __forceinline__ void consume_ds(const gpu_backward &args, const backward_memory<S> &memory,
+__device__ __forceinline__ void consume_ds(const gpu_backward &args, const backward_wide_memory<S> &memory,
                                            const product_place &at, float (&dk)[S::DIM / 8][4]) {
     constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
     item_plan &plan = memory.plan();
+    float scale = (float)args.problem.scale;
     pairs_place pairs = {at.lane % 4 * 2, 0};
     pair_columns<S> dp;
-    start_pairs<S>(dp, memory.v(), memory.dout(0));
+    mbarrier_wait(memory.dout_full(), 0);
+    start_pairs<S>(dp, memory.v(), memory.dout());
     products_wait<0>();
     keep_registers(dp);
+    leave(memory.dout_empty(), at.lane);
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
@@ -232,17 +255,24 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
         shared_writes_to_products();
         named_barrier_arrive(DS_FULL, 256);
         start_sums<S>(dk, ds, memory.q(stage));
-        mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
-        bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
-        start_pairs<S>(dp, memory.v(), memory.dout(stage ^ 1)); /* of nothing, behind the last step */
         named_barrier(DS_STORED, 128);
         start_dq<S>(dq, memory.ds(stage), memory.k() + 2 * PANEL);
         products_wait<1>();
-        keep_registers(dp);
-        leave_stage<S>(memory, stage, at.lane);
+        leave(memory.empty(stage), at.lane);
         products_wait<0>();
         keep_registers(dq);
-        add_dq<S>(args, memory, j, dq, 128);
+        give_piece<S>(memory, 1, j, 0, dq, scale);
+        start_dq<S>(dq, memory.ds(stage), memory.k() + 3 * PANEL);
+        mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
+        bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
+        if (more) mbarrier_wait(memory.dout_full(), (j + 1) % 2);
+        start_pairs<S>(dp, memory.v(), memory.dout()); /* of nothing, behind the last step */
+        products_wait<1>();
+        keep_registers(dq);
+        give_piece<S>(memory, 1, j, 1, dq, scale);
+        products_wait<0>();
+        keep_registers(dp);
+        leave(memory.dout_empty(), at.lane);
         if (!more) break;
     }
     keep_registers(dk);
@@ -260,7 +290,7 @@ __device__ __forceinline__ bool write_sum(const gpu_backward &args, const item_p
 }
 
 template <class S>
-__device__ __forceinline__ bool consume_wide(const gpu_backward &args, const backward_memory<S> &memory,
+__device__ __forceinline__ bool consume_wide(const gpu_backward &args, const backward_wide_memory<S> &memory,
                                              const product_place &at) {
     const gpu_problem &p = args.problem;
     const item_place &item = memory.plan().item;
@@ -277,26 +307,29 @@ template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1)
     backward_wide(const __grid_constant__ gpu_backward args, const __grid_constant__ tensor_maps maps) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    backward_memory<S> memory = {shared, shared_address(shared)};
+    backward_wide_memory<S> memory = {{shared, shared_address(shared)}};
     int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0);
     if (thread == 0) {
         memory.plan().item = item_at(args, atomicAdd(args.ticket, 1u));
+        mbarrier_init(memory.dout_full(), 1);
+        mbarrier_init(memory.dout_empty(), 8);
         make_barriers<S>(memory);
     }
     __syncthreads();
     if (warp < 4) {
         registers_fewer<S::OTHER_REGISTERS>();
         if (warp == 0)
-            produce_queries<S>(args, maps, memory, thread);
+            produce_wide<S>(args, maps, memory, thread);
         else if (warp == 1 && thread % 32 == 0)
             plan_queries<S>(args, memory);
         else if (warp >= 2 && thread % 32 == 0)
-            mind_turns<S>(memory, warp - 2);
+            add_pieces<S>(maps, memory, warp - 2);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
         product_place at = {warp / 4 - 1, warp % 4, thread % 32, 0};
         bool odd_keys = check_keys<S>(memory);
         if (memory.plan().queries[0].block < 0) return;
+        if (odd_keys) mbarrier_wait(memory.dout_full(), 0); /* no more copies are under way */
         if (odd_keys || consume_wide<S>(args, memory, at)) slow_item<S>(args, memory, odd_keys);
     }
 }
