@@ -295,7 +295,7 @@ class Plan:
         slot.data, slot.strided, slot.stride = made.data, made.strided, made.stride
 
     def _plain(self, x: Any, name: str, dtype: str) -> Optional[int]:
-        """The address of what layers pass, a dense torch tensor as it should be, in a microsecond; None: look
+        """The address of what layers give, a dense torch tensor as it should be, in a microsecond; None: look
         closer."""
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(x, torch.Tensor):

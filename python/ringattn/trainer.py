@@ -95,16 +95,16 @@ class TrainerMixin:
 
     def _count(self, samples: List[Dict[str, Any]]) -> Optional[Tensor]:
         labels = [shifted_labels(batch) for batch in samples]
-        if not labels or any(part is None for part in labels):
+        if not labels or any(x is None for x in labels):
             return None
-        count = sum((part != IGNORED).sum() for part in labels).to(self.args.device)
+        count = sum((x != IGNORED).sum() for x in labels).to(self.args.device)
         if self.args.average_tokens_across_devices and dist.is_initialized():
             count = self.accelerator.gather(count).sum() / self._ring().ranks
         return count
 
     def compute_loss(self, model: Any, inputs: Dict[str, Any], return_outputs: bool = False,
                      num_items_in_batch: Any = None) -> Any:
-        """This rank's part of the loss: the mean over all processes is the whole's."""
+        """This rank's summand of the loss: the mean over all processes is the whole's."""
         ctx = self._ring()
         batch = shard_batch(inputs, ctx=ctx)
         labels, own = batch.pop("shift_labels"), batch.pop("num_items_in_batch")

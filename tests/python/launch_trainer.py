@@ -54,8 +54,8 @@ def by_one_process(data, micro_batches, weights):
     model = tiny("sdpa")
     losses = []
     for step in range(STEPS):
-        part = data[step * micro_batches:(step + 1) * micro_batches]
-        loss = sum(w * by_hand(model, collate([x]), x["cuts"]) for x, w in zip(part, weights(part)))
+        own = data[step * micro_batches:(step + 1) * micro_batches]
+        loss = sum(w * by_hand(model, collate([x]), x["cuts"]) for x, w in zip(own, weights(own)))
         model.zero_grad()
         loss.backward()
         with torch.no_grad():
@@ -81,7 +81,7 @@ def by_trainer(ctx, folder):
                       eval_dataset=data[:2 * groups])
     trainer.train()
     # The mean over all tokens of a step.
-    mean = lambda part: [tokens(x) / sum(map(tokens, part)) for x in part]
+    mean = lambda own: [tokens(x) / sum(map(tokens, own)) for x in own]
     # Micro-batches are dealt to the groups in turn, so that a step has the next ones in order.
     one, losses = by_one_process(data, MICRO_BATCHES * groups, mean)
     got = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -108,7 +108,7 @@ def by_accelerate(ctx):
         optimizer.zero_grad()
         accelerator.backward(loss)
         optimizer.step()
-    one, _ = by_one_process(data, groups, lambda part: [1 / len(part)] * len(part))
+    one, _ = by_one_process(data, groups, lambda own: [1 / len(own)] * len(own))
     worst = close(changes(accelerator.unwrap_model(model)), changes(one))
     say(f"accelerate over {groups} x {ctx.ranks} ranks, as one process to {worst:.1e}")
 

@@ -51,8 +51,8 @@ def test_random_problems(seed):
 
     def body(ctx):
         inputs = [x.cuda().requires_grad_() for x in (q, k, v)]
-        parts = [rt.shard(x, 1, ctx) for x in inputs]
-        o = rt.unshard(rt.attention(*parts, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern), 1, ctx)
+        shards = [rt.shard(x, 1, ctx) for x in inputs]
+        o = rt.unshard(rt.attention(*shards, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern), 1, ctx)
         o.backward(dout.cuda())
         return [x.double().cpu() for x in (o.detach(), *(x.grad for x in inputs))]
 

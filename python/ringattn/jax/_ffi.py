@@ -202,7 +202,7 @@ def handler(body: Callable[[Call], None]) -> Any:
             if not _introduce(frame) and frame.stage == EXECUTE:
                 body(Call(frame))
             return None
-        except BaseException as error:  # it must not pass through C
+        except BaseException as error:  # it must not go through C
             text = f"ringattn: {error}".encode()
             asked = ErrorArguments(struct_size=ctypes.sizeof(ErrorArguments), message=text, errc=_INTERNAL)
             if not frame.api:

@@ -76,7 +76,7 @@ def shard_batch(batch: Mapping[str, Any], ctx: Optional[Context] = None,
         token
         num_items_in_batch                               how many labels the whole batch has, a tensor
 
-    Other entries pass as they are. The context remembers the sequence's length and documents for the attention of this
+    Other entries stay as they are. The context remembers the sequence's length and documents for the attention of this
     batch; documents are cu_seqlens, or, in a batch of one, where position_ids begin anew.
     """
     ctx = current(ctx)
