@@ -11,7 +11,7 @@ struct fresh_case {
     ra_shape shape;
     ra_tile tile;
     ra_tile_group group;
-    ra_tile_round pass;
+    ra_tile_round round;
     ra_tile_list list;
     std::vector<double> q, k, v, dout, lse, delta;
 };
@@ -38,8 +38,8 @@ static void make_fresh(fresh_case *c, ra_dtype dtype, int64_t dim, int nonfinite
     c->tile.heads = {0, 1, HEADS};
     c->tile.lo = -ROWS;
     c->group = {0, 1};
-    c->pass = {0, 1, 0};
-    c->list = {&c->tile, &c->group, &c->pass, 1, 1, 1};
+    c->round = {0, 1, 0};
+    c->list = {&c->tile, &c->group, &c->round, 1, 1, 1};
     c->q = random_numbers(&r, ROWS * HEADS * dim);
     c->dout = random_numbers(&r, ROWS * HEADS * dim);
     c->k = random_numbers(&r, ROWS * HEADS / SHARE * dim);

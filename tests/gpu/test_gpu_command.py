@@ -59,6 +59,24 @@ class Gpu(Workspace):
         done = ringattn("run", *self.input_args(), "--out", self.path("out.npy"), "--device", "cuda", "--kernel", "ref")
         self.assert_refused(done, "ref", "cuda")
 
+    def test_kernels_for_less_shared_memory(self):
+        for kernel, dtypes in (("cuda_sm86", ("f32", "bf16", "f16", "f64")), ("cuda_sm75", ("f32", "f16"))):
+            for dtype in dtypes:
+                for dim in (40, 128, 200):
+                    with self.subTest(kernel=kernel, dtype=dtype, dim=dim):
+                        done = ringattn("verify", "--device", "cuda", "--kernel", kernel, "--dtype", dtype, "--seq", 300,
+                                        "--heads", 2, "--dim", dim, "--causal")
+                        if "no kernel named" in done.stderr:
+                            self.skipTest(f"built without {kernel}")
+                        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_type_without_a_kernel(self):
+        done = ringattn("verify", "--device", "cuda", "--kernel", "cuda_sm75", "--dtype", "bf16", "--seq", 64)
+        if "no kernel named" in done.stderr:
+            self.skipTest("built without cuda_sm75")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("no forward kernel for rows of", done.stderr)
+
     @unittest.skipUnless(MPIRUN, "built without MPI")
     def test_under_mpirun(self):
         self.make_problem(seq=97, heads=4, kv_heads=2, dim=32)

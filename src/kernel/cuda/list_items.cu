@@ -30,7 +30,7 @@ struct item_builder {
     int rows, keys;
     gpu_lists *lists;
     std::vector<int> group_of; /* [tiles] */
-    std::vector<key_set> sets; /* of the pass in hand */
+    std::vector<key_set> sets; /* of the round in hand */
 };
 
 static const ra_tile &tile_of(const item_builder &b, int tile) {

@@ -1,4 +1,4 @@
-/* Row operations run by warps, mostly one for each row. Elements pass through doubles, so that what is written has been
+/* Row operations run by warps, mostly one for each row. Elements go through doubles, so that what is written has been
  * rounded once; N of them go together where they lie side by side (is_whole). */
 #ifndef RA_KERNEL_CUDA_ROW_WARPS_CUH
 #define RA_KERNEL_CUDA_ROW_WARPS_CUH

@@ -66,12 +66,12 @@ __device__ __forceinline__ void read_state_row(const gpu_forward &args, const un
     m = valid ? ((const float *)args.m)[p.at] : -INFINITY;
     l = valid && quad == 0 ? ((const float *)args.l)[p.at] : 0;
     int width = m != -INFINITY ? dim_v : 0;
-    bool pairs = has_float2(args, p);
+    bool by_twos = has_float2(args, p);
 #pragma unroll
     for (int n = 0; n < TILES; n++) { /* put outside of branches: products may be under way */
         int d = n * 8 + quad * 2;
         float2 x = make_float2(0, 0);
-        if (pairs && d < width) {
+        if (by_twos && d < width) {
             x = *(const float2 *)(p.o + d);
         } else {
             if (d < width) x.x = p.o[d * args.o.dim];

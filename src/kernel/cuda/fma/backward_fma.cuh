@@ -1,5 +1,5 @@
 /* Backward on the FMA units, for f32 and f64. As on the tensor cores: a block of keys stays, with its dK and dV in
- * registers; the blocks of queries that see it pass by, the last one first; dQ takes turns in device memory.
+ * registers; the blocks of queries that see it go by, the last one first; dQ takes turns in device memory.
  *
  *   S = Q K^T   P = e^{S - lse}   dP = dO V^T   dS = P (dP - delta)
  *   dV += P^T dO   dK += dS^T Q   dQ += dS K

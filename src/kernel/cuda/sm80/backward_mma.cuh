@@ -1,5 +1,5 @@
 /* Backward on mma.sync: a block of keys stays, with its dK and dV in registers, while the blocks of queries that see it
- * pass by, the last one first. How elements are multiplied is the products' affair: half_products.cuh for 16-bit
+ * go by, the last one first. How elements are multiplied is the products' affair: half_products.cuh for 16-bit
  * elements, tf32_products.cuh for f32.
  *
  *   S = Q K^T   P = e^{S - lse}   dP = dO V^T   dS = P (dP - delta)

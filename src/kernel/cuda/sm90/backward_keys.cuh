@@ -11,14 +11,14 @@ template <class S> struct key_sums { float dk[S::DIM / 8][4], dv[S::DIM / 8][4];
 template <class S>
 __device__ __forceinline__ void add_to_rows(const row_source &to, int first, int limit, int width,
                                             const float (&x)[S::DIM / 8][4], float by, bool fresh, int lane) {
-    bool pairs = to.aligned && width % 2 == 0;
+    bool by_twos = to.aligned && width % 2 == 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int row = first + r * 8 + lane / 4, d0 = lane % 4 * 2;
         if (row >= limit) continue;
         float *at = (float *)(to.base + row_offset<float>(to, row));
         float2 old[S::DIM / 8] = {};
-        if (pairs && !fresh) {
+        if (by_twos && !fresh) {
 #pragma unroll
             for (int n = 0; n < S::DIM / 8; n++)
                 if (n * 8 + d0 < width) old[n] = __ldcg((const float2 *)(at + n * 8 + d0));
@@ -35,7 +35,7 @@ __device__ __forceinline__ void add_to_rows(const row_source &to, int first, int
             old[n].x += by * x[n][r * 2];
             old[n].y += by * x[n][r * 2 + 1];
         }
-        if (pairs) {
+        if (by_twos) {
 #pragma unroll
             for (int n = 0; n < S::DIM / 8; n++)
                 if (n * 8 + d0 < width) __stcg((float2 *)(at + n * 8 + d0), old[n]);

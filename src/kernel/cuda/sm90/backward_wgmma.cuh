@@ -1,5 +1,5 @@
 /* Backward for 16-bit elements on Hopper: a block of 128 keys stays, with its dK and dV in registers, while the blocks
- * of queries that see it pass by, the last one first.
+ * of queries that see it go by, the last one first.
  *
  *   S^T = K Q^T   P^T = e^{S^T - lse}   dP^T = V dO^T   dS^T = P^T (dP^T - delta)
  *   dV += P^T dO   dK += dS^T Q   dQ += dS K

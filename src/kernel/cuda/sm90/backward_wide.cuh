@@ -174,7 +174,15 @@ __device__ __forceinline__ void leave(uint32_t empty, int lane) {
     if (lane == 0) mbarrier_arrive(empty);
 }
 
-/* dV of the item's keys. Nothing is under way where a step begins. */
+/* P of a step goes to the other consumer, which has read the one before. */
+template <class S>
+__device__ __forceinline__ void hand_over_p(const backward_wide_memory<S> &memory, const pair_columns<S> &p) {
+    put_p<S>(memory, p);
+    named_barrier_arrive(P_FULL, 256);
+}
+
+/* dV of the item's keys. Nothing is under way where a step begins. The first piece of dQ is multiplied as early as can
+ * be: the copy engine reads it while P of the next step is made. */
 template <class S>
 __device__ __forceinline__ void consume_p(const gpu_backward &args, const backward_wide_memory<S> &memory,
                                           const product_place &at, float (&dv)[S::DIM / 8][4]) {
@@ -188,37 +196,37 @@ __device__ __forceinline__ void consume_p(const gpu_backward &args, const backwa
     keep_registers(s);
     weigh_pairs<S>(s, memory.lse(0), {scale}, plan.queries[0], pairs, plan.masked[0]);
     leave(memory.empty(0), at.lane);
+    hand_over_p<S>(memory, s);
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
         pair_fragments<S> p;
         float dq[8][4];
-        put_p<S>(memory, s);
-        named_barrier_arrive(P_FULL, 256);
         pack_pairs<S>(p, s);
         mbarrier_wait(memory.dout_full(), j % 2);
         start_sums<S>(dv, p, memory.dout());
+        named_barrier(DS_FULL, 256);
+        start_dq<S>(dq, memory.ds(stage), memory.k());
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
         bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
         start_pairs<S>(s, memory.k(), memory.q(stage ^ 1)); /* of nothing, behind the last step */
-        named_barrier(DS_FULL, 256);
-        start_dq<S>(dq, memory.ds(stage), memory.k());
         products_wait<2>();
         leave(memory.dout_empty(), at.lane);
+        products_wait<1>();
+        keep_registers(dq);
+        give_piece<S>(memory, 0, j, 0, dq, scale);
+        start_dq<S>(dq, memory.ds(stage), memory.k() + PANEL);
         products_wait<1>();
         keep_registers(s);
         if (more)
             weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, plan.queries[(j + 1) % QUERY_PLANS], pairs,
                            plan.masked[stage ^ 1]);
         leave(memory.empty(stage ^ 1), at.lane);
-        products_wait<0>();
-        keep_registers(dq);
-        give_piece<S>(memory, 0, j, 0, dq, scale);
-        start_dq<S>(dq, memory.ds(stage), memory.k() + PANEL);
+        named_barrier(P_EMPTY, 256);
+        if (more) hand_over_p<S>(memory, s);
         products_wait<0>();
         keep_registers(dq);
         give_piece<S>(memory, 0, j, 1, dq, scale);
-        named_barrier(P_EMPTY, 256);
         if (!more) break;
     }
     keep_registers(dv);
@@ -254,12 +262,10 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
         store_fragments<S>(memory.ds(stage), ds, at.warp * 16);
         shared_writes_to_products();
         named_barrier_arrive(DS_FULL, 256);
-        start_sums<S>(dk, ds, memory.q(stage));
         named_barrier(DS_STORED, 128);
         start_dq<S>(dq, memory.ds(stage), memory.k() + 2 * PANEL);
+        start_sums<S>(dk, ds, memory.q(stage));
         products_wait<1>();
-        leave(memory.empty(stage), at.lane);
-        products_wait<0>();
         keep_registers(dq);
         give_piece<S>(memory, 1, j, 0, dq, scale);
         start_dq<S>(dq, memory.ds(stage), memory.k() + 3 * PANEL);
@@ -267,6 +273,8 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
         bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
         if (more) mbarrier_wait(memory.dout_full(), (j + 1) % 2);
         start_pairs<S>(dp, memory.v(), memory.dout()); /* of nothing, behind the last step */
+        products_wait<2>();
+        leave(memory.empty(stage), at.lane);
         products_wait<1>();
         keep_registers(dq);
         give_piece<S>(memory, 1, j, 1, dq, scale);

@@ -1,13 +1,13 @@
 /* The forward kernel's shape, its shared memory, and its barriers.
  *
- *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | records | mbarriers
+ *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | notes | mbarriers
  *
  * The producer goes through the units that the CTA takes and brings their tiles: one thread that starts bulk copies, or
  * a warpgroup that copies row by row. GROUPS warpgroups, the consumers, compute, 64 query rows each. Steps (a block of
  * keys for a unit) are numbered through all units; a step has a stage, a stage has four mbarriers, and Q has one:
  *
  *             producer                              consumers
- *   k_full    writes the record, arrives ────────►  wait, read the record, S = Q K^T
+ *   k_full    writes the note, arrives   ────────►  wait, read the note, S = Q K^T
  *             (copies of K, and of a unit's first
  *             step's Q, have landed)
  *   k_empty   waits before it writes again ◄──────  every warp arrives when S has come
@@ -36,7 +36,7 @@ struct __align__(16) key_block {
     int flags, lo, hi, count;
 };
 
-struct step_record {
+struct step_note {
     key_block keys;
     unit_place unit;
     unsigned number; /* of the unit in the launch */
@@ -68,8 +68,8 @@ struct forward_wgmma_shape {
     static constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : BOXES ? 40 : 56;
     static constexpr int CONSUMER_REGISTERS = ((GROUPS == 2 ? 504 : 512) - PRODUCER_REGISTERS) / GROUPS;
     static constexpr int KEY_TILE = KEYS * DIM * 2, Q_TILE = ROWS * DIM * 2;
-    static constexpr int RECORDS_AT = Q_TILE + STAGES * 2 * KEY_TILE;
-    static constexpr int BARRIERS_AT = RECORDS_AT + STAGES * (int)sizeof(step_record);
+    static constexpr int NOTES_AT = Q_TILE + STAGES * 2 * KEY_TILE;
+    static constexpr int BARRIERS_AT = NOTES_AT + STAGES * (int)sizeof(step_note);
     static constexpr int PLAN_AT = BARRIERS_AT + (4 * STAGES + 1) * 8, BYTES = PLAN_AT + (BOXES ? 0 : ROW_PLAN_BYTES);
     static_assert(KEYS % 16 == 0 && KEYS * PANEL_ROW_BYTES % 1024 == 0, "panels start at multiples of 1024 bytes");
     static_assert(BYTES <= 227 * 1024, "a multiprocessor has no more");
@@ -77,7 +77,7 @@ struct forward_wgmma_shape {
 
 template <class S> struct forward_memory {
     uint32_t base; /* address in shared memory */
-    step_record *records;
+    step_note *notes;
     __device__ __forceinline__ uint32_t q(void) const {
         return base;
     }

@@ -67,11 +67,11 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
             key_cursor next = next_keys(p, unit, keys, S::KEYS);
             ends = next.tile == unit.end;
             mbarrier_wait(memory.k_empty(at.stage), at.parity ^ 1);
-            step_record &record = memory.records[at.stage];
-            record.keys = block_of<S>(t, unit, keys.b0, ends);
+            step_note &note = memory.notes[at.stage];
+            note.keys = block_of<S>(t, unit, keys.b0, ends);
             if (begins) {
-                record.unit = unit;
-                record.number = place;
+                note.unit = unit;
+                note.number = place;
                 mbarrier_wait(memory.q_empty(), q_parity);
                 q_parity ^= 1;
                 mbarrier_arrive_expecting(memory.k_full(at.stage), S::Q_TILE + S::KEY_TILE);
@@ -91,7 +91,7 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
         number = take_number(args);
     }
     mbarrier_wait(memory.k_empty(at.stage), at.parity ^ 1);
-    memory.records[at.stage].keys = {STEP_NONE, 0, 0, 0};
+    memory.notes[at.stage].keys = {STEP_NONE, 0, 0, 0};
     mbarrier_arrive(memory.k_full(at.stage));
 }
 

@@ -96,13 +96,13 @@ __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forw
         if (thread == 0) plan_row_step<S>(args, count, &number, t ? &plan[(t + 1) % 2] : NULL, &step);
         named_barrier(1, S::PRODUCERS);
         pending.wait_empty(memory.k_empty(at.stage), at.parity ^ 1);
-        step_record &record = memory.records[at.stage];
+        step_note &note = memory.notes[at.stage];
         if (step.none) break;
-        if (thread == 0) record.keys = block_of<S>(p.tiles[step.at.tile], step.unit, step.at.b0, step.ends);
+        if (thread == 0) note.keys = block_of<S>(p.tiles[step.at.tile], step.unit, step.at.b0, step.ends);
         if (step.begins) {
             if (thread == 0) {
-                record.unit = step.unit;
-                record.number = step.number;
+                note.unit = step.unit;
+                note.number = step.number;
             }
             pending.wait_empty(memory.q_empty(), q_parity);
             q_parity ^= 1;
@@ -119,7 +119,7 @@ __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forw
     }
     copies_wait_until<0>();
     pending.announce();
-    if (thread == 0) memory.records[at.stage].keys = {STEP_NONE, 0, 0, 0};
+    if (thread == 0) memory.notes[at.stage].keys = {STEP_NONE, 0, 0, 0};
     mbarrier_arrive(memory.k_full(at.stage));
 }
 

@@ -80,8 +80,8 @@ __device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory
 template <class S>
 __device__ __forceinline__ void attend_unit(const gpu_forward &args, const forward_memory<S> &memory, int group,
                                             const gpu_score<float> &score, ring_place<S::STAGES> &at, key_block keys) {
-    unit_place unit = memory.records[at.stage].unit;
-    unsigned number = memory.records[at.stage].number;
+    unit_place unit = memory.notes[at.stage].unit;
+    unsigned number = memory.notes[at.stage].number;
     output_block<S> o;
     score_block<S> s;
     row_sums rows;
@@ -103,7 +103,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const forwa
         ring_place<S::STAGES> before = at;
         at.advance();
         mbarrier_wait(memory.k_full(at.stage), at.parity);
-        keys = memory.records[at.stage].keys;
+        keys = memory.notes[at.stage].keys;
         turn_wait<S>(group);
         start_scores<S>(memory, at.stage, q, s);
         mbarrier_wait(memory.v_full(before.stage), before.parity);
@@ -136,7 +136,7 @@ template <class S> __device__ __forceinline__ void consume(const gpu_forward &ar
     if (group == S::GROUPS - 1) turn_hand_over<S>(group);
     for (;;) {
         mbarrier_wait(memory.k_full(at.stage), at.parity);
-        key_block keys = memory.records[at.stage].keys;
+        key_block keys = memory.notes[at.stage].keys;
         if (keys.flags & STEP_NONE) break;
         attend_unit<S>(args, memory, group, score, at, keys);
     }
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     forward_by_boxes(const __grid_constant__ gpu_forward args, const __grid_constant__ tensor_maps maps,
                      unsigned count) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    forward_memory<S> memory = {shared_address(shared), (step_record *)(shared + S::RECORDS_AT)};
+    forward_memory<S> memory = {shared_address(shared), (step_note *)(shared + S::NOTES_AT)};
     if (threadIdx.x == 0) make_barriers<S>(memory);
     __syncthreads();
     if (threadIdx.x < 128) {
@@ -166,7 +166,7 @@ template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1)
     forward_by_rows(const __grid_constant__ gpu_forward args, unsigned count) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    forward_memory<S> memory = {shared_address(shared), (step_record *)(shared + S::RECORDS_AT)};
+    forward_memory<S> memory = {shared_address(shared), (step_note *)(shared + S::NOTES_AT)};
     if (threadIdx.x == 0) make_barriers<S>(memory);
     __syncthreads();
     if (threadIdx.x < 128) {
