@@ -97,7 +97,7 @@ class Comm:
         """Ranks over NCCL, with a device each; `host` carries what is in host memory, and is kept."""
         library = _library.cuda()
         if library is None or not library.ra_cuda_has_nccl():
-            raise UnsupportedError("ranks over NCCL: libringattn_cuda is not there, or there is no libnccl.so.2 to open")
+            raise UnsupportedError("ranks over NCCL: libringattn_cuda is not there, or there is no libnccl.so.2")
         out = ctypes.c_void_p()
         check(library.ra_comm_create_nccl(host.handle, device, timeout, ctypes.byref(out)))
         return Comm(out.value, keep=host)

@@ -53,8 +53,8 @@ def _names_in(function: Any, depth: int = 4) -> set:
 def mask(*_sizes: Any, mask_function: Any = None, attention_mask: Optional[Tensor] = None, **_how: Any) -> None:
     """No mask is needed: causality, windows and documents are said otherwise. Padding that matters is refused.
 
-    transformers takes the jumps in a cut sequence's positions for documents. What mask_function makes of them is ignored on
-    purpose: documents come from shard_batch.
+    transformers takes the jumps in a cut sequence's positions for documents. What mask_function makes of them is
+    ignored on purpose: documents come from shard_batch.
     """
     if attention_mask is not None:
         kept = attention_mask.to(torch.bool)

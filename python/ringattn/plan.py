@@ -316,8 +316,8 @@ class Plan:
             return
         seen = _arrays.view(x, "lse")
         if seen.dtype != self.lse_dtype or seen.device != self.device or seen.shape != self.shapes["lse"]:
-            raise ArgumentError(f"lse must be {self.lse_dtype} of shape {list(self.shapes['lse'])} on the plan's device; "
-                                f"it is {seen.dtype} of shape {list(seen.shape)}")
+            raise ArgumentError(f"lse must be {self.lse_dtype} of shape {list(self.shapes['lse'])} on the plan's "
+                                f"device; it is {seen.dtype} of shape {list(seen.shape)}")
         if seen.owner is not x and _arrays.is_numpy(x):
             raise ArgumentError("lse has strides that are no whole elements")
         if output and (seen.repeats() or (_arrays.is_numpy(x) and not x.flags.writeable)):

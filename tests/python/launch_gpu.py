@@ -1,5 +1,5 @@
-"""Run by torchrun: processes over NCCL, all of them on one GPU where there is only one; attention and a tiny Llama as in
-one process, and memory as planned. Rank 0 prints what it has shown.
+"""Run by torchrun: processes over NCCL, all of them on one GPU where there is only one; attention and a tiny Llama as
+in one process, and memory as planned. Rank 0 prints what it has shown.
 
 NCCL refuses two ranks on one GPU of one machine; with different NCCL_HOSTIDs it takes them for machines of their own.
 """

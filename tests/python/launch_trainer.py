@@ -75,8 +75,9 @@ def by_trainer(ctx, folder):
     data = examples(STEPS * MICRO_BATCHES * groups)
     arguments = transformers.TrainingArguments(
         folder, per_device_train_batch_size=1, per_device_eval_batch_size=1,
-        gradient_accumulation_steps=MICRO_BATCHES, max_steps=STEPS, optim="sgd", learning_rate=RATE, lr_scheduler_type="constant", max_grad_norm=0.0, logging_steps=1, save_strategy="no",
-        report_to=[], use_cpu=True, ddp_backend="gloo", remove_unused_columns=False, disable_tqdm=True)
+        gradient_accumulation_steps=MICRO_BATCHES, max_steps=STEPS, optim="sgd", learning_rate=RATE,
+        lr_scheduler_type="constant", max_grad_norm=0.0, logging_steps=1, save_strategy="no", report_to=[],
+        use_cpu=True, ddp_backend="gloo", remove_unused_columns=False, disable_tqdm=True)
     trainer = Trainer(model=tiny("ringattn"), args=arguments, train_dataset=data, data_collator=collate,
                       eval_dataset=data[:2 * groups])
     trainer.train()

@@ -115,6 +115,25 @@ def training(ctx):
             say(f"{name}, {'packed' if packed else 'one document'}, as one process to {worst:.1e}")
 
 
+def on_two_axes():
+    """Two sequences at a time, each over two ranks; FSDP2 on the flattened mesh. The mean of both losses' gradients."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
+    ctx = rt.init(mesh["cp"])
+    model = tiny("ringattn")
+    everyone = mesh["dp", "cp"]._flatten("dp_cp")
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=everyone)
+    fully_shard(model, mesh=everyone)
+    step(model, ctx, batch_of(mesh.get_local_rank("dp") == 1))
+    one = tiny("sdpa")
+    ((by_hand(one, batch_of(False), [0, N]) + by_hand(one, batch_of(True), [0, 9, 10, 30, N])) / 2).backward()
+    worst = close({name: p.grad.full_tensor() for name, p in model.named_parameters()}, gradients(one))
+    ctx.close()
+    say(f"FSDP2 on two axes, as one process to {worst:.1e}")
+
+
 def other_interfaces(ctx):
     """torch's context_parallel with a mesh, and ring_flash_attn with the default group."""
     from ringattn.compat.context_parallel import context_parallel, context_parallel_unshard
@@ -146,6 +165,8 @@ def main():
     compiled(ctx)
     training(ctx)
     other_interfaces(ctx)
+    if dist.get_world_size() == 4:
+        on_two_axes()
     dist.barrier()
     ctx.close()
     dist.destroy_process_group()

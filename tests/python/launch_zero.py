@@ -43,7 +43,8 @@ def main():
             loss = rt.cross_entropy(logits, own["shift_labels"], own["num_items_in_batch"], ctx)
             engine.backward(loss)
             assert abs(float(rt.mean_loss(loss, ctx)) - want.item()) < TOLERANCE * want.item()
-            worst = close({name: safe_get_full_grad(parameter) for name, parameter in model.named_parameters()}, expected)
+            got = {name: safe_get_full_grad(parameter) for name, parameter in model.named_parameters()}
+            worst = close(got, expected)
             engine.step()
             if dist.get_rank() == 0:
                 print(f"shown: ZeRO-{stage}, {'packed' if packed else 'one document'}, as one process to {worst:.1e}",

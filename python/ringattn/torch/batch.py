@@ -51,7 +51,9 @@ def _documents(batch: Mapping[str, Any], cu_seqlens: Any = None) -> Optional[Ten
     if documents is None:
         positions = batch.get("position_ids")
         return None if positions is None else documents_of(positions)
-    return documents if isinstance(documents, Tensor) else torch.tensor([int(at) for at in documents], dtype=torch.int64)
+    if isinstance(documents, Tensor):
+        return documents
+    return torch.tensor([int(at) for at in documents], dtype=torch.int64)
 
 
 def shifted_labels(batch: Mapping[str, Any], cu_seqlens: Any = None) -> Optional[Tensor]:

@@ -323,7 +323,7 @@ def run_ranks(ranks: int, body: Callable[[Context], Any], layout: str = "auto", 
     def rank_main(comm: Comm) -> Any:
         _current.ctx = Context(comm, None, layout, strategy, timeout, threads)
         try:
-            # A process has one autograd thread for each GPU, on which one rank's backward pass would wait for another's.
+            # A process has one autograd thread for each GPU, on which a rank's backward pass would wait for another's.
             with torch.autograd.set_multithreading_enabled(False):
                 return body(_current.ctx)
         finally:
