@@ -62,6 +62,8 @@ class _Whole:
         p, of_keys = self.problem, name in ("k", "v", "dk", "dv")
         n = p.seq_k if of_keys else p.seq_q
         cu_seqlens = p.cu_seqlens_k if of_keys and p.cu_seqlens_k is not None else p.cu_seqlens
+        if cu_seqlens is None or len(cu_seqlens) == 2:
+            cu_seqlens = (0, n)  # one document, whose keys need not be as many as its queries
         return index(self.layout, n, self.ranks, rank, cu_seqlens)
 
     def take(self, name: str, rank: int, x: Optional[Any] = None, axis: int = 1) -> Any:

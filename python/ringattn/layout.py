@@ -24,6 +24,8 @@ def layout_rows(layout: str, n: int, ranks: int, rank: int) -> int:
 @functools.lru_cache(maxsize=256)
 def _positions(layout: str, n: int, ranks: int, rank: int, cu_seqlens: Offsets = None) -> Tuple[int, ...]:
     out = (ctypes.c_int64 * max(layout_rows(layout, n, ranks, rank), 1))()
+    if cu_seqlens is None and layout == "documents":
+        raise ArgumentError("who has which row in layout documents depends on the documents: give cu_seqlens")
     if cu_seqlens is None:
         check(_library.core().ra_layout_positions(_capi.LAYOUTS[layout], n, ranks, rank, out))
     else:
@@ -93,16 +95,21 @@ def _axis_of(x: Any, axis: int) -> int:
     return axis % x.ndim
 
 
-def shard(x: Any, axis: int = 1, *, layout: str, ranks: int, rank: int) -> Any:
-    """A rank's rows of x along axis: a view where they are evenly spaced (contiguous, striped), else a copy."""
+def shard(x: Any, axis: int = 1, *, layout: str, ranks: int, rank: int, cu_seqlens: Any = None) -> Any:
+    """A rank's rows of x along axis: a view where they are evenly spaced (contiguous, striped), else a copy.
+
+    cu_seqlens: where documents start and end; the layout "documents" needs them.
+    """
     x = _arrays.as_array(x)
     x = _arrays.indexable(x, "x") if not (_arrays.is_torch(x) or _arrays.is_numpy(x)) else x
     axis = _axis_of(x, axis)
-    return select(x, axis, index(layout, x.shape[axis], ranks, rank))
+    return select(x, axis, index(layout, x.shape[axis], ranks, rank, offsets(cu_seqlens, "cu_seqlens")))
 
 
-def unshard(shards: Sequence[Any], axis: int = 1, *, layout: str, out: Optional[Any] = None) -> Any:
-    """The whole array from every rank's rows, in rank order."""
+def unshard(shards: Sequence[Any], axis: int = 1, *, layout: str, out: Optional[Any] = None,
+            cu_seqlens: Any = None) -> Any:
+    """The whole array from every rank's rows, in rank order; cu_seqlens as in shard."""
+    documents = offsets(cu_seqlens, "cu_seqlens")
     arrays: List[Any] = [_arrays.as_array(x) for x in shards]
     if not arrays:
         raise ArgumentError("unshard needs the rows of every rank")
@@ -118,7 +125,7 @@ def unshard(shards: Sequence[Any], axis: int = 1, *, layout: str, out: Optional[
             raise ArgumentError(f"rank {rank} of {len(arrays)} has {rows} of {n} rows in layout {layout}, "
                                 f"but {x.shape[axis]} are given")
         if rows:
-            assign(out, axis, index(layout, n, len(arrays), rank), x)
+            assign(out, axis, index(layout, n, len(arrays), rank, documents), x)
     return out
 
 

@@ -25,7 +25,7 @@ def check(rng, sizes, pattern, dtype, ranks, **how):
 def test_random_problems(seed):
     rng = np.random.default_rng(seed)
     sizes, pattern = reference.random_problem(rng)
-    how = {"layout": str(rng.choice(["auto", "contiguous", "zigzag", "striped"])),
+    how = {"layout": str(rng.choice(["auto", "contiguous", "zigzag", "striped", "documents"])),
            "strategy": str(rng.choice(["auto", "ring", "pairwise", "allgather", "passq"])), "threads": 1}
     check(rng, sizes, pattern, str(rng.choice(["float64", "float32"])), int(rng.integers(1, 5)), **how)
 
@@ -33,8 +33,23 @@ def test_random_problems(seed):
 def test_fewer_rows_than_ranks():
     rng = np.random.default_rng(1)
     sizes = dict(batch=2, seq_q=2, seq_k=3, heads_q=2, heads_kv=1, dim=8, dim_v=5)
-    for layout in ("contiguous", "zigzag", "striped"):
+    for layout in ("contiguous", "zigzag", "striped", "documents"):
         check(rng, sizes, {"causal": True}, "float64", 4, layout=layout)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "zigzag", "striped", "documents", "auto"])
+def test_one_document_by_default(layout):
+    """Without cu_seqlens, and with those of one document, all keys are its keys, however many."""
+    rng = np.random.default_rng(11)
+    sizes = dict(batch=1, seq_q=5, seq_k=17, heads_q=2, heads_kv=1, dim=8, dim_v=8)
+    check(rng, sizes, {"causal": True}, "float64", 3, layout=layout)
+    q, k, v, dout = reference.arrays(rng, sizes, "float64")
+    expected = reference.attention(q, k, v, dout, causal=True)
+    o, lse = ringattn.attention(q, k, v, causal=True, cu_seqlens=[0, 5], ranks=3, layout=layout, return_lse=True)
+    got = ringattn.attention_backward(q, k, v, o, lse, dout, causal=True, cu_seqlens=[0, 5], ranks=3, layout=layout)
+    for a, b in zip((o, lse, *got), expected):
+        assert reference.furthest(a, b) < 1e-12
+    check(rng, {**sizes, "batch": 2}, {"causal": True}, "float64", 3, layout=layout)
 
 
 def plain(rng, dtype="float64", batch=1, seq=23, heads=3, dim=8):

@@ -154,16 +154,17 @@ def test_allgather():
     assert gathered == [[b"\0" * 5, b"\1" * 5, b"\2" * 5]] * 3
 
 
-@pytest.mark.parametrize("layout", ["contiguous", "zigzag", "striped"])
+@pytest.mark.parametrize("layout", ["contiguous", "zigzag", "striped", "documents"])
 @pytest.mark.parametrize("n, ranks", [(1, 1), (2, 4), (23, 4), (24, 3)])
 def test_shard_and_back(layout, n, ranks):
     x = np.arange(2 * n * 3).reshape(2, n, 3)
-    shards = [ringattn.shard(x, 1, layout=layout, ranks=ranks, rank=rank) for rank in range(ranks)]
-    positions = [ringattn.layout_positions(layout, n, ranks, rank) for rank in range(ranks)]
+    cu = [0, n // 3, n // 3, n]
+    shards = [ringattn.shard(x, 1, layout=layout, ranks=ranks, rank=rank, cu_seqlens=cu) for rank in range(ranks)]
+    positions = [ringattn.layout_positions(layout, n, ranks, rank, cu) for rank in range(ranks)]
     assert sorted(np.concatenate(positions)) == list(range(n))
     for own, at in zip(shards, positions):
         assert (own == x[:, at]).all()
-    assert (ringattn.unshard(shards, -2, layout=layout) == x).all()
+    assert (ringattn.unshard(shards, -2, layout=layout, cu_seqlens=cu) == x).all()
 
 
 def test_layout_refusals():
@@ -171,6 +172,8 @@ def test_layout_refusals():
         ringattn.layout_rows("auto", 5, 2, 0)
     with pytest.raises(ringattn.ArgumentError, match="rank 0 of 2 has 3 of 5"):
         ringattn.unshard([np.zeros((1, 2)), np.zeros((1, 3))], 1, layout="contiguous")
+    with pytest.raises(ringattn.ArgumentError, match="give cu_seqlens"):
+        ringattn.shard(np.zeros((1, 9)), 1, layout="documents", ranks=2, rank=0)
     long = Problem(seq_q=1 << 16, heads_q=8, dim=64, causal=True)
     assert ringattn.layout_resolve(long, 4) in ("zigzag", "striped")
     assert ringattn.layout_resolve(long, 4, layout="contiguous") == "contiguous"
