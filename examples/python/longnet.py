@@ -19,10 +19,10 @@ def make_model():
 def train(ctx, model, x, target):
     """The loss of each step; the gradients are averaged over the ranks, as DDP would."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    part, goal = rt.shard(x, 1, ctx), rt.shard(target, 1, ctx)
+    own, goal = rt.shard(x, 1, ctx), rt.shard(target, 1, ctx)
     losses = []
     for _ in range(5):
-        out, _ = model(part, part, part, is_causal=True, seq_len=TOKENS)
+        out, _ = model(own, own, own, is_causal=True, seq_len=TOKENS)
         loss = (out - goal).square().sum() * ctx.ranks / target.numel()
         optimizer.zero_grad()
         loss.backward()

@@ -3,8 +3,9 @@
     import ringattn
     o = ringattn.attention(q, k, v, causal=True, ranks=4)           # [B, S, H, D] arrays; threads of this process
 
-ringattn.torch has the operators for PyTorch, ringattn.jax those for JAX, ringattn.hf the adapter for transformers, ringattn.compat the interfaces
-of other packages. None of them is imported, nor numpy, before it is used.
+ringattn.torch has the operators for PyTorch, ringattn.jax those for JAX, ringattn.hf and ringattn.trainer the adapters
+for transformers and accelerate, ringattn.compat the interfaces of other packages. None of them is imported, nor numpy,
+before it is used.
 """
 from .comm import Comm, run_ranks
 from .errors import (ArgumentError, BrokenError, DeviceError, Error, InternalError, MismatchError, OutOfMemoryError,
@@ -24,8 +25,8 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    """ringattn.hf, ringattn.compat, ringattn.jax, ringattn.plot and ringattn.torch are imported when they are first named."""
-    if name in ("compat", "hf", "jax", "plot", "torch"):
+    """The submodules below are imported when they are first named."""
+    if name in ("compat", "hf", "jax", "plot", "torch", "trainer"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

@@ -179,7 +179,7 @@ def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
         return sys.modules["cupy"].empty(tuple(shape), dtype=_numpy_dtype(dtype))
     if not is_numpy(like) and view(like, "the array").device[0] != "cpu":
         raise ArgumentError(
-            f"no arrays like {type(like).__name__} can be made on its device; pass torch or cupy arrays")
+            f"no arrays like {type(like).__name__} can be made on its device; give torch or cupy arrays")
     import numpy
 
     return numpy.empty(tuple(shape), dtype=_numpy_dtype(dtype))
@@ -199,7 +199,7 @@ def indexable(x: Any, name: str) -> Any:
         return x
     seen = view(x, name)
     if seen.device[0] != "cpu":
-        raise ArgumentError(f"{name} is a {type(x).__name__} on {seen.device[0]}; pass it as a torch or cupy array")
+        raise ArgumentError(f"{name} is a {type(x).__name__} on {seen.device[0]}; give it as a torch or cupy array")
     return numpy_of(seen)
 
 

@@ -270,7 +270,7 @@ CORE = {
     "ra_backend_stream_create": (Status, [c_void_p, _handle_out]),
     "ra_backend_stream_destroy": (None, [c_void_p, c_void_p]),
     "ra_reference": (Status, [_problem] + [POINTER(c_double)] * 9),
-    # Varargs in C; Python formats the text and passes "%s" and one string.
+    # Varargs in C; Python formats the text and gives "%s" and one string.
     "ra_fail": (Status, [c_int, c_char_p, c_char_p]),
     # These say so where UCX was left out of the library.
     "ra_comm_create_ucx": (Status, [c_int, c_int, AllGather, c_void_p, POINTER(UcxOptions), _handle_out]),

@@ -60,7 +60,7 @@ class Comm:
                     raise ArgumentError(f"allgather must give {ranks} blocks of {size} bytes")
                 ctypes.memmove(all_out, b"".join(blocks), size * ranks)
                 return 0
-            except BaseException as error:  # it must not pass through C
+            except BaseException as error:  # it must not go through C
                 failure.append(error)
                 return library.ra_fail(_capi.STATUSES["RA_ERR_TRANSPORT"], b"%s", f"allgather: {error}".encode())
 
@@ -97,7 +97,7 @@ class Comm:
         """Ranks over NCCL, with a device each; `host` carries what is in host memory, and is kept."""
         library = _library.cuda()
         if library is None or not library.ra_cuda_has_nccl():
-            raise UnsupportedError("ranks over NCCL: libringattn_cuda is not there, or was built without NCCL")
+            raise UnsupportedError("ranks over NCCL: libringattn_cuda is not there, or there is no libnccl.so.2")
         out = ctypes.c_void_p()
         check(library.ra_comm_create_nccl(host.handle, device, timeout, ctypes.byref(out)))
         return Comm(out.value, keep=host)

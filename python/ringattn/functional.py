@@ -22,7 +22,7 @@ def _four(x: Any, name: str) -> Tuple[Any, bool]:
 
         if x.requires_grad and torch.is_grad_enabled():
             raise ArgumentError(f"{name} requires a gradient, which this function does not record; "
-                                "use ringattn.torch.attention, or pass x.detach()")
+                                "use ringattn.torch.attention, or give x.detach()")
     if x.ndim == 3:
         return x[None], True
     if x.ndim != 4:

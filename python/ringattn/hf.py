@@ -44,17 +44,17 @@ def _names_in(function: Any, depth: int = 4) -> set:
     names = {getattr(function, "__qualname__", "")}
     for cell in getattr(function, "__closure__", None) or ():
         inside = cell.cell_contents
-        for part in inside if isinstance(inside, (tuple, list)) else (inside,):
-            if callable(part) and depth:
-                names |= _names_in(part, depth - 1)
+        for inner in inside if isinstance(inside, (tuple, list)) else (inside,):
+            if callable(inner) and depth:
+                names |= _names_in(inner, depth - 1)
     return names
 
 
 def mask(*_sizes: Any, mask_function: Any = None, attention_mask: Optional[Tensor] = None, **_how: Any) -> None:
     """No mask is needed: causality, windows and documents are said otherwise. Padding that matters is refused.
 
-    transformers takes the jumps of a cut sequence's positions for documents; that part of mask_function is left out on
-    purpose, since documents come from shard_batch.
+    transformers takes the jumps in a cut sequence's positions for documents. What mask_function makes of them is
+    ignored on purpose: documents come from shard_batch.
     """
     if attention_mask is not None:
         kept = attention_mask.to(torch.bool)

@@ -81,10 +81,10 @@ def select(x: Any, axis: int, rows: Union[slice, Tuple[int, ...]]) -> Any:
     return x.take(list(rows), axis)
 
 
-def assign(whole: Any, axis: int, rows: Union[slice, Tuple[int, ...]], part: Any) -> None:
-    """The way back: writes part to x's rows along axis."""
+def assign(whole: Any, axis: int, rows: Union[slice, Tuple[int, ...]], x: Any) -> None:
+    """The way back: writes x to the rows of whole along axis."""
     where = rows if isinstance(rows, slice) else list(rows)
-    whole[(slice(None),) * axis + (where,)] = part
+    whole[(slice(None),) * axis + (where,)] = x
 
 
 def _axis_of(x: Any, axis: int) -> int:
@@ -103,22 +103,22 @@ def shard(x: Any, axis: int = 1, *, layout: str, ranks: int, rank: int) -> Any:
 
 def unshard(shards: Sequence[Any], axis: int = 1, *, layout: str, out: Optional[Any] = None) -> Any:
     """The whole array from every rank's rows, in rank order."""
-    parts: List[Any] = [_arrays.as_array(part) for part in shards]
-    if not parts:
+    arrays: List[Any] = [_arrays.as_array(x) for x in shards]
+    if not arrays:
         raise ArgumentError("unshard needs the rows of every rank")
-    axis = _axis_of(parts[0], axis)
-    n = sum(part.shape[axis] for part in parts)
-    shape = list(parts[0].shape)
+    axis = _axis_of(arrays[0], axis)
+    n = sum(x.shape[axis] for x in arrays)
+    shape = list(arrays[0].shape)
     shape[axis] = n
     if out is None:
-        out = _new_like(parts[0], shape)
-    for rank, part in enumerate(parts):
-        rows = layout_rows(layout, n, len(parts), rank)
-        if part.shape[axis] != rows:
-            raise ArgumentError(f"rank {rank} of {len(parts)} has {rows} of {n} rows in layout {layout}, "
-                                f"but {part.shape[axis]} are given")
+        out = _new_like(arrays[0], shape)
+    for rank, x in enumerate(arrays):
+        rows = layout_rows(layout, n, len(arrays), rank)
+        if x.shape[axis] != rows:
+            raise ArgumentError(f"rank {rank} of {len(arrays)} has {rows} of {n} rows in layout {layout}, "
+                                f"but {x.shape[axis]} are given")
         if rows:
-            assign(out, axis, index(layout, n, len(parts), rank), part)
+            assign(out, axis, index(layout, n, len(arrays), rank), x)
     return out
 
 

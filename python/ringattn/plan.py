@@ -295,7 +295,7 @@ class Plan:
         slot.data, slot.strided, slot.stride = made.data, made.strided, made.stride
 
     def _plain(self, x: Any, name: str, dtype: str) -> Optional[int]:
-        """The address of what layers pass, a dense torch tensor as it should be, in a microsecond; None: look
+        """The address of what layers give, a dense torch tensor as it should be, in a microsecond; None: look
         closer."""
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(x, torch.Tensor):
@@ -316,8 +316,8 @@ class Plan:
             return
         seen = _arrays.view(x, "lse")
         if seen.dtype != self.lse_dtype or seen.device != self.device or seen.shape != self.shapes["lse"]:
-            raise ArgumentError(f"lse must be {self.lse_dtype} of shape {list(self.shapes['lse'])} on the plan's device; "
-                                f"it is {seen.dtype} of shape {list(seen.shape)}")
+            raise ArgumentError(f"lse must be {self.lse_dtype} of shape {list(self.shapes['lse'])} on the plan's "
+                                f"device; it is {seen.dtype} of shape {list(seen.shape)}")
         if seen.owner is not x and _arrays.is_numpy(x):
             raise ArgumentError("lse has strides that are no whole elements")
         if output and (seen.repeats() or (_arrays.is_numpy(x) and not x.flags.writeable)):

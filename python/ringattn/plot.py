@@ -35,16 +35,16 @@ def visible(problem: Problem, head: int = 0) -> Any:
     for q0, q1, k0, k1 in zip(cu_q, cu_q[1:], cu_k, cu_k[1:]):
         key = numpy.arange(k1 - k0)[None, :]
         at = (numpy.arange(q1 - q0) + (k1 - k0) - (q1 - q0))[:, None]  # aligned bottom right
-        part = numpy.ones((q1 - q0, k1 - k0), bool)
+        seen_here = numpy.ones((q1 - q0, k1 - k0), bool)
         if problem.causal:
-            part &= key <= at
+            seen_here &= key <= at
         if problem.window[0] >= 0:
-            part &= key >= at - problem.window[0]
+            seen_here &= key >= at - problem.window[0]
         if problem.window[1] >= 0:
-            part &= key <= at + problem.window[1]
+            seen_here &= key <= at + problem.window[1]
         if problem.dilated is not None:
-            part &= _kept(problem, head, key, at)
-        seen[q0:q1, k0:k1] = part
+            seen_here &= _kept(problem, head, key, at)
+        seen[q0:q1, k0:k1] = seen_here
     return seen
 
 

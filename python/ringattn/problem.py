@@ -39,7 +39,7 @@ class Dilated:
             return value
         if isinstance(value, str):
             try:
-                value = [tuple(int(part) for part in pair.split(":")) for pair in value.split(",")]
+                value = [tuple(int(n) for n in branch.split(":")) for branch in value.split(",")]
             except ValueError:
                 raise ArgumentError(f"dilated is {value!r}; it must be like 2048:1,16384:8") from None
         try:

@@ -71,7 +71,8 @@ class TrainerMixin:
         super().__init__(*arguments, **how)
         config = getattr(self.accelerator, "parallelism_config", None)
         if config is not None and (getattr(config, "cp_size", 1) or 1) * (getattr(config, "sp_size", 1) or 1) > 1:
-            raise UnsupportedError("parallelism_config has a context parallelism of its own; leave cp_size and sp_size at 1")
+            raise UnsupportedError("parallelism_config has a context parallelism of its own; leave cp_size and "
+                                   "sp_size at 1")
         if getattr(self, "label_smoother", None) is not None:
             raise UnsupportedError("label_smoothing_factor: ringattn's loss of a cut sequence has none; set it to 0")
         if getattr(self, "compute_loss_func", None) is not None:
@@ -95,16 +96,16 @@ class TrainerMixin:
 
     def _count(self, samples: List[Dict[str, Any]]) -> Optional[Tensor]:
         labels = [shifted_labels(batch) for batch in samples]
-        if not labels or any(part is None for part in labels):
+        if not labels or any(x is None for x in labels):
             return None
-        count = sum((part != IGNORED).sum() for part in labels).to(self.args.device)
+        count = sum((x != IGNORED).sum() for x in labels).to(self.args.device)
         if self.args.average_tokens_across_devices and dist.is_initialized():
             count = self.accelerator.gather(count).sum() / self._ring().ranks
         return count
 
     def compute_loss(self, model: Any, inputs: Dict[str, Any], return_outputs: bool = False,
                      num_items_in_batch: Any = None) -> Any:
-        """This rank's part of the loss: the mean over all processes is the whole's."""
+        """This rank's summand of the loss: the mean over all processes is the whole's."""
         ctx = self._ring()
         batch = shard_batch(inputs, ctx=ctx)
         labels, own = batch.pop("shift_labels"), batch.pop("num_items_in_batch")
@@ -112,7 +113,8 @@ class TrainerMixin:
         across = self.args.average_tokens_across_devices and dist.is_initialized()
         if num_items_in_batch is None:
             num_items_in_batch, across = own, False
-        loss = token_loss(outputs.logits, labels) * (dist.get_world_size() if across else ctx.ranks) / num_items_in_batch
+        processes = dist.get_world_size() if across else ctx.ranks
+        loss = token_loss(outputs.logits, labels) * processes / num_items_in_batch
         return (loss, outputs) if return_outputs else loss
 
     def prediction_step(self, model: Any, inputs: Dict[str, Any], prediction_loss_only: bool,

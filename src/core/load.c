@@ -9,13 +9,12 @@ typedef struct load_loop {
     int rank;
     ra_shard own;     /* keys of the rank, unless documents are dealt */
     int64_t document; /* where they are: the one looked at last */
-    int shared;       /* rows are counted from a set */
     int64_t pairs, rows;
     size_t sets_bytes;
 } load_loop;
 
-/* The same where every document is dealt to all. Sets of keys are in rising order, so that no document is looked for
- * twice. */
+/* How many of the keys other ranks have, where every document is dealt to all. Sets of keys are in rising order, so
+ * that no document is looked for twice. */
 static int64_t foreign_of_dealt(load_loop *loop, ra_span keys) {
     const ra_problem *p = loop->cut->problem;
     ra_sequence sequence = {p->seq_k, p->documents, p->cu_seqlens_k};
@@ -32,7 +31,7 @@ static int64_t foreign_of_dealt(load_loop *loop, ra_span keys) {
     return rows;
 }
 
-/* How many of the keys other ranks have. */
+/* The same on any layout. */
 static int64_t foreign(load_loop *loop, ra_span keys) {
     int64_t rows = keys.count;
     if (loop->cut->layout == RA_LAYOUT_DOCUMENTS) return rows ? foreign_of_dealt(loop, keys) : 0;
@@ -43,7 +42,7 @@ static int64_t foreign(load_loop *loop, ra_span keys) {
 static ra_status add_sight(const ra_sight *sight, void *user) {
     load_loop *loop = user;
     loop->pairs += sight->pairs * ra_span_clip(sight->heads, loop->heads.from, loop->heads.to).count;
-    if (!loop->shared) loop->rows += foreign(loop, sight->keys);
+    loop->rows += foreign(loop, sight->keys);
     return RA_OK;
 }
 
@@ -54,10 +53,11 @@ static int sights_share_keys(const ra_cut_problem *cut, int rank) {
     return p->branches > 0 || ra_shard_of(cut->layout, p->seq_q, cut->ranks, rank).span_count > 1;
 }
 
+/* The same where keys are seen more than once: rows are counted from the set. */
 static ra_status count_rows(load_loop *loop, const ra_cut_problem *cut, int rank, int64_t set) {
     ra_pool pool = {0};
     ra_rowset seen;
-    ra_status status = ra_rowset_seen(&pool, cut, rank, set, &seen);
+    ra_status status = ra_rowset_seen(&pool, cut, rank, set, &seen, &loop->pairs);
     for (int64_t i = 0; status == RA_OK && i < seen.count; i++) loop->rows += foreign(loop, seen.spans[i]);
     loop->sets_bytes = pool.bytes;
     ra_pool_free(&pool);
@@ -72,10 +72,11 @@ ra_status ra_load_of(const ra_cut_problem *cut, int rank, ra_load *load_out) {
         load_loop loop = {.heads = ra_head_set_queries(p, i),
                           .cut = cut,
                           .rank = rank,
-                          .shared = shared,
                           .own = ra_shard_of(cut->layout, p->seq_k, cut->ranks, rank)};
-        RA_TRY(ra_pattern_sights(cut, rank, loop.heads, add_sight, &loop));
-        if (shared) RA_TRY(count_rows(&loop, cut, rank, i));
+        if (shared)
+            RA_TRY(count_rows(&loop, cut, rank, i));
+        else
+            RA_TRY(ra_pattern_sights(cut, rank, loop.heads, add_sight, &loop));
         load.pairs += loop.pairs * p->batch;
         load.records += loop.rows * ra_head_set(p, i).count;
         load.sets_bytes += loop.sets_bytes;

@@ -169,6 +169,7 @@ typedef struct need_loop {
     ra_head_range heads; /* the query heads of the set */
     ra_rowset *sets;
     int64_t count, capacity;
+    int64_t pairs; /* of sights, over those heads */
 } need_loop;
 
 /* Two runs of a rank's queries mostly see the same keys. */
@@ -193,6 +194,8 @@ static ra_status collect_contact(const ra_contact *contact, void *user) {
 }
 
 static ra_status collect_sight(const ra_sight *sight, void *user) {
+    need_loop *loop = user;
+    loop->pairs += sight->pairs * ra_span_clip(sight->heads, loop->heads.from, loop->heads.to).count;
     return collect(user, sight->heads, sight->keys);
 }
 
@@ -223,8 +226,10 @@ ra_status ra_rowset_hinted(ra_pool *pool, const ra_cut_problem *cut, int from, i
     return unite(&loop, set_out);
 }
 
-ra_status ra_rowset_seen(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int64_t i, ra_rowset *set_out) {
+ra_status ra_rowset_seen(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int64_t i, ra_rowset *set_out,
+                         int64_t *pairs_out) {
     need_loop loop = {.pool = pool, .heads = ra_head_set_queries(cut->problem, i)};
     RA_TRY(ra_pattern_sights(cut, q_rank, loop.heads, collect_sight, &loop));
+    *pairs_out = loop.pairs;
     return unite(&loop, set_out);
 }

@@ -31,8 +31,10 @@ ra_status ra_rowset_needed(ra_pool *pool, const ra_cut_problem *cut, int q_rank,
 ra_status ra_rowset_hinted(ra_pool *pool, const ra_cut_problem *cut, int from, int to, int k_rank, int64_t i,
                            ra_rowset *set_out);
 
-/* The positions of the keys that q_rank's queries see, whoever has them. */
-ra_status ra_rowset_seen(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int64_t i, ra_rowset *set_out);
+/* The positions of the keys that q_rank's queries see, whoever has them, and the pairs, over the query heads of the
+ * set. */
+ra_status ra_rowset_seen(ra_pool *pool, const ra_cut_problem *cut, int q_rank, int64_t i, ra_rowset *set_out,
+                         int64_t *pairs_out);
 
 ra_status ra_rowset_union(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out);
 ra_status ra_rowset_minus(ra_pool *pool, const ra_rowset *a, const ra_rowset *b, ra_rowset *set_out);

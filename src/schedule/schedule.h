@@ -41,8 +41,9 @@ typedef struct ra_parcel {
  *   GRAD    accumulation   per (row, key/value head): dk, dv                        a record
  *   QUERY   dtype          per (row, query head): q; in the backward pass q, dout   a record
  *   STATS   accumulation   per run of rows: lse, then delta, each [states, batch, heads_q, rows]; backward only
- *   STATE   accumulation   per run of rows: O [states, batch, heads_q, rows, dim_v], then m and l [states, batch,
- * heads_q, rows]; forward only DQ      accumulation   per (row, query head): dq; backward only                 a record
+ *   STATE   accumulation   per run of rows: O [states, batch, heads_q, rows, dim_v],
+ *                          then m and l, each [states, batch, heads_q, rows]; forward only
+ *   DQ      accumulation   per (row, query head): dq; backward only                 a record
  */
 typedef enum ra_cargo {
     RA_CARGO_KV,

@@ -22,7 +22,7 @@ typedef struct rank_thread {
 static void leave(rank_thread *rank) {
     if (!rank->error[0])
         snprintf(rank->error, sizeof rank->error, "rank %d: %s", rank->comm->rank, ra_status_text(rank->status));
-    ra_thread_part(rank->comm->self, rank->error);
+    ra_thread_leave(rank->comm->self, rank->error);
 }
 
 static void *run_rank(void *argument) {

@@ -330,7 +330,7 @@ static void destroy(void *self) {
     if (last) free_hub(h);
 }
 
-void ra_thread_part(void *self, const char *reason) {
+void ra_thread_leave(void *self, const char *reason) {
     endpoint *me = self;
     char *kept = strdup(reason);
     pthread_mutex_lock(&me->hub->lock);

@@ -11,6 +11,6 @@ ra_status ra_thread_create(int ranks, void **selves_out);
 
 /* Before destroying: why. Peers that need this rank from then on fail with the reason; what is between others goes on.
  */
-void ra_thread_part(void *self, const char *reason);
+void ra_thread_leave(void *self, const char *reason);
 
 #endif

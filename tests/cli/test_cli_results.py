@@ -86,6 +86,19 @@ class EmptyDocuments(Workspace):
                     for name, values in self.load_outputs().items():
                         self.assertLess(furthest(values, wanted[name]), 2e-6, name)
 
+    def test_each_cut_over_all_ranks(self):
+        self.make_problem(heads=4, kv_heads=2)
+        flags = ["--causal", "--cu-seqlens", "0,1,10,10,24"]
+        self.run_ok("run", *self.input_args(), *self.outputs("plain"), *flags)
+        wanted = self.load_outputs()
+        for strategy in ("ring", "pairwise", "allgather", "passq"):
+            for ranks in (2, 3, 5):
+                with self.subTest(strategy=strategy, ranks=ranks):
+                    self.run_ok("run", *self.input_args(), *self.outputs("cut"), *flags, "--ranks", ranks, "--layout",
+                                "documents", "--strategy", strategy, "--check", 100)
+                    for name, values in self.load_outputs().items():
+                        self.assertLess(furthest(values, wanted[name]), 2e-6, name)
+
     def test_queries_without_keys(self):
         self.make_problem(seq=24, seq_k=14)
         self.run_ok("run", *self.input_args(), *self.outputs("none"), "--cu-seqlens", "0,10,24", "--cu-seqlens-k", "0,0,14",

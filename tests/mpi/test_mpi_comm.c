@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-static const ra_mpi_limits SMALL = {.part_bytes = 100, .create_seconds = 60, .destroy_seconds = 0.5};
+static const ra_mpi_limits SMALL = {.chunk_bytes = 100, .create_seconds = 60, .destroy_seconds = 0.5};
 
 static unsigned char byte_of(int rank, size_t i) {
     return (unsigned char)(17 * rank + 3 * (int)i + 1);

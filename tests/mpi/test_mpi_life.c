@@ -84,7 +84,7 @@ static void circles_end(int rank, int ranks) {
     ra_comm_destroy(comm);
 }
 
-/* A rank that has done its part hears that another gave up when it asks. */
+/* A rank that has done its chunk hears that another gave up when it asks. */
 static void loss_is_heard(int rank, int ranks) {
     ra_comm *comm = create();
     int all[64];

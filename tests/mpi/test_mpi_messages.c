@@ -1,5 +1,5 @@
 /* Random groups of messages on sub-communicators while the host program has receives of its own posted that would
- * match anything, with parts of messages made small so that most messages have many. Every byte is checked, and the
+ * match anything, with chunks of messages made small so that most messages have many. Every byte is checked, and the
  * bytes around every buffer. */
 #include "mpi_test.h"
 #include "transport/mpi/mpi_transport.h"
@@ -9,7 +9,7 @@
 /* Around the chunks that a message is sent in. */
 static size_t random_size(void *self, uint64_t *random) {
     const ra_mpi *mpi = self;
-    size_t chunk = mpi->limits.part_bytes < 20000 ? mpi->limits.part_bytes : 20000;
+    size_t chunk = mpi->limits.chunk_bytes < 20000 ? mpi->limits.chunk_bytes : 20000;
     switch (next_random(random) % 4) {
     case 0:
         return 1 + next_random(random) % 8;
@@ -48,11 +48,11 @@ static void host_end(host_traffic *host) {
     CHECK(host->got == 1000 + (rank + ranks - 1) % ranks);
 }
 
-static void run_rounds(MPI_Comm comm, size_t part_bytes, int rounds, uint64_t seed) {
+static void run_rounds(MPI_Comm comm, size_t chunk_bytes, int rounds, uint64_t seed) {
     static group g;
     ra_mpi_limits limits = RA_MPI_LIMITS_DEFAULT;
     ra_mpi *mpi = NULL;
-    limits.part_bytes = part_bytes;
+    limits.chunk_bytes = chunk_bytes;
     CHECK(ra_mpi_open(comm, &limits, &mpi) == RA_OK);
     group_target target = {&ra_mpi_ops, mpi, mpi->rank, mpi->ranks, random_size};
     for (int round = 0; round < rounds; round++) {
@@ -66,7 +66,7 @@ static void run_rounds(MPI_Comm comm, size_t part_bytes, int rounds, uint64_t se
 
 int main(int argc, char **argv) {
     const uint64_t seed = 20240611;
-    const size_t part_bytes[] = {61, 4096, (size_t)1 << 30};
+    const size_t chunk_bytes[] = {61, 4096, (size_t)1 << 30};
     int rank, ranks;
     host_traffic on_world, on_half;
     MPI_Comm half;
@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
     MPI_Comm_split(MPI_COMM_WORLD, ranks >= 4 ? rank % 2 : 0, ranks - rank, &half);
     host_begin(&on_world, MPI_COMM_WORLD);
     host_begin(&on_half, half);
-    for (int i = 0; i < 3; i++) run_rounds(half, part_bytes[i], 12, seed + (uint64_t)i);
+    for (int i = 0; i < 3; i++) run_rounds(half, chunk_bytes[i], 12, seed + (uint64_t)i);
     run_rounds(MPI_COMM_WORLD, 1000, 12, seed + 3);
     host_end(&on_half);
     host_end(&on_world);

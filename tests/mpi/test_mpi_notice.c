@@ -3,7 +3,7 @@
 #include "mpi_test.h"
 #include "transport/mpi/mpi_transport.h"
 
-static const ra_mpi_limits LIMITS = {.part_bytes = 1 << 20, .create_seconds = 60, .destroy_seconds = 0.3};
+static const ra_mpi_limits LIMITS = {.chunk_bytes = 1 << 20, .create_seconds = 60, .destroy_seconds = 0.3};
 enum { LARGE = 3 << 20 }; /* sent only with the receiver's help */
 
 static ra_mpi *open_transport(void) {

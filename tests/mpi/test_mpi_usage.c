@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 
-static const ra_mpi_limits PATIENT = {.part_bytes = 1000, .create_seconds = 60, .destroy_seconds = 60};
-static const ra_mpi_limits HASTY = {.part_bytes = 1000, .create_seconds = 0.3, .destroy_seconds = 0.3};
+static const ra_mpi_limits PATIENT = {.chunk_bytes = 1000, .create_seconds = 60, .destroy_seconds = 60};
+static const ra_mpi_limits HASTY = {.chunk_bytes = 1000, .create_seconds = 0.3, .destroy_seconds = 0.3};
 
 static void refuse_bad_communicators(int rank, int ranks) {
     ra_comm *comm = NULL;

@@ -1,5 +1,5 @@
-"""Run by torchrun: processes over NCCL, all of them on one GPU where there is only one; attention and a tiny Llama as in
-one process, and memory as planned. Rank 0 prints what it has shown.
+"""Run by torchrun: processes over NCCL, all of them on one GPU where there is only one; attention and a tiny Llama as
+in one process, and memory as planned. Rank 0 prints what it has shown.
 
 NCCL refuses two ranks on one GPU of one machine; with different NCCL_HOSTIDs it takes them for machines of their own.
 """
@@ -36,8 +36,8 @@ def random_problems(ctx, count):
         q, k, v, dout = (torch.from_numpy(x).to(dtype) for x in reference.arrays(rng, sizes, "float64"))
         expected = whole(*(x.double() for x in (q, k, v, dout)), sizes, pattern)
         inputs = [x.cuda().requires_grad_() for x in (q, k, v)]
-        parts = [rt.shard(x, 1, ctx) for x in inputs]
-        o = rt.attention(*parts, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern)
+        shards = [rt.shard(x, 1, ctx) for x in inputs]
+        o = rt.attention(*shards, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern)
         o = rt.unshard(o, 1, ctx)
         o.backward(dout.cuda())
         for name, got, want in zip(("o", "dq", "dk", "dv"), [o.detach()] + [x.grad for x in inputs], expected):
@@ -57,8 +57,8 @@ def as_one_process(ctx):
     results = []
     for here in (Context(ringattn.Comm.single()), ctx):
         leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-        parts = [rt.shard(x, 1, here) for x in leaves]
-        o = rt.unshard(rt.attention(*parts, seq_len=n, causal=True, ctx=here), 1, here)
+        shards = [rt.shard(x, 1, here) for x in leaves]
+        o = rt.unshard(rt.attention(*shards, seq_len=n, causal=True, ctx=here), 1, here)
         o.backward(dout)
         results.append([o.detach()] + [x.grad for x in leaves])
     for one, many in zip(*results):
@@ -73,9 +73,9 @@ def training(ctx):
     want = by_hand(one, batch, [0, 9, 10, 30, N])
     want.backward()
     model = tiny("ringattn").cuda()
-    part = rt.shard_batch({name: x.cuda() for name, x in batch.items()}, ctx=ctx)
-    logits = model(input_ids=part["input_ids"], position_ids=part["position_ids"]).logits
-    loss = rt.cross_entropy(logits, part["shift_labels"], part["num_items_in_batch"], ctx)
+    own = rt.shard_batch({name: x.cuda() for name, x in batch.items()}, ctx=ctx)
+    logits = model(input_ids=own["input_ids"], position_ids=own["position_ids"]).logits
+    loss = rt.cross_entropy(logits, own["shift_labels"], own["num_items_in_batch"], ctx)
     loss.backward()
     assert abs(float(rt.mean_loss(loss, ctx)) - want.item()) < 1e-9 * want.item()
     mean = {name: torch.stack(ctx.gather(p.grad)).mean(0).cpu() for name, p in model.named_parameters()}

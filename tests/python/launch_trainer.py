@@ -54,8 +54,8 @@ def by_one_process(data, micro_batches, weights):
     model = tiny("sdpa")
     losses = []
     for step in range(STEPS):
-        part = data[step * micro_batches:(step + 1) * micro_batches]
-        loss = sum(w * by_hand(model, collate([x]), x["cuts"]) for x, w in zip(part, weights(part)))
+        own = data[step * micro_batches:(step + 1) * micro_batches]
+        loss = sum(w * by_hand(model, collate([x]), x["cuts"]) for x, w in zip(own, weights(own)))
         model.zero_grad()
         loss.backward()
         with torch.no_grad():
@@ -75,13 +75,14 @@ def by_trainer(ctx, folder):
     data = examples(STEPS * MICRO_BATCHES * groups)
     arguments = transformers.TrainingArguments(
         folder, per_device_train_batch_size=1, per_device_eval_batch_size=1,
-        gradient_accumulation_steps=MICRO_BATCHES, max_steps=STEPS, optim="sgd", learning_rate=RATE, lr_scheduler_type="constant", max_grad_norm=0.0, logging_steps=1, save_strategy="no",
-        report_to=[], use_cpu=True, ddp_backend="gloo", remove_unused_columns=False, disable_tqdm=True)
+        gradient_accumulation_steps=MICRO_BATCHES, max_steps=STEPS, optim="sgd", learning_rate=RATE,
+        lr_scheduler_type="constant", max_grad_norm=0.0, logging_steps=1, save_strategy="no", report_to=[],
+        use_cpu=True, ddp_backend="gloo", remove_unused_columns=False, disable_tqdm=True)
     trainer = Trainer(model=tiny("ringattn"), args=arguments, train_dataset=data, data_collator=collate,
                       eval_dataset=data[:2 * groups])
     trainer.train()
     # The mean over all tokens of a step.
-    mean = lambda part: [tokens(x) / sum(map(tokens, part)) for x in part]
+    mean = lambda own: [tokens(x) / sum(map(tokens, own)) for x in own]
     # Micro-batches are dealt to the groups in turn, so that a step has the next ones in order.
     one, losses = by_one_process(data, MICRO_BATCHES * groups, mean)
     got = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -108,7 +109,7 @@ def by_accelerate(ctx):
         optimizer.zero_grad()
         accelerator.backward(loss)
         optimizer.step()
-    one, _ = by_one_process(data, groups, lambda part: [1 / len(part)] * len(part))
+    one, _ = by_one_process(data, groups, lambda own: [1 / len(own)] * len(own))
     worst = close(changes(accelerator.unwrap_model(model)), changes(one))
     say(f"accelerate over {groups} x {ctx.ranks} ranks, as one process to {worst:.1e}")
 

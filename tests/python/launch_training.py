@@ -30,8 +30,8 @@ def random_problems(ctx, count):
         q, k, v, dout = (torch.from_numpy(x).to(dtype) for x in reference.arrays(rng, sizes, "float64"))
         expected = whole(q, k, v, dout, sizes, pattern)
         inputs = [x.clone().requires_grad_() for x in (q, k, v)]
-        parts = [rt.shard(x, 1, ctx) for x in inputs]
-        o = rt.attention(*parts, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern)
+        shards = [rt.shard(x, 1, ctx) for x in inputs]
+        o = rt.attention(*shards, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern)
         o = rt.unshard(o, 1, ctx)
         o.backward(dout)
         for name, got, want in zip(("o", "dq", "dk", "dv"), [o.detach()] + [x.grad for x in inputs], expected):
@@ -44,8 +44,8 @@ def compiled(ctx):
     inputs = [torch.randn(1, 23, 2, 8, dtype=torch.float64) for _ in range(3)]
 
     def f(q, k, v):
-        parts = [rt.shard(x, 1, ctx) for x in (q, k, v)]
-        return rt.unshard(rt.attention(*parts, seq_len=23, causal=True, ctx=ctx), 1, ctx, seq_len=23).sin()
+        shards = [rt.shard(x, 1, ctx) for x in (q, k, v)]
+        return rt.unshard(rt.attention(*shards, seq_len=23, causal=True, ctx=ctx), 1, ctx, seq_len=23).sin()
 
     results = []
     for function in (f, torch.compile(f, fullgraph=True, backend="aot_eager", dynamic=False)):
@@ -59,9 +59,9 @@ def compiled(ctx):
 
 
 def step(model, ctx, batch):
-    part = rt.shard_batch(batch, ctx=ctx)
-    logits = model(input_ids=part["input_ids"], position_ids=part["position_ids"]).logits
-    loss = rt.cross_entropy(logits, part["shift_labels"], part["num_items_in_batch"], ctx)
+    own = rt.shard_batch(batch, ctx=ctx)
+    logits = model(input_ids=own["input_ids"], position_ids=own["position_ids"]).logits
+    loss = rt.cross_entropy(logits, own["shift_labels"], own["num_items_in_batch"], ctx)
     loss.backward()
     return float(rt.mean_loss(loss, ctx))
 
@@ -115,6 +115,25 @@ def training(ctx):
             say(f"{name}, {'packed' if packed else 'one document'}, as one process to {worst:.1e}")
 
 
+def on_two_axes():
+    """Two sequences at a time, each over two ranks; FSDP2 on the flattened mesh. The mean of both losses' gradients."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
+    ctx = rt.init(mesh["cp"])
+    model = tiny("ringattn")
+    everyone = mesh["dp", "cp"]._flatten("dp_cp")
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=everyone)
+    fully_shard(model, mesh=everyone)
+    step(model, ctx, batch_of(mesh.get_local_rank("dp") == 1))
+    one = tiny("sdpa")
+    ((by_hand(one, batch_of(False), [0, N]) + by_hand(one, batch_of(True), [0, 9, 10, 30, N])) / 2).backward()
+    worst = close({name: p.grad.full_tensor() for name, p in model.named_parameters()}, gradients(one))
+    ctx.close()
+    say(f"FSDP2 on two axes, as one process to {worst:.1e}")
+
+
 def other_interfaces(ctx):
     """torch's context_parallel with a mesh, and ring_flash_attn with the default group."""
     from ringattn.compat.context_parallel import context_parallel, context_parallel_unshard
@@ -146,6 +165,8 @@ def main():
     compiled(ctx)
     training(ctx)
     other_interfaces(ctx)
+    if dist.get_world_size() == 4:
+        on_two_axes()
     dist.barrier()
     ctx.close()
     dist.destroy_process_group()

@@ -38,12 +38,13 @@ def main():
         expected = gradients(one)
         for stage in (2, 3):
             engine, model = under_zero(stage)
-            part = rt.shard_batch(batch, ctx=ctx)
-            logits = engine(input_ids=part["input_ids"], position_ids=part["position_ids"]).logits
-            loss = rt.cross_entropy(logits, part["shift_labels"], part["num_items_in_batch"], ctx)
+            own = rt.shard_batch(batch, ctx=ctx)
+            logits = engine(input_ids=own["input_ids"], position_ids=own["position_ids"]).logits
+            loss = rt.cross_entropy(logits, own["shift_labels"], own["num_items_in_batch"], ctx)
             engine.backward(loss)
             assert abs(float(rt.mean_loss(loss, ctx)) - want.item()) < TOLERANCE * want.item()
-            worst = close({name: safe_get_full_grad(parameter) for name, parameter in model.named_parameters()}, expected)
+            got = {name: safe_get_full_grad(parameter) for name, parameter in model.named_parameters()}
+            worst = close(got, expected)
             engine.step()
             if dist.get_rank() == 0:
                 print(f"shown: ZeRO-{stage}, {'packed' if packed else 'one document'}, as one process to {worst:.1e}",

@@ -53,9 +53,9 @@ def attention(q, k, v, dout=None, scale=None, **pattern):
     dout = np.asarray(dout, np.float64)
     dp = np.einsum("bihd,bjhd->bhij", dout, vv)
     ds = p * (dp - np.einsum("bihd,bihd->bhi", dout, o)[..., None]) * scale
-    fold = lambda x: x.reshape(*x.shape[:2], k.shape[2], group, -1).sum(3)
-    return (o, lse, np.einsum("bhij,bjhd->bihd", ds, kk), fold(np.einsum("bhij,bihd->bjhd", ds, q)),
-            fold(np.einsum("bhij,bihd->bjhd", p, dout)))
+    reduce = lambda x: x.reshape(*x.shape[:2], k.shape[2], group, -1).sum(3)
+    return (o, lse, np.einsum("bhij,bjhd->bihd", ds, kk), reduce(np.einsum("bhij,bihd->bjhd", ds, q)),
+            reduce(np.einsum("bhij,bihd->bjhd", p, dout)))
 
 
 def random_problem(rng, most=70):

@@ -86,9 +86,9 @@ def test_unaligned_and_list():
     """An array whose strides are no whole elements is copied; lists are taken."""
     rng = np.random.default_rng(6)
     q, k, v, _ = plain(rng)
-    record = np.zeros(q.shape, dtype=[("pad", "u1"), ("x", "f8")])
-    record["x"] = q
-    assert (ringattn.attention(record["x"], k, v) == ringattn.attention(q, k, v)).all()
+    items = np.zeros(q.shape, dtype=[("pad", "u1"), ("x", "f8")])
+    items["x"] = q
+    assert (ringattn.attention(items["x"], k, v) == ringattn.attention(q, k, v)).all()
     assert (ringattn.attention(q.tolist(), k, v) == ringattn.attention(q, k, v)).all()
 
 

@@ -37,17 +37,17 @@ def test_fixed_length(family, causal):
     out.backward(dout)
 
     def body(ctx):
-        part = rows_of(qkv.detach(), layout, ranks, ctx.rank)[None].clone().requires_grad_()
+        own = rows_of(qkv.detach(), layout, ranks, ctx.rank)[None].clone().requires_grad_()
         packed = getattr(rf, f"{family}_flash_attn_qkvpacked_func")
-        o, lse, nothing = packed(part, causal=causal, return_attn_probs=True)
+        o, lse, nothing = packed(own, causal=causal, return_attn_probs=True)
         assert nothing is None and lse.shape == (1, 2, n // ranks)
         o.backward(rows_of(dout, layout, ranks, ctx.rank)[None])
         with torch.no_grad():
-            q, k, v = part.unbind(2)
+            q, k, v = own.unbind(2)
             assert (getattr(rf, f"{family}_flash_attn_func")(q, k, v, causal=causal) == o).all()
             kv = torch.stack([k, v], 2)
             assert (getattr(rf, f"{family}_flash_attn_kvpacked_func")(q, kv, causal=causal) == o).all()
-        return o[0].detach(), part.grad[0]
+        return o[0].detach(), own.grad[0]
 
     for rank, (o, grad) in enumerate(rt.run_ranks(ranks, body)):
         assert reference.furthest(o, rows_of(out.detach(), layout, ranks, rank)) < 1e-12
@@ -66,13 +66,13 @@ def test_documents_cut_over_all_ranks(family, cu):
     cut = lambda x, rank: torch.cat([rows_of(x[a:b], layout, ranks, rank) for a, b in zip(cu, cu[1:])])
 
     def body(ctx):
-        part = cut(qkv.detach(), ctx.rank).clone().requires_grad_()
+        own = cut(qkv.detach(), ctx.rank).clone().requires_grad_()
         local = torch.tensor(cu, dtype=torch.int32) // ranks
-        o, lse, _ = getattr(rf, f"{family}_flash_attn_varlen_qkvpacked_func")(part, local, 10, causal=True,
+        o, lse, _ = getattr(rf, f"{family}_flash_attn_varlen_qkvpacked_func")(own, local, 10, causal=True,
                                                                               return_attn_probs=True)
         assert lse.shape == (2, 20)
         o.backward(cut(dout, ctx.rank))
-        return o.detach(), part.grad
+        return o.detach(), own.grad
 
     for rank, (o, grad) in enumerate(rt.run_ranks(ranks, body)):
         assert reference.furthest(o, cut(out.detach(), rank)) < 1e-12
@@ -90,12 +90,12 @@ def test_llama3(causal):
 
     def body(ctx):
         mine = slice(10 * ctx.rank, 10 * ctx.rank + 10)
-        part = qkv.detach()[mine].clone().requires_grad_()
+        own = qkv.detach()[mine].clone().requires_grad_()
         prepared = rf.llama3_flash_attn_prepare_cu_seqlens(torch.tensor(cu, dtype=torch.int32), causal, ctx.rank, ranks)
-        o = rf.llama3_flash_attn_varlen_qkvpacked_func(part, *prepared[:4], heads_k_stride=1, local_k_slice=prepared[4],
+        o = rf.llama3_flash_attn_varlen_qkvpacked_func(own, *prepared[:4], heads_k_stride=1, local_k_slice=prepared[4],
                                                        causal=causal)
         o.backward(dout[mine])
-        return o.detach(), part.grad
+        return o.detach(), own.grad
 
     for rank, (o, grad) in enumerate(rt.run_ranks(ranks, body)):
         mine = slice(10 * rank, 10 * rank + 10)
@@ -175,13 +175,13 @@ def test_dilated_modules():
     for heads, segment, rate, offset in ((slice(0, 2), 4, 1, 0), (slice(2, 4), 16, 2, 1)):
         for start in range(0, 16, segment):
             kept = slice(start + offset, start + segment, rate)
-            part = [x[:, kept, heads].transpose(1, 2) for x in (q, k, v)]
-            want[:, kept, heads] = sdpa(*part, is_causal=True).transpose(1, 2) / 2
+            own = [x[:, kept, heads].transpose(1, 2) for x in (q, k, v)]
+            want[:, kept, heads] = sdpa(*own, is_causal=True).transpose(1, 2) / 2
     module = dilated.DilatedAttention(segment_lengths=[4, 16], dilation_rates=[1, 2])
 
     def body(ctx):
-        parts = [rt.shard(x, 1, ctx) for x in (q, k, v)]
-        return rt.unshard(module(*parts, is_causal=True, seq_len=16), 1, ctx)
+        shards = [rt.shard(x, 1, ctx) for x in (q, k, v)]
+        return rt.unshard(module(*shards, is_causal=True, seq_len=16), 1, ctx)
 
     for ranks in (1, 3):
         for got in rt.run_ranks(ranks, body):
@@ -205,8 +205,8 @@ def test_yunchang():
         cut = lambda x, rank: rows_of(x, layout, 2, rank, 1)
         # Rings of that package have the same number of rows on every rank.
         got = rt.run_ranks(2, lambda ctx: module(*(cut(x, ctx.rank) for x in inputs), causal=True))
-        for rank, part in enumerate(got):
-            assert reference.furthest(part, cut(want, rank)) < 1e-12
+        for rank, own in enumerate(got):
+            assert reference.furthest(own, cut(want, rank)) < 1e-12
     set_seq_parallel_pg(1, 4, 0, 4)
     with pytest.raises(ringattn.UnsupportedError, match="splits no heads"):
         set_seq_parallel_pg(2, 2, 0, 4)

@@ -51,8 +51,9 @@ def test_random_problems(seed):
 
     def body(ctx):
         inputs = [x.cuda().requires_grad_() for x in (q, k, v)]
-        parts = [rt.shard(x, 1, ctx) for x in inputs]
-        o = rt.unshard(rt.attention(*parts, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern), 1, ctx)
+        shards = [rt.shard(x, 1, ctx) for x in inputs]
+        o = rt.attention(*shards, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern)
+        o = rt.unshard(o, 1, ctx)
         o.backward(dout.cuda())
         return [x.double().cpu() for x in (o.detach(), *(x.grad for x in inputs))]
 
@@ -269,8 +270,8 @@ def test_planning_of_new_documents():
     torch.cuda.synchronize()
     took = time.perf_counter() - start
     ctx.close()
-    print(f"{steps} steps of {took / steps * 1e3:.1f} ms; {len(spent)} plans of {sum(spent) / len(spent) * 1e3:.2f} ms, "
-          f"{sum(spent) / took:.2%}")
+    print(f"{steps} steps of {took / steps * 1e3:.1f} ms; {len(spent)} plans of "
+          f"{sum(spent) / len(spent) * 1e3:.2f} ms, {sum(spent) / took:.2%}")
     assert len(spent) == steps and sum(spent) < 0.02 * took
 
 

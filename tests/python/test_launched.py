@@ -38,10 +38,10 @@ def launch(ranks, script, *arguments, timeout=240):
 def test_training(ranks):
     ran = launch(ranks, "launch_training.py")
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
-    assert ran.stdout.count("shown:") == 9
+    assert ran.stdout.count("shown:") == (9 if ranks == 2 else 10)
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_trainer(ranks):
     """transformers' Trainer and accelerate: with 4 ranks two sequences at a time, each over two ranks."""
     pytest.importorskip("accelerate", reason="accelerate is not installed")

@@ -161,8 +161,8 @@ def test_shard_and_back(layout, n, ranks):
     shards = [ringattn.shard(x, 1, layout=layout, ranks=ranks, rank=rank) for rank in range(ranks)]
     positions = [ringattn.layout_positions(layout, n, ranks, rank) for rank in range(ranks)]
     assert sorted(np.concatenate(positions)) == list(range(n))
-    for part, at in zip(shards, positions):
-        assert (part == x[:, at]).all()
+    for own, at in zip(shards, positions):
+        assert (own == x[:, at]).all()
     assert (ringattn.unshard(shards, -2, layout=layout) == x).all()
 
 

@@ -50,8 +50,8 @@ def test_random_problems(seed):
 
     def body(ctx):
         inputs = [x.clone().requires_grad_() for x in (q, k, v)]
-        parts = [rt.shard(x, 1, ctx) for x in inputs]
-        o = rt.attention(*parts, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern)
+        shards = [rt.shard(x, 1, ctx) for x in inputs]
+        o = rt.attention(*shards, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern)
         o = rt.unshard(o, 1, ctx)
         o.backward(dout)
         return [o.detach()] + [x.grad for x in inputs]
@@ -222,8 +222,8 @@ def test_modules(ctx):
 
     def body(ctx):
         module.attention.ctx = None  # the thread's own
-        part = rt.shard(x, 1, ctx)
-        return rt.unshard(module(part, part, part, is_causal=True, seq_len=21)[0], 1, ctx)
+        own = rt.shard(x, 1, ctx)
+        return rt.unshard(module(own, own, own, is_causal=True, seq_len=21)[0], 1, ctx)
 
     for got in rt.run_ranks(3, body):
         assert reference.furthest(got.detach(), want.detach()) < 1e-12

@@ -74,9 +74,9 @@ def test_loss_and_gradients(ranks, packed, batch, layout):
 
     def body(ctx):
         mine = copy.deepcopy(model)
-        part = rt.shard_batch(whole, ctx=ctx)
-        logits = mine(input_ids=part["input_ids"], position_ids=part["position_ids"]).logits
-        local = rt.cross_entropy(logits, part["shift_labels"], part["num_items_in_batch"], ctx)
+        own = rt.shard_batch(whole, ctx=ctx)
+        logits = mine(input_ids=own["input_ids"], position_ids=own["position_ids"]).logits
+        local = rt.cross_entropy(logits, own["shift_labels"], own["num_items_in_batch"], ctx)
         local.backward()
         return float(rt.mean_loss(local, ctx)), gradients(mine)
 
@@ -91,22 +91,22 @@ def test_padding_to_the_right():
     whole = batch_of(False, 2)
     mask = torch.ones(2, N, dtype=torch.long)
     mask[1, 30:] = 0
-    part = rt.run_ranks(2, lambda ctx: rt.shard_batch({**whole, "attention_mask": mask}, ctx=ctx))
-    labels = torch.cat([p["shift_labels"][1] for p in part])
-    assert int((labels != -100).sum()) == 29 and int(part[0]["num_items_in_batch"]) == 29 + N - 1
+    own = rt.run_ranks(2, lambda ctx: rt.shard_batch({**whole, "attention_mask": mask}, ctx=ctx))
+    labels = torch.cat([p["shift_labels"][1] for p in own])
+    assert int((labels != -100).sum()) == 29 and int(own[0]["num_items_in_batch"]) == 29 + N - 1
     with pytest.raises(ringattn.ArgumentError, match="padding before tokens"):
         rt.run_ranks(1, lambda ctx: rt.shard_batch({**whole, "attention_mask": mask.flip(1)}, ctx=ctx))
 
 
 def test_loader_cuts_every_batch():
-    """Each rank's rows of each batch together are the batch; what is no sequence passes as it is."""
+    """Each rank's rows of each batch together are the batch; what is no sequence stays as it is."""
     batches = [{"input_ids": torch.arange(2 * n).view(2, n), "labels": torch.arange(2 * n).view(2, n), "name": n}
                for n in (5, 9)]
 
     def body(ctx):
         loader = rt.ShardedLoader(batches, ctx)
         assert len(loader) == 2
-        return [(part["input_ids"], part["shift_labels"], part["position_ids"], part["name"]) for part in loader]
+        return [(own["input_ids"], own["shift_labels"], own["position_ids"], own["name"]) for own in loader]
 
     results = rt.run_ranks(3, body)
     for i, batch in enumerate(batches):
@@ -132,9 +132,9 @@ def test_sliding_window():
             outs.append(model(input_ids=ids).logits.detach())
         else:
             def body(ctx):
-                part = rt.shard_batch({"input_ids": ids}, ctx=ctx)
+                own = rt.shard_batch({"input_ids": ids}, ctx=ctx)
                 with torch.no_grad():
-                    logits = model(input_ids=part["input_ids"], position_ids=part["position_ids"]).logits
+                    logits = model(input_ids=own["input_ids"], position_ids=own["position_ids"]).logits
                 return rt.unshard(logits, 1, ctx)
 
             outs += rt.run_ranks(3, body)

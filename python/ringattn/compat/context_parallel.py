@@ -28,9 +28,9 @@ def _attention_over(ctx: Context, n: int) -> Any:
         if attn_mask is not None:
             raise UnsupportedError("attn_mask: ringattn takes no masks of pairs; use is_causal")
         if dropout_p:
-            raise UnsupportedError("dropout_p: ringattn has no dropout; pass 0")
+            raise UnsupportedError("dropout_p: ringattn has no dropout; give 0")
         if query.shape[1] != key.shape[1] and not enable_gqa:
-            raise ArgumentError("queries and keys differ in heads; pass enable_gqa=True")
+            raise ArgumentError("queries and keys differ in heads; give enable_gqa=True")
         o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), seq_len=n, causal=is_causal,
                       scale=scale, ctx=ctx)
         return o.transpose(1, 2)
@@ -59,8 +59,8 @@ def context_parallel(mesh: Any, *, buffers: Optional[List[Tensor]] = None, buffe
     before = functional.scaled_dot_product_attention
     with torch.no_grad():
         for buffer, whole, dim in zip(buffers, wholes, dims):
-            part = whole.index_select(dim, ctx.positions(n, whole.device))
-            buffer.resize_(part.shape).copy_(part)
+            own = whole.index_select(dim, ctx.positions(n, whole.device))
+            buffer.resize_(own.shape).copy_(own)
     functional.scaled_dot_product_attention = _attention_over(ctx, n)
     try:
         yield

@@ -26,7 +26,7 @@ class DistributedAttention(nn.Module):
         super().__init__()
         if not hasattr(local_attention, "causal"):
             raise UnsupportedError(f"local_attention is a {type(local_attention).__name__}, which does not say "
-                                   "whether it is causal; pass a ringattn.torch.RingAttention")
+                                   "whether it is causal; give a ringattn.torch.RingAttention")
         if getattr(local_attention, "drop", None) is not None and getattr(local_attention.drop, "p", 0):
             raise UnsupportedError("local_attention has dropout; ringattn has none")
         self.local_attn, self.spg = local_attention, sequence_process_group

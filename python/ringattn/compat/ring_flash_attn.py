@@ -23,7 +23,7 @@ from ..torch.context import for_group
 
 def _refuse(dropout_p: float, alibi_slopes: Any) -> None:
     if dropout_p:
-        raise UnsupportedError("dropout_p: ringattn has no dropout; pass 0")
+        raise UnsupportedError("dropout_p: ringattn has no dropout; give 0")
     if alibi_slopes is not None:
         raise UnsupportedError("alibi_slopes: ringattn has no additive bias")
 

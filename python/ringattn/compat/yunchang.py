@@ -45,7 +45,7 @@ class LongContextAttention(nn.Module):
                 softcap: float = 0.0, alibi_slopes: Any = None, deterministic: bool = False,
                 return_attn_probs: bool = False) -> Tensor:
         if softcap:
-            raise UnsupportedError("softcap: ringattn has none; pass 0")
+            raise UnsupportedError("softcap: ringattn has none; give 0")
         if return_attn_probs:
             raise UnsupportedError("return_attn_probs: the probabilities are never made")
         return self.ring(query, key, value, dropout_p, softmax_scale, causal, window_size, alibi_slopes, deterministic,

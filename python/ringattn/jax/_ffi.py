@@ -1,7 +1,7 @@
 """XLA's interface for foreign functions (xla/ffi/api/c_api.h) as ctypes sees it: what a handler needs, and no more.
 
-A handler is a C function that XLA calls with a frame of buffers and attributes. ctypes makes one of a Python function, so
-that nothing is compiled. The structures of that interface only grow at their ends; each begins with its size.
+A handler is a C function that XLA calls with a frame of buffers and attributes. ctypes makes one of a Python function,
+so that nothing is compiled. The structures of that interface only grow at their ends; each begins with its size.
 """
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def handler(body: Callable[[Call], None]) -> Any:
             if not _introduce(frame) and frame.stage == EXECUTE:
                 body(Call(frame))
             return None
-        except BaseException as error:  # it must not pass through C
+        except BaseException as error:  # it must not go through C
             text = f"ringattn: {error}".encode()
             asked = ErrorArguments(struct_size=ctypes.sizeof(ErrorArguments), message=text, errc=_INTERNAL)
             if not frame.api:

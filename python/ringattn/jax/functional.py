@@ -62,7 +62,8 @@ def _describe(q: Any, k: Any, v: Any, mesh: Any, axis: Optional[str], layout: st
     groups = _groups(mesh, axis)
     count = len(groups[0]) if groups else 1
     if groups and _size_here(axis) != count:
-        raise ArgumentError(f"axis {axis!r} is not cut over {count} devices here; call it inside jax.shard_map over mesh")
+        raise ArgumentError(f"axis {axis!r} is not cut over {count} devices here; "
+                            "call it inside jax.shard_map over mesh")
     sizes = dict(batch=q.shape[0], seq_q=q.shape[1] * count, seq_k=k.shape[1] * count, heads_q=q.shape[2],
                  heads_kv=k.shape[2], dim=q.shape[3], dim_v=v.shape[3], dtype=_DTYPES[str(q.dtype)])
     Problem(**sizes, **pattern)  # refuses here what would be refused when it runs

@@ -51,7 +51,9 @@ def _documents(batch: Mapping[str, Any], cu_seqlens: Any = None) -> Optional[Ten
     if documents is None:
         positions = batch.get("position_ids")
         return None if positions is None else documents_of(positions)
-    return documents if isinstance(documents, Tensor) else torch.tensor([int(at) for at in documents], dtype=torch.int64)
+    if isinstance(documents, Tensor):
+        return documents
+    return torch.tensor([int(at) for at in documents], dtype=torch.int64)
 
 
 def shifted_labels(batch: Mapping[str, Any], cu_seqlens: Any = None) -> Optional[Tensor]:
@@ -76,7 +78,7 @@ def shard_batch(batch: Mapping[str, Any], ctx: Optional[Context] = None,
         token
         num_items_in_batch                               how many labels the whole batch has, a tensor
 
-    Other entries pass as they are. The context remembers the sequence's length and documents for the attention of this
+    Other entries stay as they are. The context remembers the sequence's length and documents for the attention of this
     batch; documents are cu_seqlens, or, in a batch of one, where position_ids begin anew.
     """
     ctx = current(ctx)

@@ -91,9 +91,9 @@ class Context:
         if self.ranks == 1:
             return [mine]
         if self.group is not None:
-            parts = [torch.empty_like(mine) for _ in range(self.ranks)]
-            dist.all_gather(parts, mine, group=self.group)
-            return parts
+            gathered = [torch.empty_like(mine) for _ in range(self.ranks)]
+            dist.all_gather(gathered, mine, group=self.group)
+            return gathered
         if mine.numel() == 0:
             return [mine] * self.ranks
         blocks = self.comm.allgather(_bytes_of(mine.cpu()), self.timeout)
@@ -105,7 +105,7 @@ class Context:
         if self.ranks == 1:
             return rows
         device = _gather_device(self)
-        counts = [int(part) for part in self.gather(torch.tensor([rows], dtype=torch.int64, device=device))]
+        counts = [int(x) for x in self.gather(torch.tensor([rows], dtype=torch.int64, device=device))]
         n = sum(counts)
         for rank, count in enumerate(counts):
             if n and layout_rows(self.layout, n, self.ranks, rank) != count:
@@ -251,7 +251,7 @@ def current(ctx: Optional[Context] = None) -> Context:
     if mine is not None:
         return mine
     if not _default:
-        raise ArgumentError("no context: call ringattn.torch.init() first, or pass ctx=")
+        raise ArgumentError("no context: call ringattn.torch.init() first, or give ctx=")
     return _default[-1]
 
 
@@ -261,7 +261,7 @@ def _group_of(group: Optional[Any]) -> Optional[Any]:
         return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
     if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
         if group.ndim != 1:
-            raise ArgumentError(f"the mesh has dimensions {group.mesh_dim_names}; pass the one that the sequence is "
+            raise ArgumentError(f"the mesh has dimensions {group.mesh_dim_names}; give the one that the sequence is "
                                 f"cut "
                                 "over, as mesh['cp']")
         return group.get_group()
@@ -323,7 +323,7 @@ def run_ranks(ranks: int, body: Callable[[Context], Any], layout: str = "auto", 
     def rank_main(comm: Comm) -> Any:
         _current.ctx = Context(comm, None, layout, strategy, timeout, threads)
         try:
-            # A process has one autograd thread for each GPU, on which one rank's backward pass would wait for another's.
+            # A process has one autograd thread for each GPU, on which a rank's backward pass would wait for another's.
             with torch.autograd.set_multithreading_enabled(False):
                 return body(_current.ctx)
         finally:

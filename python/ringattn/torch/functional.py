@@ -86,7 +86,7 @@ def token_loss(logits: Tensor, shift_labels: Tensor, ignore_index: int = -100) -
 
 def cross_entropy(logits: Tensor, shift_labels: Tensor, num_items_in_batch: Union[int, Tensor],
                   ctx: Optional[Context] = None, ignore_index: int = -100) -> Tensor:
-    """This rank's part of the mean cross entropy, such that the mean over the ranks is the whole batch's.
+    """This rank's summand of the mean cross entropy, such that the mean over the ranks is the whole batch's.
 
     logits [B, rows, vocabulary], shift_labels [B, rows] and num_items_in_batch as shard_batch gives them. DDP, FSDP
     and ZeRO average gradients over the ranks; so the local sum over all tokens of the batch is taken times the ranks.

@@ -41,7 +41,7 @@ class DilatedAttention(nn.Module):
         if not segment_lengths:
             raise ArgumentError("segment_lengths must not be empty")
         if attention_dropout:
-            raise ArgumentError("attention_dropout: ringattn has no dropout; pass 0")
+            raise ArgumentError("attention_dropout: ringattn has no dropout; give 0")
         self.pattern = Dilated(tuple(zip(segment_lengths, dilation_rates)), "groups", "group", "mean")
         self.softmax_scale, self.ctx = softmax_scale, ctx
 

@@ -53,8 +53,8 @@ def _pattern_of(what: str) -> Dict[str, Any]:
                                "scale": None if scale == "default" else float.fromhex(scale)}
     if dilated:
         heads, offset, combine, *branches = dilated
-        pairs = tuple(tuple(int(n) for n in branch.split(":")) for branch in branches)
-        pattern["dilated"] = Dilated(pairs, heads, offset, combine)
+        branches = tuple(tuple(int(n) for n in branch.split(":")) for branch in branches)
+        pattern["dilated"] = Dilated(branches, heads, offset, combine)
     return pattern
 
 
@@ -200,9 +200,9 @@ def _unshard(x: Tensor, dim: int, ctx: int, n: int) -> Tensor:
     padded = x.new_zeros([most, *x.shape[:dim], *x.shape[dim + 1:]])
     padded[:x.shape[dim]] = x.movedim(dim, 0)
     whole = x.new_empty([n, *padded.shape[1:]])
-    for rank, part in enumerate(here.gather(padded)):
+    for rank, rows in enumerate(here.gather(padded)):
         positions = contexts.positions_of(here, n, rank, x.device)
-        whole[positions] = part[:len(positions)]
+        whole[positions] = rows[:len(positions)]
     return whole.movedim(0, dim).contiguous()
 
 

@@ -28,7 +28,7 @@ static ra_status check_host(MPI_Comm host) {
 }
 
 static void free_memory(ra_mpi *mpi) {
-    free(mpi->parts);
+    free(mpi->chunks);
     free(mpi->telling);
     free(mpi->peers);
     free(mpi);
@@ -48,9 +48,9 @@ static ra_status allocate(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **m
     size_t ranks = (size_t)mpi->ranks;
     mpi->telling = malloc(ranks * sizeof *mpi->telling);
     mpi->peers = malloc(ranks * sizeof *mpi->peers);
-    mpi->part_capacity = 2 * ranks + 4; /* more messages than any strategy posts at once */
-    mpi->parts = malloc(mpi->part_capacity * sizeof *mpi->parts);
-    if (!mpi->telling || !mpi->peers || !mpi->parts) {
+    mpi->chunk_capacity = 2 * ranks + 4; /* more messages than any strategy posts at once */
+    mpi->chunks = malloc(mpi->chunk_capacity * sizeof *mpi->chunks);
+    if (!mpi->telling || !mpi->peers || !mpi->chunks) {
         free_memory(mpi);
         return ra_fail(RA_ERR_MEMORY, "no memory for an MPI transport of %zu ranks", ranks);
     }
@@ -131,8 +131,9 @@ static ra_status decline(MPI_Comm host, const ra_mpi_limits *limits, ra_status s
 
 ra_status ra_mpi_open(MPI_Comm host, const ra_mpi_limits *limits, ra_mpi **mpi_out) {
     ra_mpi *mpi = NULL;
-    if (limits->part_bytes < 1 || limits->part_bytes > INT_MAX) {
-        return ra_fail(RA_ERR_ARGUMENT, "a part of a message has 1 to %d bytes, not %zu", INT_MAX, limits->part_bytes);
+    if (limits->chunk_bytes < 1 || limits->chunk_bytes > INT_MAX) {
+        return ra_fail(RA_ERR_ARGUMENT, "a chunk of a message has 1 to %d bytes, not %zu", INT_MAX,
+                       limits->chunk_bytes);
     }
     RA_TRY(ra_mpi_check_usable());
     RA_TRY(check_host(host));

@@ -1,5 +1,5 @@
-/* The group in flight: every message as a row of parts, in order and under the message's one tag. MPI never lets
- * messages of one sender, tag and communicator overtake each other, so parts need no numbers. */
+/* The group in flight: every message as a row of chunks, in order and under the message's one tag. MPI never lets
+ * messages of one sender, tag and communicator overtake each other, so chunks need no numbers. */
 #include "mpi_transport.h"
 
 #include <stdio.h>
@@ -7,31 +7,31 @@
 
 static ra_status reserve(ra_mpi *mpi, const ra_message *messages, int count) {
     size_t needed = 0;
-    for (int i = 0; i < count; i++) needed += (messages[i].bytes - 1) / mpi->limits.part_bytes + 1;
-    if (needed <= mpi->part_capacity) return RA_OK;
+    for (int i = 0; i < count; i++) needed += (messages[i].bytes - 1) / mpi->limits.chunk_bytes + 1;
+    if (needed <= mpi->chunk_capacity) return RA_OK;
 
-    /* Only for messages of many parts; twice what is needed, so that it happens once or twice in all. */
-    ra_mpi_part *parts = realloc(mpi->parts, 2 * needed * sizeof *parts);
-    if (!parts) return ra_fail(RA_ERR_MEMORY, "no memory for the %zu requests of a group of messages", needed);
-    mpi->parts = parts;
-    mpi->part_capacity = 2 * needed;
+    /* Only for messages of many chunks; twice what is needed, so that it happens once or twice in all. */
+    ra_mpi_chunk *chunks = realloc(mpi->chunks, 2 * needed * sizeof *chunks);
+    if (!chunks) return ra_fail(RA_ERR_MEMORY, "no memory for the %zu requests of a group of messages", needed);
+    mpi->chunks = chunks;
+    mpi->chunk_capacity = 2 * needed;
     return RA_OK;
 }
 
-static ra_status start_part(ra_mpi *mpi, int index, char *data, int bytes) {
+static ra_status start_chunk(ra_mpi *mpi, int index, char *data, int bytes) {
     const ra_message *message = &mpi->messages[index];
-    ra_mpi_part *part = &mpi->parts[mpi->part_count];
+    ra_mpi_chunk *chunk = &mpi->chunks[mpi->chunk_count];
     int error;
-    *part = (ra_mpi_part){.request = MPI_REQUEST_NULL, .message = index, .bytes = bytes};
+    *chunk = (ra_mpi_chunk){.request = MPI_REQUEST_NULL, .message = index, .bytes = bytes};
     if (message->is_send)
-        error = MPI_Isend(data, bytes, MPI_BYTE, message->peer, message->tag, mpi->comm, &part->request);
+        error = MPI_Isend(data, bytes, MPI_BYTE, message->peer, message->tag, mpi->comm, &chunk->request);
     else
-        error = MPI_Irecv(data, bytes, MPI_BYTE, message->peer, message->tag, mpi->comm, &part->request);
+        error = MPI_Irecv(data, bytes, MPI_BYTE, message->peer, message->tag, mpi->comm, &chunk->request);
     if (error != MPI_SUCCESS) {
         ra_mpi_check(error, message->is_send ? "MPI_Isend" : "MPI_Irecv");
         return ra_fail(RA_ERR_TRANSPORT, "rank %d cannot be reached: %s", message->peer, ra_last_error());
     }
-    mpi->part_count++;
+    mpi->chunk_count++;
     mpi->pending++;
     return RA_OK;
 }
@@ -40,8 +40,8 @@ static ra_status start_message(ra_mpi *mpi, int index) {
     char *data = mpi->messages[index].data;
     size_t left = mpi->messages[index].bytes;
     while (left > 0) {
-        size_t bytes = left < mpi->limits.part_bytes ? left : mpi->limits.part_bytes;
-        RA_TRY(start_part(mpi, index, data, (int)bytes));
+        size_t bytes = left < mpi->limits.chunk_bytes ? left : mpi->limits.chunk_bytes;
+        RA_TRY(start_chunk(mpi, index, data, (int)bytes));
         data += bytes;
         left -= bytes;
     }
@@ -54,7 +54,7 @@ ra_status ra_mpi_post(void *self, const ra_message *messages, int count, void *s
     RA_TRY(ra_mpi_check_usable());
     RA_TRY(reserve(mpi, messages, count));
     mpi->messages = messages;
-    mpi->part_count = 0;
+    mpi->chunk_count = 0;
     mpi->pending = 0;
     mpi->failure = RA_OK;
     ra_mpi_note(mpi, -1);
@@ -67,44 +67,44 @@ ra_status ra_mpi_post(void *self, const ra_message *messages, int count, void *s
     return RA_OK;
 }
 
-static ra_status wrong_size(const ra_mpi *mpi, const ra_mpi_part *part, int came) {
-    const ra_message *message = &mpi->messages[part->message];
+static ra_status wrong_size(const ra_mpi *mpi, const ra_mpi_chunk *chunk, int came) {
+    const ra_message *message = &mpi->messages[chunk->message];
     return ra_fail(RA_ERR_TRANSPORT,
                    "rank %d sent %d bytes where %d were expected (tag %d): the ranks follow different schedules; give "
                    "all of them the same problem and the same version of ringattn",
-                   message->peer, came, part->bytes, message->tag);
+                   message->peer, came, chunk->bytes, message->tag);
 }
 
-/* Whether the part has come to an end, well or not. */
-static int test_part(ra_mpi *mpi, ra_mpi_part *part, int *error_out, MPI_Status *status_out) {
+/* Whether the chunk has come to an end, well or not. */
+static int test_chunk(ra_mpi *mpi, ra_mpi_chunk *chunk, int *error_out, MPI_Status *status_out) {
     int complete = 0;
-    *error_out = MPI_Test(&part->request, &complete, status_out);
+    *error_out = MPI_Test(&chunk->request, &complete, status_out);
     if (*error_out == MPI_SUCCESS && !complete) return 0;
-    part->request = MPI_REQUEST_NULL;
+    chunk->request = MPI_REQUEST_NULL;
     mpi->pending--;
     return 1;
 }
 
-static ra_status judge_part(const ra_mpi *mpi, const ra_mpi_part *part, int error, const MPI_Status *status) {
+static ra_status judge_chunk(const ra_mpi *mpi, const ra_mpi_chunk *chunk, int error, const MPI_Status *status) {
     int kind = MPI_SUCCESS, came = 0;
     if (error != MPI_SUCCESS) MPI_Error_class(error, &kind);
     if (kind != MPI_SUCCESS && kind != MPI_ERR_TRUNCATE) return ra_mpi_check(error, "MPI_Test");
-    if (mpi->messages[part->message].is_send) return RA_OK;
+    if (mpi->messages[chunk->message].is_send) return RA_OK;
     MPI_Get_count(status, MPI_BYTE, &came);
-    if (kind == MPI_ERR_TRUNCATE || came != part->bytes) return wrong_size(mpi, part, came);
+    if (kind == MPI_ERR_TRUNCATE || came != chunk->bytes) return wrong_size(mpi, chunk, came);
     return RA_OK;
 }
 
-/* Tests every part once; keeps the first failure. */
+/* Tests every chunk once; keeps the first failure. */
 static void advance(ra_mpi *mpi) {
-    for (size_t i = 0; i < mpi->part_count && mpi->pending > 0 && mpi->failure == RA_OK; i++) {
-        ra_mpi_part *part = &mpi->parts[i];
+    for (size_t i = 0; i < mpi->chunk_count && mpi->pending > 0 && mpi->failure == RA_OK; i++) {
+        ra_mpi_chunk *chunk = &mpi->chunks[i];
         int error;
         MPI_Status status;
-        if (part->request == MPI_REQUEST_NULL || !test_part(mpi, part, &error, &status)) continue;
-        mpi->failure = judge_part(mpi, part, error, &status);
+        if (chunk->request == MPI_REQUEST_NULL || !test_chunk(mpi, chunk, &error, &status)) continue;
+        mpi->failure = judge_chunk(mpi, chunk, error, &status);
         if (mpi->failure == RA_OK) continue;
-        mpi->failed_message = part->message;
+        mpi->failed_message = chunk->message;
         snprintf(mpi->failure_text, sizeof mpi->failure_text, "%s", ra_last_error());
     }
 }
@@ -112,9 +112,9 @@ static void advance(ra_mpi *mpi) {
 /* The first message that is not complete; one with `peer` (-1: nobody) before any other. */
 static int unfinished(const ra_mpi *mpi, int peer) {
     int first = -1;
-    for (size_t i = 0; i < mpi->part_count; i++) {
-        if (mpi->parts[i].request == MPI_REQUEST_NULL) continue;
-        int message = mpi->parts[i].message;
+    for (size_t i = 0; i < mpi->chunk_count; i++) {
+        if (mpi->chunks[i].request == MPI_REQUEST_NULL) continue;
+        int message = mpi->chunks[i].message;
         if (mpi->messages[message].peer == peer) return message;
         if (first < 0) first = message;
     }
@@ -132,8 +132,8 @@ static ra_status check_left(const ra_mpi *mpi, int *culprit_out) {
     return RA_OK;
 }
 
-/* Tests every part, then hears what peers have to say and answers them. What is complete counts before what is heard: a
- * peer that gives up or leaves later does not spoil this group. */
+/* Tests every chunk, then hears what peers have to say and answers them. What is complete counts before what is heard:
+ * a peer that gives up or leaves later does not spoil this group. */
 static ra_status look(ra_mpi *mpi, double seconds, int *done_out, int *culprit_out) {
     advance(mpi);
     *done_out = mpi->failure == RA_OK && mpi->pending == 0;
@@ -142,7 +142,7 @@ static ra_status look(ra_mpi *mpi, double seconds, int *done_out, int *culprit_o
     RA_TRY(check_left(mpi, culprit_out));
     ra_mpi_note(mpi, seconds > 0 && *culprit_out >= 0 ? mpi->messages[*culprit_out].peer : -1);
     ra_status heard = ra_mpi_hear(mpi);
-    if (*done_out && mpi->part_count) return RA_OK; /* an empty group: somebody wants to hear */
+    if (*done_out && mpi->chunk_count) return RA_OK; /* an empty group: somebody wants to hear */
     if (heard != RA_OK) *culprit_out = unfinished(mpi, mpi->heard_from);
     return heard;
 }
@@ -160,17 +160,17 @@ ra_status ra_mpi_poll(void *self, double seconds, int *done_out, int *culprit_ou
 }
 
 void ra_mpi_drain(ra_mpi *mpi) {
-    for (size_t i = 0; i < mpi->part_count; i++) {
+    for (size_t i = 0; i < mpi->chunk_count; i++) {
         int error;
         MPI_Status status;
-        if (mpi->parts[i].request != MPI_REQUEST_NULL) test_part(mpi, &mpi->parts[i], &error, &status);
+        if (mpi->chunks[i].request != MPI_REQUEST_NULL) test_chunk(mpi, &mpi->chunks[i], &error, &status);
     }
 }
 
 void ra_mpi_cancel_receives(ra_mpi *mpi) {
-    for (size_t i = 0; i < mpi->part_count; i++) {
-        ra_mpi_part *part = &mpi->parts[i];
-        if (part->request != MPI_REQUEST_NULL && !mpi->messages[part->message].is_send) MPI_Cancel(&part->request);
+    for (size_t i = 0; i < mpi->chunk_count; i++) {
+        ra_mpi_chunk *chunk = &mpi->chunks[i];
+        if (chunk->request != MPI_REQUEST_NULL && !mpi->messages[chunk->message].is_send) MPI_Cancel(&chunk->request);
     }
     ra_mpi_drain(mpi);
 }

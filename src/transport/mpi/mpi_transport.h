@@ -2,7 +2,7 @@
  *
  * All traffic is on a duplicate of the host program's communicator, so nothing of the host is ever matched:
  *
- *   tag 0 .. 32767   the messages of a group, each cut into parts that MPI's int counts can say
+ *   tag 0 .. 32767   the messages of a group, each split into chunks that MPI's int counts can say
  *   tag 32768        notices: a rank that gives up tells every other why, one that destroys its comm before the others
  *                    that it has left, one that has waited for a while asks the rank it waits for, and is answered;
  *                    one receive for them is always posted
@@ -49,19 +49,19 @@ typedef struct ra_mpi_peer {
 
 /* Fixed in the library; tests lower them. */
 typedef struct ra_mpi_limits {
-    size_t part_bytes;      /* no MPI call is given more; at most INT_MAX */
+    size_t chunk_bytes;     /* no MPI call is given more; at most INT_MAX */
     double create_seconds;  /* that a rank waits for the others when the comm is made */
     double destroy_seconds; /* likewise when the communicator is given back */
 } ra_mpi_limits;
 #define RA_MPI_LIMITS_DEFAULT                                                                                          \
-    { .part_bytes = (size_t)1 << 30, .create_seconds = RA_TIMEOUT_DEFAULT, .destroy_seconds = 5 }
+    { .chunk_bytes = (size_t)1 << 30, .create_seconds = RA_TIMEOUT_DEFAULT, .destroy_seconds = 5 }
 
 /* A piece of a message: one MPI request. */
-typedef struct ra_mpi_part {
+typedef struct ra_mpi_chunk {
     MPI_Request request; /* MPI_REQUEST_NULL once complete */
     int message;         /* index into the group */
     int bytes;
-} ra_mpi_part;
+} ra_mpi_chunk;
 
 typedef struct ra_mpi {
     MPI_Comm comm; /* the duplicate */
@@ -71,9 +71,9 @@ typedef struct ra_mpi {
     int left; /* how many ranks have left: the same */
 
     const ra_message *messages; /* the group in flight, the caller's */
-    ra_mpi_part *parts;         /* receives first, then sends, each in the group's order */
-    size_t part_count, part_capacity;
-    size_t pending; /* parts that are not complete */
+    ra_mpi_chunk *chunks;       /* receives first, then sends, each in the group's order */
+    size_t chunk_count, chunk_capacity;
+    size_t pending; /* chunks that are not complete */
 
     /* The first failure of the group: every later poll says it again, since a caller may poll in passing. */
     ra_status failure;
@@ -108,7 +108,7 @@ ra_status ra_mpi_check(int error, const char *call);
 ra_status ra_mpi_post(void *self, const ra_message *messages, int count, void *stream);
 ra_status ra_mpi_poll(void *self, double seconds, int *done_out, int *culprit_out);
 
-/* Tests every part once and says nothing of errors: for a group that is given up. */
+/* Tests every chunk once and says nothing of errors: for a group that is given up. */
 void ra_mpi_drain(ra_mpi *mpi);
 
 /* Takes back the receives that no message has met yet; the others go on. A send cannot be taken back. */

@@ -278,7 +278,7 @@ static void remove_whole(void *user, const char *name) {
         ra_folder_remove(roll->folder, name);
 }
 
-static void remove_part(void *user, const char *name) {
+static void remove_unfinished(void *user, const char *name) {
     const ra_roll *roll = user;
     if (strstr(name, ".part")) ra_folder_remove(roll->folder, name);
 }
@@ -287,5 +287,5 @@ ra_status ra_roll_clear(const ra_roll *roll, int all_left) {
     char prefix[RA_FOLDER_NAME];
     name_of(roll, "", prefix);
     RA_TRY(ra_folder_visit(roll->folder, prefix, remove_whole, (void *)roll));
-    return all_left ? ra_folder_visit(roll->folder, prefix, remove_part, (void *)roll) : RA_OK;
+    return all_left ? ra_folder_visit(roll->folder, prefix, remove_unfinished, (void *)roll) : RA_OK;
 }

@@ -5,9 +5,9 @@
  *     bits 63..32   the key of the job, drawn by rank 0: a late process of another job is never matched
  *     bits 31..16   the sender's rank
  *     bits 15..0    0 .. 32767: the messages of a group
- *                   RA_UCX_NOTICE: a rank that gives up or leaves tells every other, one that has waited for a while
- * asks after the rank it waits for, and is answered; one receive for them is always posted RA_UCX_HELLO,
- * RA_UCX_FAREWELL: every rank to every other when a comm is made and destroyed
+ *                   RA_UCX_NOTICE: a rank that gives up or leaves tells every other; one that has waited for a while
+ *                       asks after the rank it waits for, and is answered; one receive for them is always posted
+ *                   RA_UCX_HELLO, RA_UCX_FAREWELL: every rank to every other when a comm is made and destroyed
  *
  * UCX never lets messages of one endpoint and tag overtake each other, and takes any size. It is never waited in: every
  * wait is a loop of ucp_worker_progress with a deadline, on the caller's thread.
