@@ -38,8 +38,9 @@ class View(NamedTuple):
         return True
 
     def repeats(self) -> bool:
-        """Whether elements share memory, as those of a broadcast array do."""
-        return any(n > 1 and stride == 0 for n, stride in zip(self.shape, self.strides))
+        """Whether elements share memory, as those of a broadcast array do; there are none in an empty array, which has
+        strides of 0 in numpy."""
+        return 0 not in self.shape and any(n > 1 and stride == 0 for n, stride in zip(self.shape, self.strides))
 
 
 def is_torch(x: Any) -> bool:

@@ -51,6 +51,28 @@ def test_lse_of_any_strides():
             plan.forward(q, k, v, lse=np.broadcast_to(np.zeros(37), (1, 2, 37)))
 
 
+def test_ranks_without_rows():
+    """They write to the empty arrays that the plan makes for them, or that they give."""
+    problem = Problem(seq_q=2, heads_q=2, dim=8, dtype="f64")
+    q, k, v = whole(problem)
+    want = reference.attention(q, k, v, np.ones(q.shape))
+
+    def body(comm, give):
+        mine = [ringattn.shard(x, 1, layout="striped", ranks=4, rank=comm.rank) for x in (q, k, v)]
+        rows = mine[0].shape[1]
+        given = [np.empty((1, rows, 2, 8)), np.empty((1, 2, rows))] if give else []
+        with Plan(comm, problem, layout="striped", backward=True, threads=1, timeout=5) as plan:
+            o, lse = plan.forward(*mine, *given)
+            given = [np.empty((1, rows, 2, 8)) for _ in range(3)] if give else []
+            return (o, *plan.backward(*mine, o, lse, np.ones_like(o), *given))
+
+    for give in (False, True):
+        results = ringattn.run_ranks(4, lambda comm: body(comm, give))
+        for i, expected in zip(range(4), (want[0], *want[2:])):
+            got = ringattn.unshard([result[i] for result in results], 1, layout="striped")
+            assert reference.furthest(got, expected) < 1e-12
+
+
 def test_prediction_is_what_is_planned():
     predicted = [ringattn.predict(PROBLEM, 3, rank, backward=True, threads=1) for rank in range(3)]
     infos = ringattn.run_ranks(3, lambda comm: Plan(comm, PROBLEM, backward=True, threads=1).info)
