@@ -1,5 +1,8 @@
 #include "options/cases.h"
 
+#include <float.h>
+#include <math.h>
+
 #include "cli.h"
 
 int64_t cases_count(const cli_options *options) {
@@ -55,11 +58,21 @@ static ra_status check_documents(const cli_options *options, const cli_case *one
     return RA_OK;
 }
 
+/* Scores of all types but f64 are made in f32. */
+static ra_status check_scale(const cli_options *options, const cli_case *one) {
+    double size = fabs(options->scale);
+    if (one->dtype != RA_F64 && size != 0 && (size < (double)FLT_MIN || size > (double)FLT_MAX))
+        CLI_RETURN_REFUSAL("--scale: %g is out of range; give 0 or a number from %.2g to %.2g in size, or --dtype f64",
+                           options->scale, (double)FLT_MIN, (double)FLT_MAX);
+    return RA_OK;
+}
+
 ra_status cases_problem(const cli_options *options, const cli_case *one, ra_problem *problem_out) {
     if (options->command != CLI_RUN && one->heads_q % one->heads_kv)
         CLI_RETURN_REFUSAL("--kv-heads: %lld does not divide --heads %lld", (long long)one->heads_kv,
                            (long long)one->heads_q);
     if (options->cu_q.count) CLI_RETURN_ON_ERROR(check_documents(options, one));
+    if (options->scale_given) CLI_RETURN_ON_ERROR(check_scale(options, one));
     ra_problem problem = RA_PROBLEM_INIT;
     problem.dtype = one->dtype;
     problem.out_dtype = one->dtype == RA_F64 ? RA_F64 : RA_F32;

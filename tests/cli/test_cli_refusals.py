@@ -26,6 +26,7 @@ class WrongOptions(Workspace):
             (["--window", "1,2,3"], "--window"), (["--window", "a,b"], "--window"), (["--window", "1,"], "--window"),
             (["--scale", "nan"], "--scale"), (["--scale", "inf"], "--scale"), (["--scale", "1e999"], "--scale"),
             (["--scale", "1x"], "--scale"), (["--scale", ""], "--scale"),
+            (["--scale", "1e-50"], "--scale"), (["--scale", "-1e39"], "--scale"),
             (["--timeout", "0"], "--timeout"), (["--timeout", "-1"], "--timeout"), (["--timeout", "soon"], "--timeout"),
             (["--causal=yes"], "--causal"), (["--out", ""], "--out"), (["--lse", "--causal"], "--lse"),
         ]:
