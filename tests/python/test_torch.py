@@ -62,6 +62,27 @@ def test_random_problems(seed):
             assert reference.furthest(got, want) < TOLERANCE[dtype], (name, sizes, pattern)
 
 
+def test_layout_of_documents():
+    """Rows are cut by the context's documents, and attention over others, which would be wrong, is refused."""
+    cu = [0, 5, 9, 19]
+    q, k, v = tensors()
+    want = ringattn.attention(q.detach(), k.detach(), v.detach(), causal=True, cu_seqlens=cu, ranks=1)
+
+    def body(ctx, known, given, given_k=None):
+        ctx.cu_seqlens = None if known is None else torch.tensor(known)
+        shards = [rt.shard(x.detach(), 1, ctx) for x in (q, k, v)]
+        o = rt.attention(*shards, seq_len=19, causal=True, cu_seqlens=given, cu_seqlens_k=given_k, ctx=ctx)
+        return rt.unshard(o, 1, ctx)
+
+    for given in (cu, [0, 5, 5, 9, 19]):
+        for got in rt.run_ranks(3, lambda ctx: body(ctx, cu, given), layout="documents"):
+            assert reference.furthest(got, want) < 1e-12
+    others = [0, 6, 9, 19]
+    for known, given, given_k in ((None, cu, None), (cu, None, None), (cu, others, None), (cu, cu, others)):
+        with pytest.raises(ringattn.ArgumentError, match="are cut by"):
+            rt.run_ranks(3, lambda ctx: body(ctx, known, given, given_k), layout="documents")
+
+
 def tensors(dtype=torch.float64, n=19, **how):
     torch.manual_seed(5)
     return [torch.randn(1, n, 2, 8, dtype=dtype, **how) for _ in range(3)]

@@ -68,9 +68,9 @@ def _all_documents(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, softmax_
     """All documents in one call: two equal runs of each are what the layout "documents" gives a rank."""
     ctx = for_group(group, "documents")
     whole = cu_seqlens.to("cpu", torch.int64) * ctx.ranks
-    o, lse = functional.attention(q[None], k[None], v[None], seq_len=q.shape[0] * ctx.ranks, causal=causal,
-                                  window=tuple(window_size), scale=softmax_scale, cu_seqlens=whole, return_lse=True,
-                                  ctx=ctx)
+    n = q.shape[0] * ctx.ranks
+    o, lse = functional.attend(q[None], k[None], v[None], n, n, causal, tuple(window_size), softmax_scale, whole, None,
+                               None, True, ctx)
     return (o[0], lse[0], None) if return_attn_probs else o[0]
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
-from ..problem import Dilated, DilatedLike
+from ..problem import Dilated, DilatedLike, offsets
 from . import ops
 from .context import Context, current
 
@@ -27,6 +27,22 @@ def _autocast(*tensors: Tensor) -> Tuple[Tensor, ...]:
     return tuple(x.to(torch.get_autocast_dtype(kind)) for x in tensors)
 
 
+def _check_documents(ctx: Context, seq_len: Optional[int], seq_len_k: Optional[int], cu: Any, cu_k: Any) -> None:
+    """In layout "documents" rows that were cut by other documents would be taken for those at other positions."""
+    n = ctx.seq_len if seq_len is None else seq_len
+    if ctx.layout != "documents" or ctx.ranks == 1 or n is None:
+        return
+    n_k = n if seq_len_k is None else seq_len_k
+    documents = offsets(cu, "cu_seqlens") or (0, n)
+    documents_k = offsets(cu_k, "cu_seqlens_k") or (documents if len(documents) > 2 else (0, n_k))
+    for name, length, given in (("cu_seqlens", n, documents), ("cu_seqlens_k", n_k, documents_k)):
+        known = ctx.documents(length)
+        if set(given) != set(known or ()):  # documents without rows move nothing
+            raise ArgumentError(f"{name} is {list(given)}, but in layout documents the rows of this batch are cut by "
+                                f"{list(known or ())}: give shard_batch the documents, or set ctx.cu_seqlens, before "
+                                "the cut")
+
+
 def attention(q: Tensor, k: Tensor, v: Tensor, *, seq_len: Optional[int] = None, seq_len_k: Optional[int] = None,
               causal: bool = False, window: Tuple[int, int] = (-1, -1), scale: Optional[float] = None,
               cu_seqlens: Any = None, cu_seqlens_k: Any = None, dilated: DilatedLike = None,
@@ -38,9 +54,19 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, seq_len: Optional[int] = None,
     seq_len is the length of the whole sequence (of the queries), which a rank alone cannot know; seq_len_k that of
     the keys where it differs. It may be left out with one rank, or when shard_batch was called for this batch. Any
     strides. The other arguments are those of ringattn.attention. return_lse: also lse [B, H, rows], through which no
-    gradient flows.
+    gradient flows. In layout "documents" queries and keys are of the documents that ctx.cu_seqlens has.
     """
     ctx = current(ctx)
+    if not torch.compiler.is_compiling():
+        _check_documents(ctx, seq_len, seq_len_k, cu_seqlens, cu_seqlens_k)
+    return attend(q, k, v, seq_len, seq_len_k, causal, window, scale, cu_seqlens, cu_seqlens_k, dilated, return_lse,
+                  ctx)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, seq_len: Optional[int], seq_len_k: Optional[int], causal: bool,
+           window: Tuple[int, int], scale: Optional[float], cu_seqlens: Any, cu_seqlens_k: Any, dilated: DilatedLike,
+           return_lse: bool, ctx: Context) -> Any:
+    """attention of rows that the caller has cut by cu_seqlens, whatever the documents of the batch at hand are."""
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         raise ArgumentError(
             f"q, k, v have {q.dim()}, {k.dim()}, {v.dim()} dimensions; they are [batch, rows, heads, dim]")
