@@ -38,7 +38,9 @@ def over(ranks, layout="contiguous", **pattern):
                          mesh=mesh, in_specs=ROWS, out_specs=ROWS)
 
     def f(q, k, v):
-        rows, keys = (rj.order(x.shape[1], ranks, layout) for x in (q, k))
+        cu = pattern.get("cu_seqlens", (0, q.shape[1]))
+        rows = rj.order(q.shape[1], ranks, layout, cu)
+        keys = rj.order(k.shape[1], ranks, layout, pattern.get("cu_seqlens_k", cu if len(cu) > 2 else (0, k.shape[1])))
         return call(q[:, rows], k[:, keys], v[:, keys])[:, jnp.argsort(rows)]
 
     return jax.jit(f)
@@ -48,7 +50,7 @@ def over(ranks, layout="contiguous", **pattern):
 def test_random_problems(seed):
     rng = np.random.default_rng(7000 + seed)
     sizes, pattern = reference.random_problem(rng, most=30)
-    ranks, layout = int(rng.choice([1, 2, 4])), str(rng.choice(["contiguous", "zigzag", "striped"]))
+    ranks, layout = int(rng.choice([1, 2, 4])), str(rng.choice(["contiguous", "zigzag", "striped", "documents"]))
     for name in ("seq_q", "seq_k"):  # shard_map cuts into equal runs
         sizes[name] = -(-sizes[name] // ranks) * ranks
     for name, n in (("cu_seqlens", "seq_q"), ("cu_seqlens_k", "seq_k")):

@@ -20,10 +20,11 @@ from . import ranks
 _DTYPES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
-def order(n: int, ranks: int, layout: str) -> Any:
+def order(n: int, ranks: int, layout: str, cu_seqlens: Optional[Sequence[int]] = None) -> Any:
     """[n] int32: the positions of rank 0, then those of rank 1, ... x[:, order] cut into equal runs is in that layout;
-    jnp.argsort(order) brings results back."""
-    return jnp.concatenate([jnp.asarray(layout_positions(layout, n, ranks, rank), jnp.int32) for rank in range(ranks)])
+    jnp.argsort(order) brings results back. The layout "documents" needs cu_seqlens, (0, n) for one document."""
+    positions = [layout_positions(layout, n, ranks, rank, cu_seqlens) for rank in range(ranks)]
+    return jnp.concatenate([jnp.asarray(own, jnp.int32) for own in positions])
 
 
 def _groups(mesh: Any, axis: Optional[str]) -> List[List[int]]:
@@ -130,7 +131,7 @@ def attention(q: Any, k: Any, v: Any, *, mesh: Any = None, axis: Optional[str] =
         q [B, rows, H, D], k [B, rows_k, Hkv, D], v [B, rows_k, Hkv, Dv]: this device's  ->  o [B, rows, H, Dv]
 
     Called inside jax.shard_map over that mesh, whose devices are all of this process. shard_map cuts into equal runs,
-    which is layout "contiguous"; for "zigzag" and "striped" bring the positions into their order first: see order().
+    which is layout "contiguous"; for the others bring the positions into their order first: see order().
     cu_seqlens are plain numbers, not traced: new ones compile anew. The other arguments are those of
     ringattn.attention. return_lse: also lse [B, H, rows], through which no gradient flows.
 
