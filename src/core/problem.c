@@ -121,7 +121,7 @@ static ra_status check_dilation(ra_problem *p) {
     return RA_OK;
 }
 
-/* No row of a document with so many keys sees more of them. */
+/* The most keys that a row of a document with so many keys can see. */
 static double most_seen(const ra_problem *p, double keys) {
     double left = p->window_left < 0 ? keys : (double)p->window_left;
     double right = p->causal ? 0 : p->window_right < 0 ? keys : (double)p->window_right;

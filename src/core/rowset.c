@@ -29,7 +29,7 @@ static ra_status push(ra_pool *pool, ra_rowset *set, ra_span span) {
     return RA_OK;
 }
 
-/* Appends rows that lie behind all others, as part of the last span where they continue it. A single row takes any
+/* Appends rows that lie behind all others, to the last span where they continue it. A single row takes any
  * stride; so does the gap between two single ones. */
 static ra_status append(ra_pool *pool, ra_rowset *set, ra_span span) {
     ra_span *last = set->count ? &set->spans[set->count - 1] : NULL;

@@ -59,7 +59,8 @@ static void record_views(const ra_shape *shape, unsigned char *slot, int64_t off
     v_out->data = slot + (size_t)(offset + shape->dim) * bytes;
 }
 
-/* A part that is a piece, or the slot as one array of records, in which every head finds its keys by index. */
+/* A part: a piece of the slot, or the whole slot as one array of records, in which every head finds its keys by index.
+ */
 static ra_kv_rows bind_part(const ra_program *program, const ra_compute *compute, int64_t piece, int64_t offset) {
     const ra_setup *setup = program->setup;
     const ra_piece *p = piece == RA_ALL_RECORDS ? NULL : &compute->parcel.pieces[piece];
@@ -113,8 +114,8 @@ static ra_status prepare(const ra_program *program, const ra_compute *compute, r
                                   program->schedule->pass, &bound->prepared);
 }
 
-/* Whether the kernel starts all that the compute's dk and dv hold. The rank's own rows are computed into first in step
- * 0 alone: later there may be something in them. */
+/* Whether the kernel writes every row of the compute's dk and dv before it adds to it. The rank's own rows are computed
+ * into first in step 0 alone: later there may be something in them. */
 static int starts_all(const ra_program *program, const ra_compute *compute, const ra_prepared *prepared) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = &setup->shape;
