@@ -18,7 +18,7 @@ static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_
                              .parts = parts,
                              .tiles = compute->tiles,
                              .prepared = bound->prepared,
-                             .fresh = bound->fresh,
+                             .overwrite = bound->overwrite,
                              .dq = queries->dq,
                              .context = run->context};
     run->program->setup->kernel->backward(&call);
@@ -98,7 +98,7 @@ static void for_each_output(const ra_pass_run *run, const ra_backward_io *io, ou
     for_key_outputs(run, io, visit);
 }
 
-/* What is added to starts at zero, unless the kernel starts it; so do slots, when they are computed into. */
+/* What is added to starts at zero, unless the kernel overwrites it; so do slots, when they are computed into. */
 static void start_at_zero(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads,
                           int64_t width, const ra_context *context) {
     const ra_setup *setup = program->setup;
@@ -154,7 +154,7 @@ ra_status ra_exec_backward(const ra_program *program, const ra_program *states_a
     sent_out->bytes_sent = sent_out->messages_sent = 0;
     RA_TRY(prepare(&run, states_again, io, sent_out));
     for_query_output(&run, io, start_at_zero);
-    if (!ra_program_starts_own(program)) for_key_outputs(&run, io, start_at_zero);
+    if (!ra_program_overwrites_own(program)) for_key_outputs(&run, io, start_at_zero);
     ra_status status = ra_run_steps(&run);
     int written = program->setup->gradient_target == RA_TARGET_OUTPUT;
     sent_out->bytes_sent += run.sent.bytes_sent;

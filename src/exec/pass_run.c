@@ -121,7 +121,7 @@ static void reduce(const ra_pass_run *run, const ra_reduce *r) {
 static void compute_one(const ra_pass_run *run, const ra_compute *compute, const ra_bound_compute *bound) {
     const ra_program *program = run->program;
     const ra_setup *setup = program->setup;
-    if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->fresh)
+    if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->overwrite)
         setup->device->zero(setup->device, ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot),
                             (size_t)compute->parcel.elements * ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD),
                             run->context.stream);

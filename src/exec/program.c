@@ -114,22 +114,22 @@ static ra_status prepare(const ra_program *program, const ra_compute *compute, r
                                   program->schedule->pass, &bound->prepared);
 }
 
-/* Whether the kernel writes every row of the compute's dk and dv before it adds to it. The rank's own rows are computed
- * into first in step 0 alone: later there may be something in them. */
-static int starts_all(const ra_program *program, const ra_compute *compute, const ra_prepared *prepared) {
+/* Whether the kernel overwrites all that the compute's dk and dv hold. The rank's own rows are computed into first in
+ * step 0 alone: later there may be something in them. */
+static int overwrites_all(const ra_program *program, const ra_compute *compute, const ra_prepared *prepared) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = &setup->shape;
     int64_t rows = setup->rows_k * shape->heads_kv;
-    if (program->schedule->pass != RA_BACKWARD || !prepared || !setup->kernel->starts) return 0;
+    if (program->schedule->pass != RA_BACKWARD || !prepared || !setup->kernel->overwrites) return 0;
     if (compute->grad_slot == RA_OWN && compute != program->schedule->steps[0].computes) return 0;
     if (compute->grad_slot != RA_OWN) rows = compute->parcel.elements / (shape->batch * (shape->dim + shape->dim_v));
-    return setup->kernel->starts(prepared) == rows;
+    return setup->kernel->overwrites(prepared) == rows;
 }
 
-int ra_program_starts_own(const ra_program *program) {
+int ra_program_overwrites_own(const ra_program *program) {
     const ra_schedule *schedule = program->schedule;
     return schedule->step_count > 0 && schedule->steps[0].compute_count > 0 &&
-           schedule->steps[0].computes[0].grad_slot == RA_OWN && program->steps[0].computes[0].fresh;
+           schedule->steps[0].computes[0].grad_slot == RA_OWN && program->steps[0].computes[0].overwrite;
 }
 
 /* What a message is matched by, beside its peer, in the 15 bits of a tag:
@@ -192,7 +192,7 @@ static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_st
         RA_TRY(bind_visitors(pool, program, &step->computes[i].visit, &compute->visitors));
         RA_TRY(bind_parts(pool, program, &step->computes[i], &compute->parts));
         RA_TRY(prepare(program, &step->computes[i], compute));
-        compute->fresh = starts_all(program, &step->computes[i], compute->prepared);
+        compute->overwrite = overwrites_all(program, &step->computes[i], compute->prepared);
     }
     return RA_OK;
 }

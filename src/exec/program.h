@@ -21,7 +21,7 @@ typedef struct ra_bound_compute {
     ra_queries *visitors;  /* another rank's queries, in their slot; NULL for the rank's own */
     ra_kv_rows *parts;     /* the pieces of its slot; NULL for the rank's own rows */
     ra_prepared *prepared; /* the kernel's own form of its tiles; NULL on the CPU */
-    int fresh;             /* backward: the kernel starts all of dk and dv, which need not be zero before */
+    int overwrite;         /* backward: the kernel overwrites all of dk and dv, which need not be zero before */
 } ra_bound_compute;
 
 typedef struct ra_bound_step {
@@ -59,8 +59,8 @@ ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pas
 /* Raises *most to what the steps' groups have. A program that was not bound has none. */
 void ra_program_group_size(const ra_program *program, ra_group_size *most);
 
-/* Whether the first compute of a backward program starts this rank's own dk and dv. */
-int ra_program_starts_own(const ra_program *program);
+/* Whether the first compute of a backward program overwrites this rank's own dk and dv. */
+int ra_program_overwrites_own(const ra_program *program);
 
 /* The memory of a slot. */
 unsigned char *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot);

@@ -89,12 +89,12 @@ typedef struct ra_backward_call {
     ra_view q, dout;
     const void *lse;         /* [states, batch, heads_q, rows_q], accumulation type */
     const void *delta;       /* likewise: sum over d of dout * o, where o is that softmax's own output */
-    const ra_kv_rows *parts; /* dk and dv are added to; see fresh */
+    const ra_kv_rows *parts; /* dk and dv are added to; see overwrite */
     ra_tile_list tiles;
     ra_view dq; /* accumulation type, added to; may be the output itself */
     ra_context context;
     const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
-    int fresh;                   /* dk and dv hold nothing yet: the rows that the kernel starts need not be zero */
+    int overwrite;               /* dk and dv hold nothing yet: the kernel writes its first sums over what is there */
 } ra_backward_call;
 
 typedef struct ra_kernel {
@@ -113,9 +113,9 @@ typedef struct ra_kernel {
                          ra_pass pass, ra_prepared **prepared_out);
     void (*discard)(ra_prepared *prepared); /* NULL is allowed */
 
-    /* How many rows of the parts' dk and dv, over their heads, a fresh backward call writes before it adds to them.
-     * NULL: none. */
-    int64_t (*starts)(const ra_prepared *prepared);
+    /* How many rows of the parts' dk and dv, over their heads, a backward call writes before it adds to them, when it
+     * may overwrite. NULL: none. */
+    int64_t (*overwrites)(const ra_prepared *prepared);
 
     void (*forward)(const ra_forward_call *call);
     void (*backward)(const ra_backward_call *call);

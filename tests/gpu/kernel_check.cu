@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
             if (kernel_takes(dtype)) check_nonfinite(seed, dtype);
     for (unsigned seed = first; seed < first + (seeds + 4) / 5; seed++)
         for (ra_dtype dtype : types)
-            if (kernel_takes(dtype)) check_fresh(seed, dtype);
+            if (kernel_takes(dtype)) check_overwrite(seed, dtype);
     check_repeats(options.repeats);
     report();
     printf("%d failures\n", failures);

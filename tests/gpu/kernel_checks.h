@@ -13,8 +13,8 @@ void check_random(unsigned first, unsigned seeds);
 /* Inputs with infinities and NaN: finite where the ref kernel is, and the other way round. */
 void check_nonfinite(unsigned seed, ra_dtype dtype);
 
-/* Gradients that a call starts: the bits of those that it adds to zeros. */
-void check_fresh(unsigned seed, ra_dtype dtype);
+/* Gradients that a call overwrites: the bits of those that it adds to zeros. */
+void check_overwrite(unsigned seed, ra_dtype dtype);
 
 /* The backward pass: the same bits every time. */
 void check_repeats(int repeats);

@@ -131,8 +131,8 @@ static void forward(const ra_forward_call *call) {
 }
 
 /* The rows of one launch are written by one item each, so the first launch can write where the others add. */
-static int64_t starts(const ra_prepared *prepared) {
-    return prepared->started;
+static int64_t overwrites(const ra_prepared *prepared) {
+    return prepared->overwritten;
 }
 
 static void backward(const ra_backward_call *call) {
@@ -150,7 +150,7 @@ static void backward(const ra_backward_call *call) {
     args.q = call->q;
     args.dout = call->dout;
     args.dq = call->dq;
-    args.fresh = call->fresh;
+    args.overwrite = call->overwrite;
     args.maps = &prepared->maps;
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;
@@ -159,15 +159,15 @@ static void backward(const ra_backward_call *call) {
         args.delta = state_array(call->delta, shape, launch.state);
         prepared->backward->launch(&args, launch.count, stream);
         args.ticket++;
-        args.fresh = 0;
+        args.overwrite = 0;
     }
 }
 
 #define KERNEL(name, usable)                                                                                           \
     {                                                                                                                  \
-        "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_discard, starts, forward, backward, gpu_rows_begin,  \
-            gpu_rows_merge, gpu_rows_finish, gpu_rows_delta, gpu_rows_carry, gpu_rows_pack, gpu_rows_add_rows,         \
-            gpu_rows_add, gpu_rows_store, gpu_rows_fill                                                                \
+        "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_discard, overwrites, forward, backward,              \
+            gpu_rows_begin, gpu_rows_merge, gpu_rows_finish, gpu_rows_delta, gpu_rows_carry, gpu_rows_pack,            \
+            gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill                                             \
     }
 
 /* Best last. tf32 and fma differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on the

@@ -278,7 +278,8 @@ void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_k
         make_turns(b, round);
         for (size_t from = 0, to; from < b.sets.size(); from = to) {
             for (to = from; to < b.sets.size() && b.sets[to].level == b.sets[from].level;) to++;
-            for (size_t i = from; i < to && lists->launches.empty(); i++) lists->started += rows_written(b, b.sets[i]);
+            for (size_t i = from; i < to && lists->launches.empty(); i++)
+                lists->overwritten += rows_written(b, b.sets[i]);
             add_launch(b, from, to, round->state);
         }
     }

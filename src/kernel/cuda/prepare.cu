@@ -94,7 +94,7 @@ static ra_status place(gpu_lists &lists, const ra_kv_rows *parts, int64_t part_c
     to->zero_bytes = ticket_bytes + (size_t)lists.chains * sizeof(int);
     block_layout at = lay_out(lists, count, to->zero_bytes);
     to->launches = lists.launches;
-    to->started = lists.started;
+    to->overwritten = lists.overwritten;
     to->maps = lists.maps;
     to->other_launches = lists.other_launches;
     if (lists.launches.empty()) return RA_OK;

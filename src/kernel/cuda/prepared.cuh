@@ -21,8 +21,8 @@ struct gpu_lists {
     std::vector<gpu_unit> units; /* forward */
     std::vector<gpu_item> items; /* backward, as are the following */
     std::vector<int> by_key, turns;
-    int64_t chains = 0;  /* counters */
-    int64_t started = 0; /* rows of dk, over the heads, that the first launch writes to */
+    int64_t chains = 0;      /* counters */
+    int64_t overwritten = 0; /* rows of dk, over the heads, that the first launch writes to */
     std::vector<gpu_launch> launches;
     std::vector<gpu_unit>
         other_units; /* forward: units of other sizes, for the kernel that the variant falls back to */
@@ -49,7 +49,7 @@ struct ra_prepared {
     unsigned *tickets; /* [launches], then, for backward, the chains: what such a pass starts with as zeros */
     int *chains;
     size_t zero_bytes;
-    int64_t started;
+    int64_t overwritten;
     std::vector<gpu_launch> launches;
     const gpu_unit *other_units;
     std::vector<gpu_launch> other_launches; /* one for each of launches */

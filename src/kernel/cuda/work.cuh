@@ -92,7 +92,7 @@ struct gpu_backward {
     const int *turns;
     unsigned *ticket; /* the next number to be taken */
     int *chains;      /* how many key blocks have been added to a block of dq */
-    int fresh;        /* dk and dv are written, not added to */
+    int overwrite;    /* dk and dv are written, not added to */
     ra_view q, dout, dq;
     const void *lse, *delta; /* [batch, heads_q, rows_q] of the pass's state */
     const gpu_maps *maps;    /* host */

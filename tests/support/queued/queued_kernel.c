@@ -16,7 +16,7 @@ static const ra_kernel *inner(void) {
 struct ra_prepared {
     ra_tile_list tiles;
     ra_kv_rows *parts; /* NULL: the rank's own rows, which come with the call */
-    int64_t started;
+    int64_t overwritten;
 };
 
 /* ---- gradients that hold nothing yet ---------------------------------------------------------------------------- */
@@ -75,14 +75,14 @@ static void zero_row(const ra_shape *shape, ra_view view, int64_t row, int64_t h
             memset((char *)ra_view_row(view, bytes, b, row, head) + d * view.dim * (int64_t)bytes, 0, bytes);
 }
 
-static void start_row(void *user, const ra_kv_rows *part, int64_t row, int64_t g) {
+static void clear_row(void *user, const ra_kv_rows *part, int64_t row, int64_t g) {
     const ra_shape *shape = user;
     zero_row(shape, part->dk, row, ra_part_head(part, g), shape->dim);
     zero_row(shape, part->dv, row, ra_part_head(part, g), shape->dim_v);
 }
 
-static int64_t starts(const ra_prepared *prepared) {
-    return prepared->started;
+static int64_t overwrites(const ra_prepared *prepared) {
+    return prepared->overwritten;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------ */
@@ -96,7 +96,7 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
         p->parts = malloc((size_t)part_count * sizeof *parts);
         memcpy(p->parts, parts, (size_t)part_count * sizeof *parts);
     }
-    if (pass == RA_BACKWARD) p->started = count_rows(shape, tiles, parts);
+    if (pass == RA_BACKWARD) p->overwritten = count_rows(shape, tiles, parts);
     *prepared_out = p;
     return RA_OK;
 }
@@ -140,8 +140,8 @@ static void run_backward(const job *j) {
     call.parts = call.prepared->parts ? call.prepared->parts : &j->own;
     call.tiles = call.prepared->tiles;
     call.context = j->context;
-    if (call.fresh) for_each_key(&j->shape, &call.tiles, call.parts, start_row, (void *)(intptr_t)&j->shape);
-    call.fresh = 0;
+    if (call.overwrite) for_each_key(&j->shape, &call.tiles, call.parts, clear_row, (void *)(intptr_t)&j->shape);
+    call.overwrite = 0;
     inner()->backward(&call);
 }
 
@@ -273,7 +273,7 @@ const ra_kernel *queued_kernel_at(int index) {
                                      .scratch_bytes = scratch_bytes,
                                      .prepare = prepare,
                                      .discard = discard,
-                                     .starts = starts,
+                                     .overwrites = overwrites,
                                      .forward = forward,
                                      .backward = backward,
                                      .begin = begin,

@@ -153,14 +153,14 @@ __device__ __forceinline__ void add_to_rows(bool nonfinite, chunk<typename S::RE
         add_rows_by_columns<grid, S::KEYS, S::KEYS, S::DIM, false>(acc, pairs, b);
 }
 
-/* Rows of a view += scale * x, in device memory; fresh: = scale * x. */
+/* Rows of a view += scale * x, in device memory; overwrite: = scale * x. */
 template <class S, int M, int N>
 __device__ __forceinline__ void add_to_view(const chunk<typename S::REAL> (&x)[M][N], const row_source &to, int b0,
-                                            int keys, int width, typename S::REAL scale, int fresh) {
+                                            int keys, int width, typename S::REAL scale, int overwrite) {
     using REAL = typename S::REAL;
     using grid = typename S::key_grid;
     chunk<REAL> old[M][N];
-    read_chunks<grid, S::WIDE>(old, to, b0, fresh ? 0 : keys, width);
+    read_chunks<grid, S::WIDE>(old, to, b0, overwrite ? 0 : keys, width);
     add_scaled(old, x, scale);
     write_chunks<grid, S::WIDE>(old, to, b0, keys, width);
 }
@@ -291,8 +291,9 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) backward_fma(const __grid
     __syncthreads();
     if (threadIdx.x == RELEASER) chain_release(chain_of(loop, n));
     int b0 = loop->item.block * S::KEYS, count = item_tile(args, loop->item).k_count;
-    add_to_view<S>(dv, item_rows<REAL, &ra_kv_rows::dv>(args, loop->item), b0, count, p.dim_v, (REAL)1, args.fresh);
-    add_to_view<S>(dk, item_rows<REAL, &ra_kv_rows::dk>(args, loop->item), b0, count, p.dim, (REAL)p.scale, args.fresh);
+    add_to_view<S>(dv, item_rows<REAL, &ra_kv_rows::dv>(args, loop->item), b0, count, p.dim_v, (REAL)1, args.overwrite);
+    add_to_view<S>(dk, item_rows<REAL, &ra_kv_rows::dk>(args, loop->item), b0, count, p.dim, (REAL)p.scale,
+                   args.overwrite);
 }
 
 template <class S> cudaError_t backward_fma_allow(void) {

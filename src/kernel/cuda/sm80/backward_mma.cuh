@@ -221,11 +221,11 @@ __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, con
     return nonfinite;
 }
 
-/* dk and dv of the item's keys are nobody else's in this launch. Where they are fresh, they are not read. */
+/* dk and dv of the item's keys are nobody else's in this launch. Where they are overwritten, they are not read. */
 template <class S>
 __device__ __forceinline__ void write_key_gradients(const gpu_backward &args, const item_place &item,
                                                     const key_gradients<S> &sum, float scale) {
-    int count = item_tile(args, item).k_count, old_count = args.fresh ? 0 : count;
+    int count = item_tile(args, item).k_count, old_count = args.overwrite ? 0 : count;
     int warp = (int)threadIdx.x / 32;
     int key0 = warp % S::KV_WARPS * S::KV_MT * 16, d0 = warp / S::KV_WARPS * S::KV_NT * 8;
     float old[S::KV_MT][S::KV_NT][4];

@@ -6,11 +6,12 @@
 
 template <class S> struct key_sums { float dk[S::DIM / 8][4], dv[S::DIM / 8][4]; };
 
-/* Rows [first, first + 16) of `to` += by * x, or, fresh, = that; a thread has what it has of an accumulator. All of a
- * row is asked for before any of it is written: one after the other, each would wait for the one before. */
+/* Rows [first, first + 16) of `to` += by * x, or = that where they are overwritten; a thread has what it has of an
+ * accumulator. All of a row is asked for before any of it is written: one after the other, each would wait for the one
+ * before. */
 template <class S>
 __device__ __forceinline__ void add_to_rows(const row_source &to, int first, int limit, int width,
-                                            const float (&x)[S::DIM / 8][4], float by, bool fresh, int lane) {
+                                            const float (&x)[S::DIM / 8][4], float by, bool overwrite, int lane) {
     bool by_twos = to.aligned && width % 2 == 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -18,11 +19,11 @@ __device__ __forceinline__ void add_to_rows(const row_source &to, int first, int
         if (row >= limit) continue;
         float *at = (float *)(to.base + row_offset<float>(to, row));
         float2 old[S::DIM / 8] = {};
-        if (by_twos && !fresh) {
+        if (by_twos && !overwrite) {
 #pragma unroll
             for (int n = 0; n < S::DIM / 8; n++)
                 if (n * 8 + d0 < width) old[n] = __ldcg((const float2 *)(at + n * 8 + d0));
-        } else if (!fresh) {
+        } else if (!overwrite) {
 #pragma unroll
             for (int n = 0; n < S::DIM / 8; n++) {
                 int d = n * 8 + d0;

@@ -71,13 +71,13 @@ __device__ __forceinline__ void slow_dq(const gpu_problem &p, const unsigned cha
 template <class S>
 __device__ __forceinline__ void slow_write(const row_source &to, int row, int limit,
                                            const float (&sum)[slow_columns<S>], int column0, int width, float by,
-                                           bool fresh) {
+                                           bool overwrite) {
     if (row >= limit) return;
     float *at = (float *)(to.base + row_offset<float>(to, row));
 #pragma unroll
     for (int d = 0; d < slow_columns<S>; d++) {
         float *x = at + (column0 + d) * to.dim;
-        if (column0 + d < width) __stcg(x, fmaf(by, sum[d], fresh ? 0 : __ldcg(x)));
+        if (column0 + d < width) __stcg(x, fmaf(by, sum[d], overwrite ? 0 : __ldcg(x)));
     }
 }
 
@@ -126,9 +126,9 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory
         for (int i = 0; i < S::RELEASES && thread == 0; i++) chain_release(chain);
     }
     int limit = item_tile(args, item).k_count;
-    slow_write<S>(item_rows<float, &ra_kv_rows::dv>(args, item), b, limit, dv, column0, p.dim_v, 1, args.fresh);
+    slow_write<S>(item_rows<float, &ra_kv_rows::dv>(args, item), b, limit, dv, column0, p.dim_v, 1, args.overwrite);
     slow_write<S>(item_rows<float, &ra_kv_rows::dk>(args, item), b, limit, dk, column0, p.dim, (float)p.scale,
-                  args.fresh);
+                  args.overwrite);
 }
 
 #endif

@@ -174,10 +174,10 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))
         return true;
     add_to_rows<S>(item_rows<float, &ra_kv_rows::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1,
-                   args.fresh, at.lane);
+                   args.overwrite, at.lane);
     __syncwarp(); /* registers are short: one after the other */
     add_to_rows<S>(item_rows<float, &ra_kv_rows::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale,
-                   args.fresh, at.lane);
+                   args.overwrite, at.lane);
     return false;
 }
 

@@ -293,7 +293,7 @@ __device__ __forceinline__ bool write_sum(const gpu_backward &args, const item_p
                                           const float (&sum)[S::DIM / 8][4], int width, float by) {
     int count = item_tile(args, item).k_count, first = item.block * S::KEYS + at.warp * 16;
     if (consumers_any(sums_are_odd(sum, first + at.lane / 4, count))) return true;
-    add_to_rows<S>(item_rows<float, WHICH>(args, item), first, count, width, sum, by, args.fresh, at.lane);
+    add_to_rows<S>(item_rows<float, WHICH>(args, item), first, count, width, sum, by, args.overwrite, at.lane);
     return false;
 }
 

@@ -1,4 +1,4 @@
-/* dK and dV that a backward call starts: whatever was there, the bits are those of zeros that were added to. */
+/* dK and dV that a backward call overwrites: whatever was there, the bits are those of zeros that were added to. */
 #include "check_device.h"
 #include "check_errors.h"
 #include "kernel_checks.h"
@@ -7,7 +7,7 @@
 
 enum { ROWS = 300, HEADS = 4, SHARE = 2 };
 
-struct fresh_case {
+struct overwrite_case {
     ra_shape shape;
     ra_tile tile;
     ra_tile_group group;
@@ -29,7 +29,7 @@ static std::vector<double> random_numbers(rng *r, int64_t count) {
 }
 
 /* nonfinite: an infinity in one query, which the step that has it must not spread. */
-static void make_fresh(fresh_case *c, ra_dtype dtype, int64_t dim, int nonfinite, unsigned seed) {
+static void make_case(overwrite_case *c, ra_dtype dtype, int64_t dim, int nonfinite, unsigned seed) {
     rng r = {seed};
     ra_dtype acc = dtype == RA_F64 ? RA_F64 : RA_F32;
     c->shape = {1, HEADS, HEADS / SHARE, dim, dim, ROWS, 1, 1 / std::sqrt((double)dim), 1, dtype, acc};
@@ -50,7 +50,7 @@ static void make_fresh(fresh_case *c, ra_dtype dtype, int64_t dim, int nonfinite
 }
 
 /* The bytes of dk and dv. */
-static std::vector<unsigned char> run(const fresh_case &c, int fresh, unsigned seed) {
+static std::vector<unsigned char> run(const overwrite_case &c, int overwrite, unsigned seed) {
     const ra_shape &s = c.shape;
     int64_t heads = s.heads_kv, each = ROWS * heads * s.dim;
     ra_dtype acc = s.out_dtype;
@@ -63,7 +63,7 @@ static std::vector<unsigned char> run(const fresh_case &c, int fresh, unsigned s
                        {take(bytes), 0, heads * s.dim, s.dim, 1},
                        {take(bytes), 0, heads * s.dim, s.dim, 1},
                        {0, 1, heads}};
-    if (!fresh) {
+    if (!overwrite) {
         CHECK(cudaMemset(part.dk.data, 0, bytes));
         CHECK(cudaMemset(part.dv.data, 0, bytes));
     }
@@ -72,8 +72,8 @@ static std::vector<unsigned char> run(const fresh_case &c, int fresh, unsigned s
     void *lse = acc_on_device(acc, c.lse.data(), ROWS * HEADS),
          *delta = acc_on_device(acc, c.delta.data(), ROWS * HEADS);
     ra_prepared *prepared = prepared_of(s, c.list, NULL, 1, RA_BACKWARD);
-    expect(kernel->starts(prepared) == ROWS * heads, "the number of rows that a call starts", seed, s.dtype);
-    ra_backward_call call = {&s, q, dout, lse, delta, &part, c.list, dq, context, prepared, fresh};
+    expect(kernel->overwrites(prepared) == ROWS * heads, "the number of rows that a call overwrites", seed, s.dtype);
+    ra_backward_call call = {&s, q, dout, lse, delta, &part, c.list, dq, context, prepared, overwrite};
     kernel->backward(&call);
     CHECK(cudaDeviceSynchronize());
     std::vector<unsigned char> both = bytes_from(part.dk.data, bytes), dv = bytes_from(part.dv.data, bytes);
@@ -83,12 +83,12 @@ static std::vector<unsigned char> run(const fresh_case &c, int fresh, unsigned s
     return both;
 }
 
-void check_fresh(unsigned seed, ra_dtype dtype) {
+void check_overwrite(unsigned seed, ra_dtype dtype) {
     static const int64_t dims[] = {40, 64, 128, 200};
     for (int nonfinite = 0; nonfinite < 2; nonfinite++) {
-        fresh_case c;
-        make_fresh(&c, dtype, dims[seed % 4], nonfinite, seed);
-        const char *what = nonfinite ? "dk or dv of a fresh call with an infinity" : "dk or dv of a fresh call";
+        overwrite_case c;
+        make_case(&c, dtype, dims[seed % 4], nonfinite, seed);
+        const char *what = nonfinite ? "overwritten dk or dv, with an infinity" : "overwritten dk or dv";
         expect(run(c, 1, seed) == run(c, 0, seed), what, seed, dtype);
     }
 }
