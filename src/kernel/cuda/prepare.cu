@@ -134,8 +134,7 @@ static void list_units(const ra_shape *shape, const ra_tile_list *tiles, const g
     lists->other_launches = other.launches;
 }
 
-/* ---- choice of a variant --------------------------------------------------------------------------------------------
- */
+/* ---- choice of a variant ----------------------------------------------------------------------------------------- */
 
 struct device_limits {
     int multiprocessors, smem_bytes; /* of a block */
