@@ -1,5 +1,5 @@
-/* How ranks find each other: cards and addresses go round by the caller's allgather, then every pair says hello over
- * UCX.
+/* How ranks find each other: cards and addresses go round by the caller's allgather, then every rank says hello to
+ * every other over UCX.
  *
  *     allgather    card:     who I am and where, whether I can take part, a random number
  *     worker       opened: over shared memory alone where all ranks share it
