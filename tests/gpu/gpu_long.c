@@ -241,7 +241,7 @@ static double *rows_of(const job *j, int tensor, int64_t start, int64_t count) {
 }
 
 /* Rows of the rank's first segment of the longest branch, by the definition of that segment alone: nothing reaches out
- * of it, and all shorter segments are cut there too. */
+ * of it, and all shorter segments end there too. */
 static ra_status check_dilated(const rank_data *r, double *worst) {
     const job *j = r->job;
     ra_problem p = j->problem;
