@@ -35,7 +35,9 @@ static ra_status packed(int64_t n, int64_t documents, const int64_t *cu, ra_sequ
         return ra_refuse("cu_seqlens goes from %lld to %lld; it must go from 0 to n, which is %lld", (long long)cu[0],
                          (long long)cu[documents], (long long)n);
     for (int64_t d = 0; d < documents; d++)
-        if (cu[d + 1] < cu[d]) return ra_refuse("cu_seqlens falls at %lld", (long long)d);
+        if (cu[d + 1] < cu[d])
+            return ra_refuse("cu_seqlens must not decrease, but entry %lld is less than the one before it",
+                             (long long)d + 1);
     *sequence_out = (ra_sequence){n, documents, cu};
     return RA_OK;
 }

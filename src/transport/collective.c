@@ -127,8 +127,8 @@ ra_status ra_comm_show(ra_comm *comm, int other, const void *mine, size_t bytes,
     exchange x = begin(comm, AGREEMENT, timeout_seconds);
     unsigned char *pair;
     if (other < 0 || other >= comm->ranks)
-        return ra_comm_lose(
-            comm, ra_fail(RA_ERR_TRANSPORT, "rank %d: rank %d is to be heard, which there is not", comm->rank, other));
+        return ra_comm_lose(comm,
+                            ra_fail(RA_ERR_TRANSPORT, "rank %d: there is no rank %d to hear of", comm->rank, other));
     RA_TRY(take_block(comm, 2 * bytes, &pair));
     memcpy(pair, mine, bytes);
     ra_status status = bring(&x, other, pair, bytes);

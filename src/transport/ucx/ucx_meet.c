@@ -64,7 +64,7 @@ static ra_status check_state(const state_of_rank *state, int rank) {
 static ra_status check_card(const card *c, int rank, int ranks) {
     if (memcmp(c->magic, MAGIC, sizeof MAGIC) != 0)
         return ra_fail(RA_ERR_MISMATCH,
-                       "what came as rank %d's card is none: does allgather put everyone's bytes in rank "
+                       "what came as rank %d's card is no card: does allgather put everyone's bytes in rank "
                        "order, and do all ranks have the same version of ringattn?",
                        rank);
     RA_TRY(check_state(&c->state, rank));
@@ -94,7 +94,7 @@ static ra_status exchange_parcels(const ra_ucx *ucx, ra_status status, size_t ad
                                   void *user, size_t *stride_out) {
     parcel mine = {.state = describe(status), .address_bytes = address_bytes};
     parcel *all = calloc((size_t)ucx->ranks, sizeof *all);
-    if (!all) return ra_fail(RA_ERR_MEMORY, "no memory for the parcels of %d ranks", ucx->ranks);
+    if (!all) return ra_fail(RA_ERR_MEMORY, "no memory for the lengths of %d addresses", ucx->ranks);
     ra_status round = bring_round(allgather, user, &mine, sizeof mine, all);
     if (status != RA_OK) round = ra_fail(status, "%s", mine.state.reason);
     *stride_out = 1;
