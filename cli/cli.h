@@ -1,6 +1,6 @@
 /* What the files of the command share: how they fail, and the commands themselves.
  *
- * Like the library, nothing below main() prints an error or exits: a function that decides on an error describes it
+ * Like the library, no function but main() prints an error or exits: a function that decides on an error describes it
  * with ra_fail, the rest forward it, and main() turns the status into an exit code. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H

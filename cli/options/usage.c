@@ -14,7 +14,7 @@ static const char all_usage[] =
     "  verify   compare with a naive fp64 implementation on random tensors\n"
     "  info     what an issue report begins with: build, machine, kernels, transports, devices, settings\n"
     "  random   write a .npy file of random numbers\n"
-    "  launch   run, bench or verify on several processes of this machine\n"
+    "  launch   start the ranks of a run, bench or verify as processes on this machine\n"
     "\n"
     "  ringattn COMMAND --help    the options of a command\n"
     "  ringattn --version\n"
@@ -37,7 +37,7 @@ static const char all_usage[] =
     "  --dilated-combine NAME    lse (one softmax over all branches, default) or mean\n"
 #define WAY_USAGE                                                                                                      \
     "how it is computed:\n"                                                                                            \
-    "  --ranks N                 how many ranks the sequence is cut across (default 1; under mpi: the processes)\n"    \
+    "  --ranks N                 how many ranks the sequence is cut across (default 1, or that of the processes)\n"    \
     "  --transport NAME          thread (default), self, mpi (default for several processes), ucx or nccl\n"           \
     "  --rank R                  with ucx: which of the --ranks N processes this is, from 0\n"                         \
     "  --rendezvous FOLDER       with ucx: the folder in which they meet; without these two, as torchrun's variables " \
@@ -107,8 +107,8 @@ static const char random_usage[] =
 static const char launch_usage[] =
     "usage: ringattn launch -n N -- COMMAND [options]\n"
     "\n"
-    "Starts N processes of this machine, each one rank of run, bench or verify over ucx, and waits for them. When one\n"
-    "fails the others are ended, and its exit status is that of launch.\n";
+    "Starts N processes on this machine, each of which is one rank of a run, bench or verify over ucx, and waits for\n"
+    "them. When one fails the others are ended, and its exit status is that of launch.\n";
 
 const char *cli_usage(cli_command command) {
     switch (command) {

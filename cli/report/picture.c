@@ -1,7 +1,7 @@
 /*   rank | step 0            step 1            step 2
  *      0 | k0 16% >1 512K    k2 50% >1 512K    k1 33%
  *
- * The first line of a cell's text is what the rank computes with and which share of its pairs that is; what it sends
+ * The first line of a cell's text is what the rank computes with and which fraction of its pairs that is; what it sends
  * meanwhile comes behind the arrow. */
 #include "report/picture.h"
 

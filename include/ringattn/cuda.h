@@ -7,8 +7,8 @@
  *     ra_plan_create(comm, &problem, &options, &plan);      tensors are then device pointers
  *     ra_plan_forward(plan, &tensors, stream);              returns when the work is on the stream
  *
- * In-process ranks (ra_comm_create_threads) may share a GPU or have one each. Between processes there is NCCL; over
- * MPI, or a transport of one's own, messages go through pinned host memory. docs/cuda.md has more.
+ * In-process ranks (ra_comm_create_threads) may share a GPU or have one each. Processes use NCCL, or a UCX that knows
+ * CUDA; over MPI, or a transport of one's own, messages go through pinned host memory. docs/cuda.md has more.
  */
 #ifndef RINGATTN_CUDA_H
 #define RINGATTN_CUDA_H
@@ -38,8 +38,8 @@ RA_API ra_status ra_cuda_describe(int device, ra_cuda_device_info *info_out);
 /* The backend of a device: the same pointer every time, valid as long as the library is loaded. */
 RA_API ra_status ra_cuda_backend(int device, const ra_backend **backend_out);
 
-/* Whether there is an NCCL: libnccl.so.2, 2.14 or later, is opened at run time, the one that the process has loaded
- * first. Where there is none, ra_comm_create_nccl says so. */
+/* Whether there is an NCCL. libnccl.so.2, 2.14 or later, is opened at run time: the one that the process has loaded
+ * already, else one that is found by name. Where there is none, ra_comm_create_nccl fails and says so. */
 RA_API int ra_cuda_has_nccl(void);
 
 /* Collective over host, whose ranks the new comm has; each gives a device of its own. NCCL's unique id goes round over

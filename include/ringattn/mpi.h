@@ -11,8 +11,8 @@ extern "C" {
 
 /* Collective over mpi, which may be any intra-communicator; it is duplicated, so that no message of the host program
  * is ever matched, and it is not changed. MPI must be initialised; any thread level will do as long as the comm is used
- * by the thread that MPI allows to call it (the one that initialised MPI, below MPI_THREAD_MULTIPLE). Destroy the comm,
- * which is collective as well, before MPI_Finalize. */
+ * by a thread that MPI allows to call it: unless the level is MPI_THREAD_MULTIPLE, the one that initialised MPI.
+ * Destroy the comm, which is collective as well, before MPI_Finalize. */
 RA_API ra_status ra_comm_create_mpi(MPI_Comm mpi, ra_comm **comm_out);
 
 /* The same with a timeout in place of RA_TIMEOUT_DEFAULT: how long a rank waits for the others to make theirs. A rank

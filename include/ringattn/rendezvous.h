@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 /* Collective: every rank gives `bytes` bytes, the same number; all_out [ranks * bytes] gets everyone's in rank order.
- * One that fails describes it with ra_fail where it can. MPI_Allgather, a torch store, files:
- * anything will do. */
+ * A function that fails describes the error with ra_fail where it can. MPI_Allgather, a torch store or files will all
+ * do. */
 typedef ra_status (*ra_allgather)(void *user, const void *mine, size_t bytes, void *all_out);
 
 /* A meeting of ranks, used by one thread at a time. */

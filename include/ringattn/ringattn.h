@@ -93,12 +93,12 @@ RA_API const char *ra_version(void);
 /* ---- the problem --------------------------------------------------------------------------------------------- */
 
 typedef enum ra_dtype { RA_F32 = 1, RA_F64 = 2, RA_BF16 = 3, RA_F16 = 4 } ra_dtype;
-#define RA_DTYPE_DEFAULT ((ra_dtype)0) /* no type itself: what the field's comment says */
+#define RA_DTYPE_DEFAULT ((ra_dtype)0) /* no type: stands for the default that the field's comment names */
 
 /* A branch of a dilated (LongNet) pattern: the keys of a document are split into segments of `segment`, of each of
  * which every `rate`-th is kept, from an offset on that depends on the head; a query that is kept (by its aligned
- * position) sees the kept keys of its segment. Nothing need divide anything; a rate beyond the segment keeps few or
- * none. */
+ * position) sees the kept keys of its segment. No number need divide another; a rate larger than the segment keeps at
+ * most one key of it. */
 typedef struct ra_branch {
     int64_t segment; /* at least 1 */
     int64_t rate;    /* at least 1 */
@@ -132,7 +132,7 @@ typedef enum ra_dilated_combine {
  * over the keys j that query i sees. Query head h reads key/value head h / (heads_q / heads_kv). A query that sees
  * nothing has o = 0, lse = -inf and adds to no gradient.
  *
- * What is not finite shows in what sees it, and nowhere else; on every device and by every kernel:
+ * NaN and the infinities reach the outputs of what sees them, and no others. On every device and by every kernel:
  *
  *   a score s_ij that is NaN or +inf     o_i, lse_i and dq_i are NaN; so are dk_j and dv_j of every key j that i sees
  *   a score of -inf                      key j has weight 0 for query i, as if it were not seen; a query all of whose
@@ -148,7 +148,7 @@ typedef enum ra_dilated_combine {
  * and what a row of NaN does to a key whose score for it is -inf. */
 typedef struct ra_problem {
     size_t struct_size;
-    int initialised;    /* by RA_PROBLEM_INIT or ra_problem_init; refused otherwise, since zeros are a window */
+    int initialised;    /* by RA_PROBLEM_INIT or ra_problem_init; else refused, since a window of zeros is a window */
     ra_dtype dtype;     /* of q, k, v and dout; default f32 */
     ra_dtype out_dtype; /* of o, dq, dk, dv; default dtype. f32 is allowed beside bf16 and f16 */
     int64_t batch;      /* default 1 */
@@ -158,9 +158,9 @@ typedef struct ra_problem {
     int64_t heads_kv;   /* default heads_q; divides heads_q */
     int64_t dim;        /* of q and k, 1 to RA_MAX_DIM */
     int64_t dim_v;      /* of v and o, 1 to RA_MAX_DIM; default dim */
-    double scale; /* RA_SCALE_DEFAULT, which is initial: 1/sqrt(dim). But for RA_F64 0 or a normal number of f32 */
+    double scale; /* initially RA_SCALE_DEFAULT: 1/sqrt(dim). Else finite and, but for RA_F64, 0 or normal in f32 */
     int causal;   /* nonzero: aligned bottom right, the last query sees the last key */
-    int64_t window_left;  /* keys before the query's aligned position that it sees; -1, which is initial: no limit */
+    int64_t window_left;  /* keys before the query's aligned position that it sees; -1, the initial value: no limit */
     int64_t window_right; /* likewise after it */
     /* Packed documents: document d holds queries [cu_seqlens_q[d], cu_seqlens_q[d+1]) and keys likewise, and sees
      * nothing else. batch must be 1. NULL: one document. cu_seqlens_k NULL: cu_seqlens_q, or all keys for one document.
@@ -168,7 +168,7 @@ typedef struct ra_problem {
     int64_t documents;
     const int64_t *cu_seqlens_q; /* [documents + 1], from 0 to seq_q, never decreasing */
     const int64_t *cu_seqlens_k; /* [documents + 1], from 0 to seq_k, never decreasing */
-    /* Dilation. Causal, window and documents hold on top of it. */
+    /* Dilation. Causal, window and documents apply as well. */
     int64_t branches;         /* 0: none, every key is there */
     const ra_branch *dilated; /* [branches]; read during the call only */
     ra_dilated_heads dilated_heads;
@@ -230,8 +230,7 @@ typedef struct ra_options {
                       * another, on a device on one stream: no pass leaves anything in it that a later one reads. When
                       * a comm over MPI or UCX is lost, messages may still arrive in it until the process ends */
     size_t workspace_bytes;
-    const ra_backend
-        *backend; /* what it runs on; must outlive the plan. All tensors and the workspace are memory of it */
+    const ra_backend *backend; /* outlives the plan; all tensors and the workspace are memory of its device */
 } ra_options;
 #define RA_OPTIONS_INIT                                                                                                \
     { .struct_size = sizeof(ra_options) }
@@ -307,7 +306,7 @@ typedef struct ra_tensor {
     int64_t stride[4];
 } ra_tensor;
 
-/* What one call wrote as what another one reads. */
+/* An output of one call as an input of another. */
 static inline ra_input ra_as_input(ra_tensor tensor) {
     ra_input input = {tensor.data, tensor.strided, {0, 0, 0, 0}};
     for (int i = 0; i < 4; i++) input.stride[i] = tensor.stride[i];
@@ -358,12 +357,12 @@ RA_API void ra_gradients_init(ra_gradients *gradients_out);
  * further use on every rank. A wrong argument fails on this rank only, before anything is sent: the peers wait for its
  * next, right call until their deadline.
  *
- * stream: NULL on the CPU. On a device the stream of that device (NULL: its default one) that the work is put on: the
- * call returns when all of it has been, and the tensors must stay until it is done. It waits for peers' calls, not for
- * the device; but where messages go through host memory (mpi, transports that know no device) each step waits for the
- * device to reach it, within timeout_seconds. Runs of one plan must follow one another on the device: use one stream,
- * or order the streams. With one rank the calls may be captured in a graph. A launch that the device refuses is
- * RA_ERR_DEVICE. */
+ * stream: NULL on the CPU. On a device the stream of that device (NULL: its default one) that the work is put on. The
+ * call returns when all work is on the stream; the tensors must stay until that work is done. The call waits for peers'
+ * calls, not for the device; but where messages go through host memory (mpi, transports that know no device) each step
+ * waits for the device to reach it, within timeout_seconds. Runs of one plan must follow one another on the device: use
+ * one stream, or order the streams. With one rank the calls may be captured in a graph. A launch that the device
+ * refuses is RA_ERR_DEVICE. */
 RA_API ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream);
 RA_API ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *stream);
 
@@ -410,8 +409,9 @@ RA_API void ra_plan_info_init(ra_plan_info *info_out);
 
 RA_API ra_status ra_plan_describe(const ra_plan *plan, ra_plan_info *info_out);
 
-/* The same for any rank of any number of ranks, without a comm and without running anything. Where options.threads is 0
- * it takes all ranks for ranks of this process; set it when the workspace will be yours, for scratch grows with it. */
+/* The same for any rank of any number of ranks, without a comm and without running anything. Scratch grows with
+ * options.threads; where that is 0, all ranks are taken for ranks of this process and divide its cores. So set it when
+ * you size a workspace of your own by the prediction. */
 RA_API ra_status ra_predict(const ra_problem *problem, const ra_options *options, int ranks, int rank,
                             ra_plan_info *info_out);
 
@@ -434,8 +434,8 @@ RA_API ra_status ra_predict_steps(const ra_problem *problem, const ra_options *o
 
 /* All of these take a layout, a length n and a number of ranks. RA_LAYOUT_AUTO is refused: resolve it first. The
  * ra_packed functions take the documents as well, as a problem has them (cu_seqlens [documents + 1], from 0 to n; NULL
- * for one document): on RA_LAYOUT_DOCUMENTS, where they decide who has which row, the others but ra_layout_rows refuse.
- */
+ * for one document): RA_LAYOUT_DOCUMENTS, where the documents decide who has which row, is refused by all others but
+ * ra_layout_rows and ra_layout_resolve. */
 
 /* What RA_LAYOUT_AUTO means for this problem. */
 RA_API ra_status ra_layout_resolve(const ra_problem *problem, const ra_options *options, int ranks,
@@ -503,8 +503,8 @@ RA_API const char *ra_cpu_features(void);
 
 /* ---- memory of a backend ---------------------------------------------------------------------------------------- */
 
-/* For programs that have no other way to it: NULL is the CPU and plain memory. Copies are between any two of the
- * backend's memory and the host's, and are done when the call returns. */
+/* For programs that have no other way to a device's memory. A backend of NULL is the CPU and plain memory. Copies are
+ * between any two of the backend's memory and the host's, and are done when the call returns. */
 RA_API ra_status ra_backend_allocate(const ra_backend *backend, size_t bytes, void **memory_out);
 RA_API void ra_backend_release(const ra_backend *backend, void *memory);
 RA_API ra_status ra_backend_copy(const ra_backend *backend, void *to, const void *from, size_t bytes);
@@ -513,7 +513,7 @@ RA_API ra_status ra_backend_copy(const ra_backend *backend, void *to, const void
 RA_API ra_status ra_backend_stream_create(const ra_backend *backend, void **stream_out);
 RA_API void ra_backend_stream_destroy(const ra_backend *backend, void *stream);
 
-/* Its name ("cpu", "cuda"), and its kernels as ra_kernel_name and ra_kernel_usable have the CPU's. */
+/* The backend's name ("cpu", "cuda"), and its kernels, as ra_kernel_name and ra_kernel_usable give the CPU's. */
 RA_API const char *ra_backend_name(const ra_backend *backend);
 RA_API const char *ra_backend_kernel(const ra_backend *backend, int index);
 RA_API int ra_backend_kernel_usable(const ra_backend *backend, int index);

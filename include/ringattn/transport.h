@@ -32,11 +32,10 @@ extern "C" {
 typedef struct ra_device ra_device;
 
 typedef struct ra_message {
-    int peer;    /* never this rank itself */
-    int is_send; /* else a receive */
-    int tag;    /* 0 to 32767; tells apart the messages of two ranks: those of different tags, which may be of different
-                 * plans, must not meet */
-    void *data; /* stays valid and, for a send, unchanged until the group is done or abandoned */
+    int peer;     /* never this rank itself */
+    int is_send;  /* else a receive */
+    int tag;      /* 0 to 32767; messages of different tags, which may be of different plans, must not be matched */
+    void *data;   /* stays valid and, for a send, unchanged until the group is done or abandoned */
     size_t bytes; /* at least 1; may exceed 2^31 */
 } ra_message;
 
@@ -52,8 +51,8 @@ typedef struct ra_transport_ops {
     const char *name;
 
     /* Starts all `count` messages and returns without waiting for any. The array is valid until the group is done or
-     * abandoned. stream is NULL: see post_device. count 0, which only comes from a transport that has this one beside
-     * it for host memory: poll is then asked for nothing but whether a peer has given up. */
+     * abandoned. stream is NULL: see post_device. A count of 0 comes only from a transport that has this one beside it
+     * for host memory: poll is then only to say whether a peer has given up. */
     ra_status (*post)(void *self, const ra_message *messages, int count, void *stream);
 
     /* Makes progress on the group; waits for at most `seconds` (0: not at all) until it is done. Sets *done_out.
@@ -109,7 +108,7 @@ typedef struct ra_transport_ops {
      * nothing. A rank is alive when it posts or polls, in whatever way; it waits when it polls with seconds, for the
      * peer of the culprit, which stays the same until it is complete, from the first such poll of the group on. poll
      * must therefore answer peers that ask, and is called now and then while this rank computes, also when no group is
-     * in flight or none was ever posted (it is done then); and post with a count of 0 may come from anywhere. */
+     * in flight or none was ever posted (it is done then); and post with a count of 0 may come at any time. */
     void (*inquire)(void *self, int peer, ra_sign *sign_out);
 
     /* At plan time, and before attach: from now on a group may have as many as `count` messages. May be left out. What

@@ -1,6 +1,6 @@
 /* Ranks over UCX: processes that no MPI started, on one machine (shared memory) or many (TCP, RDMA). libucp is opened
- * at run time, the one already loaded first, so nothing links it; where there is none every call here says what to
- * install.
+ * at run time (where the process has loaded one already, that one), so nothing links it; where there is none every call
+ * here fails and says what to install.
  *
  *     ra_rendezvous *meeting;                                        or any other way to bring bytes round
  *     ra_rendezvous_folder("/shared/job-17", rank, ranks, 60, &meeting);
@@ -22,9 +22,8 @@ typedef struct ra_ucx_options {
     size_t struct_size;
     const char *transports; /* what UCX may use, written as UCX_TLS: "tcp", "shm,self"; NULL: as that variable says */
     const char *devices;    /* which networks, written as UCX_NET_DEVICES: "lo", "eth0"; NULL: as that variable says */
-    double
-        create_seconds; /* timeout: a rank waits for the others in ra_comm_create_ucx, beside allgather's own waits */
-    double destroy_seconds; /* likewise in ra_comm_destroy; 0: 5 s */
+    double create_seconds;  /* timeout of ra_comm_create_ucx, beside allgather's own waits; 0: RA_TIMEOUT_DEFAULT */
+    double destroy_seconds; /* timeout of ra_comm_destroy; 0: 5 s */
 } ra_ucx_options;
 #define RA_UCX_OPTIONS_INIT                                                                                            \
     { .struct_size = sizeof(ra_ucx_options) }

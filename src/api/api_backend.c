@@ -23,7 +23,7 @@ void ra_backend_release(const ra_backend *backend, void *memory) {
     if (memory) device->release(device, memory);
 }
 
-/* stream and event are there. */
+/* Copies on stream, and waits for event behind the copy. */
 static ra_status copy_and_wait(const ra_device *device, void *to, const void *from, size_t bytes, void *stream,
                                void *event) {
     int done = 0;

@@ -35,7 +35,9 @@ static ra_status packed(int64_t n, int64_t documents, const int64_t *cu, ra_sequ
         return ra_refuse("cu_seqlens goes from %lld to %lld; it must go from 0 to n, which is %lld", (long long)cu[0],
                          (long long)cu[documents], (long long)n);
     for (int64_t d = 0; d < documents; d++)
-        if (cu[d + 1] < cu[d]) return ra_refuse("cu_seqlens falls at %lld", (long long)d);
+        if (cu[d + 1] < cu[d])
+            return ra_refuse("cu_seqlens must not decrease, but entry %lld is less than the one before it",
+                             (long long)d + 1);
     *sequence_out = (ra_sequence){n, documents, cu};
     return RA_OK;
 }
@@ -44,7 +46,7 @@ int64_t ra_layout_rows(ra_layout layout, int64_t n, int ranks, int rank) {
     return check(layout, n, ranks, rank) == RA_OK ? ra_shard_of(layout, n, ranks, rank).rows : -1;
 }
 
-/* ---- one row ------------------------------------------------------------------------------------------------------ */
+/* ---- one row ----------------------------------------------------------------------------------------------------- */
 
 static ra_status position_of(const ra_sequence *sequence, ra_layout layout, int ranks, int rank, int64_t row,
                              int64_t *position_out) {
@@ -88,7 +90,7 @@ ra_status ra_packed_locate(ra_layout layout, int64_t n, int64_t documents, const
     return locate(&sequence, layout, ranks, position, rank_out, row_out);
 }
 
-/* ---- all rows ----------------------------------------------------------------------------------------------------- */
+/* ---- all rows ---------------------------------------------------------------------------------------------------- */
 
 /* What is done with a span of positions whose rows follow one another from first_row on. */
 typedef void (*span_visitor)(ra_span span, int64_t first_row, void *user);
@@ -133,7 +135,7 @@ ra_status ra_packed_positions(ra_layout layout, int64_t n, int64_t documents, co
     return positions_of(&sequence, layout, ranks, rank, positions_out);
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 typedef struct shard_copy {
     unsigned char *whole, *shard; /* of one batch */

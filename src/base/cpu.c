@@ -36,11 +36,11 @@ static void append(const char *name, int present) {
     strcat(features, name);
 }
 
-static int slow_below_normal;
+static int slow_on_subnormals;
 
 static void detect(void) {
     __builtin_cpu_init();
-    slow_below_normal = __builtin_cpu_is("intel") != 0;
+    slow_on_subnormals = __builtin_cpu_is("intel") != 0;
     append("sse4.2", __builtin_cpu_supports("sse4.2"));
     append("avx", __builtin_cpu_supports("avx"));
     append("avx2", __builtin_cpu_supports("avx2"));
@@ -54,7 +54,7 @@ static void detect(void) {
     append("amx_bf16", has_amx_bf16());
 }
 #else
-static const int slow_below_normal = 0;
+static const int slow_on_subnormals = 0;
 
 static void detect(void) {
 }
@@ -65,9 +65,9 @@ const char *ra_cpu_features(void) {
     return features;
 }
 
-int ra_cpu_is_slow_below_normal(void) {
+int ra_cpu_is_slow_on_subnormals(void) {
     pthread_once(&once, detect);
-    return slow_below_normal;
+    return slow_on_subnormals;
 }
 
 int ra_cpu_has(const char *feature) {

@@ -6,7 +6,7 @@
 int ra_cpu_has(const char *feature);
 
 /* Whether arithmetic with numbers too small to be normal is many times slower than with others. */
-int ra_cpu_is_slow_below_normal(void);
+int ra_cpu_is_slow_on_subnormals(void);
 
 /* Asks the system, once, to let this process use the tile registers of AMX; returns whether it does. */
 int ra_cpu_allow_tiles(void);

@@ -1,11 +1,12 @@
-/* What libringattn shows libringattn_cuda, and nobody else: no part of the public interface.
+/* What libringattn shows libringattn_cuda, and nobody else: it does not belong to the public interface.
  *
- *     libringattn_cuda  ── calls ──►  functions marked RA_INTERNAL, where they are declared: base/clock.h,
- * base/sized.h, core/tile.h, transport/host.h (tools/exported/ringattn_internal.txt lists them) libringattn       ──
- * calls ──►  the tables of a backend: kernel/backend.h, device/device.h, kernel/kernel.h
+ *     libringattn_cuda  ── calls ──►  functions of libringattn that are marked RA_INTERNAL
+ *     libringattn       ── calls ──►  the tables of a backend: kernel/backend.h, device/device.h, kernel/kernel.h
  *
- * Both directions have one version. libringattn refuses a backend of another one (ra_backend_check), and
- * libringattn_cuda asks with ra_internal_check before it calls anything else of these.
+ * The marked functions are in base/clock.h, base/sized.h, core/tile.h and transport/host.h, and
+ * tools/exported/ringattn_internal.txt lists them. Both directions have one version. libringattn refuses a backend of
+ * another one (ra_backend_check), and libringattn_cuda asks with ra_internal_check before it calls anything else of
+ * these.
  */
 #ifndef RA_BASE_INTERNAL_H
 #define RA_BASE_INTERNAL_H

@@ -8,7 +8,7 @@
 typedef struct ra_load {
     int64_t pairs;     /* over batch and heads */
     int64_t records;   /* other ranks' rows that it sees, each once for every key/value head that needs it */
-    size_t sets_bytes; /* that finding out took: what it costs, where sets of rows are strewn */
+    size_t sets_bytes; /* of the sets that were made to find it: what it costs where rows are strewn */
 } ra_load;
 
 /* Fails only for want of memory. */

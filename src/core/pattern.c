@@ -28,7 +28,7 @@ static int64_t min64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* The rows at which positions, a part of one span of a shard, lie. */
+/* The rows of these positions, all of which lie in span s of the shard. */
 static ra_span rows_of(const ra_shard *shard, int s, ra_span positions) {
     ra_span span = shard->spans[s];
     if (span.stride == 1)
@@ -177,7 +177,7 @@ static int64_t next_key(const contact_loop *loop, int64_t position) {
 }
 
 /* The first document from d on that has queries of the span and keys that matter, or as many as there are. Those that
- * have not, which on stripes may be most, are passed over: each leads to the next position of either side. */
+ * have not, which on stripes may be most, are skipped: each leads to the next position of either side. */
 static int64_t next_document(const contact_loop *loop, ra_span span, int64_t d) {
     const ra_problem *problem = loop->cut->problem;
     while (d < problem->documents) {

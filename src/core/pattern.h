@@ -3,8 +3,9 @@
  *
  * A contact is a tile before anybody has decided where the keys lie in memory: its keys are rows of their owner's
  * shard. Everything that is sent and computed is derived from contacts: which rows must travel, which tiles there are,
- * how many pairs. What only weighs or rules out does not look at rank after rank: sights are the keys that a rank's
- * queries see, whoever has them, and hints bound what many ranks together can see of one.
+ * how many pairs. Two cheaper things serve where layouts are weighed and where rows that cannot be needed are ruled
+ * out: sights are the keys that a rank's queries see, whoever has them; hints are rows of one rank among which are all
+ * that many other ranks together see.
  */
 #ifndef RA_CORE_PATTERN_H
 #define RA_CORE_PATTERN_H

@@ -39,9 +39,9 @@ static ra_status check_lengths(ra_problem *p) {
 static ra_status check_shape(ra_problem *p) {
     RA_TRY(check_lengths(p));
     if (p->heads_q % p->heads_kv)
-        return ra_refuse(
-            "heads_kv is %lld, which does not divide heads_q, %lld: every key/value head serves as many query heads",
-            (long long)p->heads_kv, (long long)p->heads_q);
+        return ra_refuse("heads_kv is %lld, which does not divide heads_q, %lld: every key/value head must serve the "
+                         "same number of query heads",
+                         (long long)p->heads_kv, (long long)p->heads_q);
     double bytes =
         (double)p->batch * (double)p->heads_q * (double)(p->seq_q + p->seq_k) * (double)(p->dim + p->dim_v) * 8;
     if (bytes > 4e18) return ra_refuse("the problem is too large: its bytes do not fit in 63 bits");
@@ -121,7 +121,7 @@ static ra_status check_dilation(ra_problem *p) {
     return RA_OK;
 }
 
-/* No row of a document with so many keys sees more of them. */
+/* The most keys that a row of a document with so many keys can see. */
 static double most_seen(const ra_problem *p, double keys) {
     double left = p->window_left < 0 ? keys : (double)p->window_left;
     double right = p->causal ? 0 : p->window_right < 0 ? keys : (double)p->window_right;

@@ -16,7 +16,7 @@ ra_head_range ra_head_set_queries(const ra_problem *p, int64_t i) {
     return (ra_head_range){kv.first * gqa_ratio, (kv.first + kv.count) * gqa_ratio};
 }
 
-/* ---- building ----------------------------------------------------------------------------------------------------- */
+/* ---- building ---------------------------------------------------------------------------------------------------- */
 
 static int64_t last_of(ra_span s) {
     return ra_span_at(s, s.count - 1);
@@ -29,7 +29,7 @@ static ra_status push(ra_pool *pool, ra_rowset *set, ra_span span) {
     return RA_OK;
 }
 
-/* Appends rows that lie behind all others, as part of the last span where they continue it. A single row takes any
+/* Appends rows that lie behind all others, to the last span where they continue it. A single row takes any
  * stride; so does the gap between two single ones. */
 static ra_status append(ra_pool *pool, ra_rowset *set, ra_span span) {
     ra_span *last = set->count ? &set->spans[set->count - 1] : NULL;
@@ -43,7 +43,7 @@ static ra_status append(ra_pool *pool, ra_rowset *set, ra_span span) {
     return RA_OK;
 }
 
-/* ---- going through two sets at once -------------------------------------------------------------------------------------- */
+/* ---- going through two sets at once ------------------------------------------------------------------------------ */
 
 typedef struct cursor {
     const ra_rowset *set;
@@ -161,7 +161,7 @@ int64_t ra_rowset_rows(const ra_rowset *set) {
     return rows;
 }
 
-/* ---- what is needed ------------------------------------------------------------------------------------------------ */
+/* ---- what is needed ---------------------------------------------------------------------------------------------- */
 
 /* Contacts come in rising runs, one per branch, head and span; each run becomes a set, and the sets are united. */
 typedef struct need_loop {

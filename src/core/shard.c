@@ -85,7 +85,7 @@ void ra_shard_locate(ra_layout layout, int64_t n, int ranks, int64_t position, i
     }
 }
 
-/* ---- documents ---------------------------------------------------------------------------------------------------- */
+/* ---- documents --------------------------------------------------------------------------------------------------- */
 
 /* Of the first n positions dealt to `runs` in turn, how many the runs before the i-th have: ra_cut(n, runs, i) without
  * a division. */

@@ -1,5 +1,6 @@
 /* A span: an arithmetic progression of positions, rows or heads, {first, first + stride, ...}, count of them.
- * Shards, documents, windows and head groups are all spans, so that no feature needs code of its own below the planner.
+ * Shards, documents, windows and head groups are all spans, so that kernels, transports and the executor need no code
+ * for any of them.
  */
 #ifndef RA_CORE_SPAN_H
 #define RA_CORE_SPAN_H

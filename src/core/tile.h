@@ -19,7 +19,7 @@
 
 /* Where the queries and keys of a tile are in the sequence: query a at `query` + a * stride, key b at `key` + b *
  * stride. The band was made from these; kernels whose scores depend on positions read them, all others do not. A query
- * is aligned with the key `diagonal` further on, which is 0 unless its document has not as many queries as keys. */
+ * is aligned with the key `diagonal` further on, which is 0 where its document has as many queries as keys. */
 typedef struct ra_positions {
     int64_t query, key, stride;
     int64_t diagonal;
@@ -27,15 +27,15 @@ typedef struct ra_positions {
 
 typedef struct ra_tile {
     ra_span q_rows;         /* rows of this rank's query shard */
-    ra_span k_rows;         /* rows of KV part `part` */
+    ra_span k_rows;         /* rows of the keys of `part` */
     ra_span heads;          /* query heads */
     int64_t lo, hi;         /* visible: lo <= b - a <= hi; within [-q_rows.count, k_rows.count] */
-    int part;               /* which of the KV parts that come with the list */
+    int part;               /* which of the parts that come with the list */
     const int64_t *k_index; /* [k_rows.count]: the keys' rows where they are no span; else NULL */
     ra_positions positions;
 } ra_tile;
 
-/* The row of the b-th key in its KV part. */
+/* The row of the b-th key in its part. */
 static inline int64_t ra_tile_key(const ra_tile *tile, int64_t b) {
     return tile->k_index ? tile->k_index[b] : ra_span_at(tile->k_rows, b);
 }

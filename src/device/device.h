@@ -26,7 +26,7 @@ struct ra_device {
 
     /* All that follows is NULL on the CPU. */
 
-    /* Makes the device the calling thread's own and says which one was; leave gives that one back. */
+    /* Makes the device the calling thread's current one and says which one was; leave makes that one current again. */
     ra_status (*enter)(const ra_device *device, int *previous_out);
     void (*leave)(const ra_device *device, int previous);
 

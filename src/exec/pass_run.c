@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "exec/exec.h"
 
-/* Between the blocks of a kernel: lets messages move, and tells peers that wait for this rank that it is alive. What a
- * peer's failure has made pointless is not computed to its end. */
+/* Between the blocks of a kernel: lets messages move, and tells peers that wait for this rank that it is alive. Returns
+ * nonzero when a peer has failed, so that the kernel stops. */
 static int make_progress(void *user) {
     ra_comm *comm = user;
     ra_comm_progress(comm);
@@ -131,7 +131,7 @@ static void compute_one(const ra_pass_run *run, const ra_compute *compute, const
                  compute, bound);
 }
 
-/* What a peer's failure, heard of in passing, has made pointless is not computed. */
+/* Once a peer's failure is known, which progress between blocks may find, the rest of the step is not computed. */
 static void compute_step(ra_pass_run *run, const ra_step *step, const ra_bound_step *bound) {
     const ra_program *program = run->program;
     int computes_here = !ra_device_is_asynchronous(program->setup->device);

@@ -59,7 +59,8 @@ static void record_views(const ra_shape *shape, unsigned char *slot, int64_t off
     v_out->data = slot + (size_t)(offset + shape->dim) * bytes;
 }
 
-/* A part that is a piece, or the slot as one array of records, in which every head finds its keys by index. */
+/* A part: a piece of the slot, or the whole slot as one array of records, in which every head finds its keys by index.
+ */
 static ra_kv_rows bind_part(const ra_program *program, const ra_compute *compute, int64_t piece, int64_t offset) {
     const ra_setup *setup = program->setup;
     const ra_piece *p = piece == RA_ALL_RECORDS ? NULL : &compute->parcel.pieces[piece];

@@ -55,10 +55,10 @@ typedef struct ra_state {
     void *m, *l;
 } ra_state;
 
-/* What runs it: shared by every call. progress, where not NULL, is called now and then from the calling thread between
- * blocks, so that the caller can see to other work (a message in flight). When it returns nonzero,
- * what the call computes is not wanted any more: it sets *stop, which is there with it, and comes to an end soon, with
- * its outputs half done. */
+/* What a pass gives every kernel call. progress, where not NULL, is called now and then from the calling thread between
+ * blocks, so that the caller can see to other work (a message in flight). When it returns nonzero, the results are not
+ * wanted any more: the kernel sets *stop, which is given with progress, and returns soon, with its outputs half done.
+ */
 typedef struct ra_context {
     int threads;   /* at least 1 */
     void *scratch; /* scratch_bytes(shape, threads, ...) of it, 64-byte aligned */

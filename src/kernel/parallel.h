@@ -8,7 +8,7 @@
  * calling thread. There may be fewer, so a body takes its work from what is left, not from its own number. */
 void ra_parallel(int threads, void (*body)(void *user, int thread), void *user);
 
-/* Calls body(user, index) for every index below count, in any order and at the same time. */
+/* Calls body(user, index) for every index from 0 to count - 1, in any order and at the same time. */
 void ra_parallel_for(int threads, int64_t count, void (*body)(void *user, int64_t index), void *user);
 
 /* The next of the numbers 0, 1, 2, ...: each is given to one thread. */

@@ -26,7 +26,7 @@ static inline ra_view ra_state_o(const ra_shape *shape, const ra_state *state, i
     return o;
 }
 
-/* to[i] = from[i * stride] for i below count, from being of dtype. */
+/* to[i] = from[i * stride] for 0 <= i < count, from being of dtype. */
 void ra_row_load_f32(float *to, ra_dtype dtype, const void *from, int64_t stride, int64_t count);
 void ra_row_load_f64(double *to, ra_dtype dtype, const void *from, int64_t stride, int64_t count);
 

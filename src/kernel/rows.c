@@ -1,5 +1,5 @@
 /* Row operations on state and outputs. They touch every row once, so a row passes through a small buffer of doubles:
- * one code path for every pair of types, and what is written has been rounded once.
+ * one code path for any two types, and what is written has been rounded once.
  *
  * Work is dealt to threads in chunks of rows of one (batch, head):
  *

@@ -78,7 +78,7 @@ static ra_status ring_sends_more(const ra_cut_problem *cut, int owner, int *more
     return RA_OK;
 }
 
-/* Whether it does over all owners, of which so many, from the middle on, are compared one by one. */
+/* Whether it sends more of some owner's rows, of as many owners as are given, which are spread over all ranks. */
 static ra_status ring_sends_more_of_some(const ra_cut_problem *cut, int owners, int *more_out) {
     int64_t step = spread_step(cut->ranks);
     *more_out = 0;

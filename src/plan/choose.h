@@ -39,7 +39,7 @@ ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layou
  * keys that are needed. Else the ring where it sends no more than pairwise, since it uses neighbours only; else
  * pairwise: a row that only distant ranks need would travel through all those between. In a dilated problem
  * RA_OWNERS_COMPARED ranks' rows stand for all. On stripes every rank meets every other in many documents and segments:
- * where these are more than RA_STRIPES_COMPARED, counted for each pair of ranks, comparing would take longer than it is
+ * where these are more than RA_STRIPES_COMPARED, counted for each two ranks, comparing would take longer than it is
  * worth, and it is pairwise. Fails only for want of memory. */
 #define RA_OWNERS_COMPARED 8
 #define RA_STRIPES_COMPARED (1 << 20)

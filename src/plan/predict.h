@@ -11,10 +11,10 @@ typedef struct ra_prediction {
     size_t pool_bytes; /* that it all takes */
 } ra_prediction;
 
-/* prediction_out->setup must have been made; everything else is taken from pool. */
+/* Fills in all but prediction->setup, which must have been made; memory is taken from pool. */
 ra_status ra_prediction_make(ra_pool *pool, ra_prediction *prediction);
 
-/* Everything but what was sent. */
+/* Fills in everything but what was sent. */
 void ra_prediction_describe(const ra_prediction *prediction, ra_plan_info *info_out);
 
 /* One step as the public interface shows it. */

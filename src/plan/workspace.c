@@ -29,7 +29,7 @@ typedef struct slot_plan {
     ra_workspace *workspace;
 } slot_plan;
 
-/* A slot is as large as the pass that needs more of it wants. */
+/* A slot has the larger of the two sizes that the passes need. */
 static ra_status take_slots(const slot_plan *plan, ruler *r, ra_cargo cargo, int *count) {
     const ra_slots *a = &plan->forward->slots[cargo], *b = plan->backward ? &plan->backward->slots[cargo] : NULL;
     int64_t slots = b && b->count > a->count ? b->count : a->count;

@@ -1,9 +1,10 @@
 /* Where everything of the run path lies in the one block of memory a plan has.
  *
- *     ┌ KV, query and ┬ gradient ┬ state slots (forward)  ┬ own dK, dV * ┬ state: m, l, O *          (forward)  ┬
- * scratch ┐ │ stats slots   │ slots    │ dQ slots    (backward) │              │        lse, delta, dQ *   (backward) │
- * │
- *     └───────────────┴──────────┴────────────────────────┴──────────────┴──────────────────────────────────────┴─────────┘
+ *     ┌───────────────┬──────────┬─────────────┬──────────┬──────────────────┬─────────┐
+ *     │ KV, query and │ gradient │ state slots │ own      │ m, l, O *        │ scratch │    in the forward pass
+ *     │ stats slots   │ slots    ├─────────────┤ dK, dV * ├──────────────────┤         │
+ *     │               │          │ dQ slots    │          │ lse, delta, dQ * │         │    in the backward pass
+ *     └───────────────┴──────────┴─────────────┴──────────┴──────────────────┴─────────┘
  *
  * The two passes never run at once, so they share the slots, the state's place and the scratch. Everything starts at a
  * multiple of 64 bytes. What has a * is not there when outputs have the accumulation type: sums are then made in the

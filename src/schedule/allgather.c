@@ -1,5 +1,6 @@
-/* All-gather, the baseline: everything to everyone in step 0, behind which the own keys are computed with; all the rest
- * in step 1; in the backward pass every contribution goes home, one partner a step, and is added in that order.
+/* All-gather, the baseline. In step 0 every rank sends all its rows to everyone and meanwhile computes with its own
+ * keys; in step 1 it computes with all others. In the backward pass every contribution then goes home, one partner a
+ * step, and is added in that order.
  *
  * Slots. KV: 0 holds the own rows that are sent, t those of the rank t back. Gradients likewise, 0 being received into.
  */

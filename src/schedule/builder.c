@@ -19,7 +19,7 @@ static ra_status reserve(ra_builder *b, ra_cargo cargo, int slot, int64_t elemen
     return RA_OK;
 }
 
-/* The same pieces in memory that the schedule keeps: routes, of which a rank uses a part, are made in scratch. */
+/* The same pieces in memory that the schedule keeps: routes, of which a rank uses some pieces, are made in scratch. */
 static ra_status keep(ra_builder *b, const ra_parcel *parcel, ra_parcel *kept_out) {
     ra_piece *pieces = ra_pool_take(b->pool, parcel->piece_count, sizeof *pieces);
     if (!pieces) return no_memory();
@@ -48,8 +48,8 @@ ra_status ra_add_pack(ra_builder *b, int step, ra_cargo cargo, int slot, const r
 static ra_status add_transfer(ra_builder *b, int step, ra_transfer transfer) {
     if (transfer.elements == 0) return RA_OK;
     ra_step *s = &b->schedule->steps[step];
-    /* Messages of a pair are told apart by step and cargo and, beyond that, by their order, which is the same at both
-     * ends. */
+    /* Messages between two ranks are told apart by step and cargo and, beyond that, by their order, which is the same
+     * at both ends. */
     transfer.tag = RA_CARGO_TAGS * step + (int)transfer.cargo;
     ra_transfer *item = ra_pool_append(b->pool, &s->transfers, &s->transfer_count, &s->transfer_capacity, sizeof *item);
     if (!item) return no_memory();
@@ -101,7 +101,7 @@ static int same_work(const ra_compute *x, const ra_compute *y) {
            ra_parcel_is(&x->parcel, &y->parcel);
 }
 
-/* Passes compute in the same order, so the next one of the other pass is the one, if any is. */
+/* Both passes compute in the same order, so if the other pass has the compute at all, it is the next one. */
 static const ra_compute *find_compute(ra_findings *findings, const ra_compute *like) {
     if (findings->next == findings->compute_count) return NULL;
     const ra_compute *next = &findings->computes[findings->next];

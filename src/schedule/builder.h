@@ -66,7 +66,7 @@ ra_status ra_tiles_make(ra_builder *b, ra_compute *compute);
 typedef struct ra_strategy_entry {
     ra_strategy strategy;
     const char *name;
-    int (*steps)(int ranks, ra_pass pass); /* NULL for auto, which is none itself */
+    int (*steps)(int ranks, ra_pass pass); /* NULL for auto, which is no strategy itself */
     ra_status (*make)(ra_builder *b);
     /* Bytes of the forward pass that the owner's rows make up, and what is made of them; for a builder without a
      * schedule. */
@@ -93,10 +93,11 @@ typedef struct ra_route {
     int *last; /* [piece_count]: the last hop that needs the piece, not increasing */
 } ra_route;
 
-/* The part of the route that goes at least to `hop`, from 1 on: what a rank that far from the owner has to do with. */
+/* The pieces of the route that go at least to `hop`, from 1 on: those that come to a rank that far from the owner. */
 ra_status ra_route_make(ra_builder *b, int owner, int hop, ra_route *route_out);
 
-/* The pieces that some hop from t on needs, where t is not below the route's: a prefix of the route. */
+/* The pieces that some hop from t on needs: a prefix of the route. t is at least the hop that the route was made for.
+ */
 ra_parcel ra_route_from(const ra_builder *b, const ra_route *route, int t);
 
 #endif

@@ -70,7 +70,7 @@ typedef struct run_loop {
 } run_loop;
 
 /* From the contact's first query row that sees a key to its last: query a sees some key of `keys` when lo <= b - a <=
- * hi for a b below keys. Rows mostly rise from contact to contact, so most runs join the last. */
+ * hi for some b in [0, keys). Rows mostly rise from contact to contact, so most runs join the last. */
 static ra_status note_run(const ra_contact *contact, void *user) {
     run_loop *loop = user;
     int64_t from = contact->hi < 0 ? -contact->hi : 0, to = contact->k_rows.count - 1 - contact->lo;

@@ -1,4 +1,4 @@
-/* The ring. In step s a rank computes with the keys of the rank s back, passes on to its neighbour those that somebody
+/* The ring. In step s a rank computes with the keys of the rank s back, sends on to its neighbour those that somebody
  * further along still needs, and receives the next ones into the other slot.
  *
  *     rank 2 of 4     step 0      step 1      step 2      step 3      step 4 (backward only)
@@ -9,7 +9,7 @@
  *     dK, dV from 1                           rank 0's    rank 3's
  *     dK, dV home                             <- rank 3   <- rank 0   -> 3, <- rank 1   (rows nobody further needs)
  *
- * dK and dV follow the rows they belong to, one step behind, since a step must have computed before it can pass on; a
+ * dK and dV follow the rows they belong to, one step behind, since a step must have computed before it can send on; a
  * row that nobody further along needs goes straight home, which in a dense ring is the neighbour.
  *
  * Slots. KV: s mod 2 is computed with and sent from, the other is received into; own rows to send are packed into slot

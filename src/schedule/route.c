@@ -2,7 +2,7 @@
  *
  * Hops are looked at from the farthest inwards: what a hop needs and no farther one does stops there, and goes behind
  * the rest. A range of hops whose hints (core/pattern.h) name no row that does not travel farther anyway adds nothing
- * and is passed over as a whole; else its farthest hop is looked at, and then what is left of it by halves. So a route
+ * and is skipped as a whole; else its farthest hop is looked at, and then what is left of it by halves. So a route
  * costs a few looks for each hop where something stops, and not one for every rank.
  */
 #include "schedule/builder.h"

@@ -13,7 +13,7 @@ typedef struct workshop {
 
 static ra_status make_pass(workshop *w, ra_pass pass, ra_schedule *schedule_out) {
     const ra_strategy_entry *entry = ra_strategy_find(w->strategy);
-    if (!entry || !entry->make) return ra_fail(RA_ERR_ARGUMENT, "strategy %d is none", (int)w->strategy);
+    if (!entry || !entry->make) return ra_fail(RA_ERR_ARGUMENT, "there is no strategy %d", (int)w->strategy);
     ra_schedule schedule = {.pass = pass,
                             .rank = w->rank,
                             .ranks = w->cut->ranks,

@@ -6,7 +6,7 @@
  *     packs      own rows into a slot, so that they can be sent
  *     transfers  all posted at once ...
  *     computes   ... while the tiles are computed; then the step waits for its transfers
- *     reduces      gradients that have arrived are added up, states are merged, in this order
+ *     reduces    gradients that have arrived are added up, states are merged, in this order
  *
  * All ranks have the same number of steps, and a message is sent and received in the same step at both ends: hence no
  * schedule can deadlock, and a transport may start a step's messages as one group.

@@ -13,19 +13,19 @@
 #include <string.h>
 
 /* Two kinds of exchange never meet. No message of a plan has these tags (exec/program.c). */
-typedef struct tag_pair {
+typedef struct exchange_tags {
     int collect, give;
-} tag_pair;
+} exchange_tags;
 
-static const tag_pair ALLGATHER = {32766, 32767}, AGREEMENT = {32764, 32765};
+static const exchange_tags ALLGATHER = {32766, 32767}, AGREEMENT = {32764, 32765};
 
 typedef struct exchange {
     ra_comm *comm;
-    tag_pair tags;
+    exchange_tags tags;
     double timeout_seconds; /* of each wait */
 } exchange;
 
-static exchange begin(ra_comm *comm, tag_pair tags, double timeout_seconds) {
+static exchange begin(ra_comm *comm, exchange_tags tags, double timeout_seconds) {
     return (exchange){comm, tags, timeout_seconds > 0 ? timeout_seconds : RA_TIMEOUT_DEFAULT};
 }
 
@@ -113,27 +113,28 @@ ra_status ra_comm_judge(ra_comm *comm, const void *mine, size_t bytes, ra_judge 
     return status;
 }
 
-/* The bytes of rank `other` to the second half of rank 0's pair [2, bytes]. Every rank's own are in its first half. */
-static ra_status bring(const exchange *x, int other, unsigned char *pair, size_t bytes) {
+/* The bytes of rank `other` to the second half of rank 0's block `both` [2, bytes]. Every rank's own are in its first
+ * half. */
+static ra_status bring(const exchange *x, int other, unsigned char *both, size_t bytes) {
     int rank = x->comm->rank;
-    if (rank == 0 && other == 0) memcpy(pair + bytes, pair, bytes);
-    if (rank == 0 && other > 0) return run_group(x, &(ra_message){other, 0, x->tags.collect, pair + bytes, bytes}, 1);
-    if (rank > 0 && other == rank) return run_group(x, &(ra_message){0, 1, x->tags.collect, pair, bytes}, 1);
+    if (rank == 0 && other == 0) memcpy(both + bytes, both, bytes);
+    if (rank == 0 && other > 0) return run_group(x, &(ra_message){other, 0, x->tags.collect, both + bytes, bytes}, 1);
+    if (rank > 0 && other == rank) return run_group(x, &(ra_message){0, 1, x->tags.collect, both, bytes}, 1);
     return RA_OK;
 }
 
-ra_status ra_comm_show(ra_comm *comm, int other, const void *mine, size_t bytes, void *pair_out,
+ra_status ra_comm_show(ra_comm *comm, int other, const void *mine, size_t bytes, void *both_out,
                        double timeout_seconds) {
     exchange x = begin(comm, AGREEMENT, timeout_seconds);
-    unsigned char *pair;
+    unsigned char *both;
     if (other < 0 || other >= comm->ranks)
-        return ra_comm_lose(
-            comm, ra_fail(RA_ERR_TRANSPORT, "rank %d: rank %d is to be heard, which there is not", comm->rank, other));
-    RA_TRY(take_block(comm, 2 * bytes, &pair));
-    memcpy(pair, mine, bytes);
-    ra_status status = bring(&x, other, pair, bytes);
-    if (status == RA_OK) status = give(&x, pair, 2 * bytes);
-    if (status == RA_OK) memcpy(pair_out, pair, 2 * bytes);
-    drop_block(comm, pair);
+        return ra_comm_lose(comm,
+                            ra_fail(RA_ERR_TRANSPORT, "rank %d: there is no rank %d to hear of", comm->rank, other));
+    RA_TRY(take_block(comm, 2 * bytes, &both));
+    memcpy(both, mine, bytes);
+    ra_status status = bring(&x, other, both, bytes);
+    if (status == RA_OK) status = give(&x, both, 2 * bytes);
+    if (status == RA_OK) memcpy(both_out, both, 2 * bytes);
+    drop_block(comm, both);
     return status;
 }

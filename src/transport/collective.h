@@ -13,9 +13,9 @@ typedef void (*ra_judge)(const void *all, int ranks, void *answer_out);
 ra_status ra_comm_judge(ra_comm *comm, const void *mine, size_t bytes, ra_judge judge, void *answer_out,
                         size_t answer_bytes, double timeout_seconds);
 
-/* Collective, with the same `other` on every rank: pair_out [2 * bytes] has the bytes of rank 0, then those of rank
+/* Collective, with the same `other` on every rank: both_out [2 * bytes] has the bytes of rank 0, then those of rank
  * `other`, which may be 0 as well. */
-ra_status ra_comm_show(ra_comm *comm, int other, const void *mine, size_t bytes, void *pair_out,
+ra_status ra_comm_show(ra_comm *comm, int other, const void *mine, size_t bytes, void *both_out,
                        double timeout_seconds);
 
 #endif

@@ -305,7 +305,8 @@ int ra_comm_lost(ra_comm *comm) {
     if (!comm->ops.ends_on_device && comm->ops.post(comm->self, NULL, 0, NULL) != RA_OK) return 1;
     return poll(comm, 0, &done, &culprit) != RA_OK;
 }
-/* Asks at first without a pause, then every so often: a pass may take microseconds or minutes. */
+
+/* Asks at first without a pause, then after longer and longer ones: a pass may take microseconds or minutes. */
 static void pause_for(double waited) {
     if (waited < 1e-3) return;
     nanosleep(&(struct timespec){.tv_nsec = waited < 0.1 ? 20000 : 1000000}, NULL);

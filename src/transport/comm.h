@@ -17,8 +17,8 @@ typedef struct ra_place {
 ra_status ra_comm_check(const ra_comm *comm);
 int ra_comm_is_broken(const ra_comm *comm);
 
-/* Whether an error was met in passing, which the next post or wait will return: what is computed meanwhile is not
- * wanted any more. */
+/* Whether progress between blocks has met an error, which the next post or wait will return: what is computed
+ * meanwhile is not wanted any more. */
 int ra_comm_has_failed(const ra_comm *comm);
 
 /* Whether the transport may still write into the memory of the last group, which therefore is never freed. */
@@ -59,7 +59,7 @@ void ra_comm_watch(ra_comm *comm, const ra_message *messages, int count, double 
  * stream behind it. */
 ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, double timeout_seconds, ra_place place);
 
-/* Waits until the event, recorded on the attached device, is done, as ra_plan_wait promises. */
+/* Waits until the event, signalled on the attached device, is done, as ra_plan_wait promises. */
 ra_status ra_comm_wait_event(ra_comm *comm, const ra_device *device, void *event, double timeout_seconds);
 
 /* Gives the comm up for a reason that ra_last_error() has, telling the peers. Returns status. */

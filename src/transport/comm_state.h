@@ -20,7 +20,7 @@ struct ra_comm {
     const ra_message *watched; /* the group in flight, whose peers are watched while this rank computes; NULL: none */
     int watched_count;
     ra_watch watch;
-    /* An error that was met in passing, for the next wait or post to find. */
+    /* An error that progress between blocks has met, for the next wait or post to find. */
     ra_status failure;
     int failed_message; /* index in the group in flight, or -1 */
     char failure_text[512];

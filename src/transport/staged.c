@@ -10,7 +10,7 @@
 
 typedef enum phase { IDLE, LEAVING, MOVING, DONE } phase; /* device → buffer; between the hosts; all there */
 
-/* One of the pair of buffers. Those that were too small for a later plan are kept, since copies may be under way. */
+/* One of the two buffers. Those that were too small for a later plan are kept, since copies may be under way. */
 typedef struct buffer {
     unsigned char *memory;
     size_t bytes;

@@ -181,7 +181,7 @@ static int awaits(const endpoint *other, int rank) {
     return 0;
 }
 
-/* Both ends of a message post it in the same step. So a pair that have both posted, and wait for each other with
+/* Both ends of a message post it in the same step. So two ranks that have both posted, and wait for each other with
  * messages that do not match, have been called for different things and would wait for ever. Under the lock, when what
  * matches has been matched. */
 static ra_status check_odds(const hub *h, const endpoint *me) {

@@ -6,7 +6,7 @@
 
 extern const ra_transport_ops ra_thread_ops;
 
-/* selves_out [ranks]: what to pass to ra_thread_ops as self, one per rank. */
+/* selves_out [ranks]: what to give ra_thread_ops as self, one per rank. */
 ra_status ra_thread_create(int ranks, void **selves_out);
 
 /* Before destroying: why. Peers that need this rank from then on fail with the reason; what is between others goes on.

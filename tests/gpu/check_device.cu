@@ -44,7 +44,7 @@ int64_t rows_of(const ra_shape &shape) {
     return shape.batch * shape.heads_q * shape.rows_q;
 }
 
-void fold_calls(const tile_case &c, const ra_kv_rows *parts, ra_view q, ra_state state, ra_context context) {
+void accumulate_calls(const tile_case &c, const ra_kv_rows *parts, ra_view q, ra_state state, ra_context context) {
     kernel->begin(&c.shape, state, &context);
     for (int i = 0; i < TEST_CALLS; i++) {
         ra_prepared *prepared = prepared_of(c.shape, c.calls[i].list, parts, TEST_PARTS, RA_FORWARD);

@@ -28,7 +28,7 @@ void copy_parts(const tile_case &c, ra_kv_rows *parts, double start);
 int64_t rows_of(const ra_shape &shape);
 
 /* Begins the state and runs the case's forward calls. Everything is on the device. */
-void fold_calls(const tile_case &c, const ra_kv_rows *parts, ra_view q, ra_state state, ra_context context);
+void accumulate_calls(const tile_case &c, const ra_kv_rows *parts, ra_view q, ra_state state, ra_context context);
 
 /* Runs the case's backward calls. lse, delta: of every state */
 void backward_calls(const tile_case &c, const ra_kv_rows *parts, ra_view q, ra_view dout, const void *lse,

@@ -93,7 +93,7 @@ static void expect_like_ref(const tile_case &c, const nonfinite_want &want, ra_c
     ra_view q = on_device(c.q), dout = on_device(c.dout), dq = filled(c.dq, 0);
     void *lse = take(bytes), *delta = take(bytes);
     void *in_lse = take_copy(want.in_lse.data(), bytes), *in_delta = take_copy(want.in_delta.data(), bytes);
-    fold_calls(c, parts, q, state, context);
+    accumulate_calls(c, parts, q, state, context);
     kernel->carry(&s, state, dout, lse, delta, &context);
     backward_calls(c, parts, q, dout, in_lse, in_delta, dq, context);
     CHECK(cudaDeviceSynchronize());

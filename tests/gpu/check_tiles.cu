@@ -47,7 +47,7 @@ static void check_forward(const tile_case &c) {
     out.data = take((size_t)c.out.elements * ra_dtype_bytes(s.out_dtype));
     if (c.in_place) out = state.o;
     void *lse = take((size_t)rows * acc), *state_lse = take((size_t)all * acc), *delta = take((size_t)all * acc);
-    fold_calls(c, parts, on_device(c.q), state, context);
+    accumulate_calls(c, parts, on_device(c.q), state, context);
     kernel->carry(&s, state, dout, state_lse, delta, &context);
     kernel->finish(&s, state, out, ra_array_view(&s, lse), &context);
     CHECK(cudaDeviceSynchronize());

@@ -41,8 +41,7 @@ typedef struct job {
     double seconds[2], worst[TENSORS]; /* of rank 0; of all */
 } job;
 
-/* ---- elements
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- elements ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash(uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
@@ -79,8 +78,7 @@ static double from_bf16(uint16_t x) {
     return value;
 }
 
-/* ---- a rank
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- a rank ------------------------------------------------------------------------------------------------------ */
 
 typedef struct rank_data {
     const job *job;
@@ -154,8 +152,7 @@ static ra_status run_pass(const rank_data *r, ra_comm *comm, ra_plan *plan, void
     return RA_OK;
 }
 
-/* ---- checks
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static ra_status read_row(const rank_data *r, int tensor, int64_t row, int64_t h, double *row_out) {
     uint16_t bits[256];
@@ -244,7 +241,7 @@ static double *rows_of(const job *j, int tensor, int64_t start, int64_t count) {
 }
 
 /* Rows of the rank's first segment of the longest branch, by the definition of that segment alone: nothing reaches out
- * of it, and all shorter segments are cut there too. */
+ * of it, and all shorter segments end there too. */
 static ra_status check_dilated(const rank_data *r, double *worst) {
     const job *j = r->job;
     ra_problem p = j->problem;
@@ -273,8 +270,7 @@ static ra_status check(const rank_data *r, double *worst) {
     return r->job->backward && r->rank == 0 ? check_late_key(r, h, worst) : RA_OK;
 }
 
-/* ---- the whole
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static ra_status body(ra_comm *comm, void *user) {
     job *j = user;

@@ -27,8 +27,7 @@ extern "C" {
 
 enum { CALLS = 2 }; /* keys come in two calls, so that states are merged */
 
-/* ---- problems -------------------------------------------------------------------------------------------------------
- */
+/* ---- problems ---------------------------------------------------------------------------------------------------- */
 
 /* [rows, heads, dim] with gaps between rows, in the type and as doubles. */
 struct tensor {
@@ -140,8 +139,7 @@ static void make_problem(problem *p, ra_dtype dtype, unsigned seed) {
     }
 }
 
-/* ---- on the device --------------------------------------------------------------------------------------------------
- */
+/* ---- on the device ----------------------------------------------------------------------------------------------- */
 
 struct results {
     std::vector<double> o, lse, delta, dq, dk, dv; /* C-order; lse and delta [heads, rows] */
@@ -202,8 +200,7 @@ static results run(const problem &p) {
             read_back(p.acc, part.dv.data, p.keys * s.heads_kv * s.dim_v)};
 }
 
-/* ---- what is wanted -------------------------------------------------------------------------------------------------
- */
+/* ---- what is wanted ---------------------------------------------------------------------------------------------- */
 
 /* An element of an output: a sum of terms. */
 struct wanted {
@@ -305,8 +302,7 @@ static row_case row_of(const problem &p, int64_t i, int64_t h, const tolerances 
     return row;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------------------------------
- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static int told;
 
@@ -423,8 +419,7 @@ static int check(const problem &p, const results &got) {
     return bad + compare_all(p, "dv", got.dv, dv, s.heads_kv, s.dim_v, allowed);
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------------------------
- */
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 /* The types for which the kernel has code that those before it in the table have not. */
 static std::vector<ra_dtype> types_of(const ra_kernel *of) {

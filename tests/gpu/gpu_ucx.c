@@ -39,7 +39,7 @@ static ra_status create(const job *j, int straight, int *straight_out, ra_comm *
     return ra_comm_create_custom(&ops, ucx, j->rank, j->ranks, comm_out);
 }
 
-/* ---- right --------------------------------------------------------------------------------------------------------- */
+/* ---- right ------------------------------------------------------------------------------------------------------- */
 
 static int check_case(ra_comm *comm, const sweep_data *data, uint64_t in_process) {
     sweep_result result = {0};
@@ -92,7 +92,7 @@ static int check_comm(const job *j, int straight, int count) {
     return bad;
 }
 
-/* ---- fast ---------------------------------------------------------------------------------------------------------- */
+/* ---- fast -------------------------------------------------------------------------------------------------------- */
 
 static double seconds_now(void) {
     struct timespec t;

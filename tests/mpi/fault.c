@@ -3,9 +3,9 @@
  *     loop         runs passes until something goes wrong
  *     mismatch     gives the last rank another problem
  *     passes N     runs passes for N seconds of rank 0's and prints a hash of what they gave
- *     compute      the same for one pass, with a slow kernel and a problem that one rank computes much longer than
- * others count        prints how often the last rank asks for memory until it has a plan memory N     the N-th time of
- * these it gets none
+ *     compute      the same for one pass, with a slow kernel and a problem that takes one rank much longer than others
+ *     count        prints how often the last rank asks for memory until it has a plan
+ *     memory N     the N-th time that it asks for memory it gets none
  *
  * Every rank prints its pid; one that gets an error prints it and then ends the job the way docs/mpi.md tells programs
  * to. */

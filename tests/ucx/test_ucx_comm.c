@@ -49,8 +49,7 @@ static void gather(ra_rendezvous *meeting, const char *transports) {
     ra_comm_destroy(other);
 }
 
-/* ---- comms on threads
- * ------------------------------------------------------------------------------------------------ */
+/* ---- comms on threads -------------------------------------------------------------------------------------------- */
 
 typedef struct user {
     pthread_t thread;
@@ -120,8 +119,7 @@ static void one_comm_on_several_threads(ra_rendezvous *meeting) {
     ra_comm_destroy(u.comm);
 }
 
-/* ---- lost comms
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- lost comms -------------------------------------------------------------------------------------------------- */
 
 /* The last rank never comes: everyone else gets an error that names itself and a peer, then RA_ERR_BROKEN. */
 static void stall(ra_rendezvous *meeting, const char *transports) {

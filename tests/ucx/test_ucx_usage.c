@@ -9,8 +9,7 @@
 
 enum { RANKS = 3 };
 
-/* ---- what the host program notices
- * ------------------------------------------------------------------------------------ */
+/* ---- what the host program notices ------------------------------------------------------------------------------- */
 
 static void on_signal(int signal) {
     (void)signal;
@@ -39,8 +38,7 @@ static void a_missing_library_is_a_sentence(void) {
     CHECK_FAILS(ra_ucx_open_library("libc.so.6", &api), RA_ERR_UNSUPPORTED, "UCX 1.13 or later is needed");
 }
 
-/* ---- ranks that cannot take part
- * ---------------------------------------------------------------------------------------- */
+/* ---- ranks that cannot take part --------------------------------------------------------------------------------- */
 
 static ra_status over_threads(void *user, const void *mine, size_t bytes, void *all_out) {
     return ra_comm_allgather(user, mine, bytes, all_out, 20);

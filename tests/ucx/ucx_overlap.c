@@ -78,7 +78,7 @@ static void *filled(size_t bytes) {
     return memory;
 }
 
-/* A forward pass of queries of one rank's share with keys of `keys` positions, over that comm. */
+/* A forward pass of the queries of one rank's shard with keys of `keys` positions, over that comm. */
 static double time_pass(bench *b, ra_comm *comm, int mute, int64_t queries, int64_t keys, int threads) {
     ra_problem p = RA_PROBLEM_INIT;
     ra_options o = RA_OPTIONS_INIT;

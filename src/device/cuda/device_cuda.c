@@ -84,7 +84,7 @@ static ra_status copy(const ra_device *device, void *to, const void *from, size_
     return ra_cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
 }
 
-/* ---- streams and events ------------------------------------------------------------------------------------------- */
+/* ---- streams and events ------------------------------------------------------------------------------------------ */
 
 static ra_status stream_create(const ra_device *device, int urgent, void **stream_out) {
     cudaStream_t stream = NULL;
@@ -142,7 +142,7 @@ static ra_status check(const ra_device *device) {
     return ra_cuda_status(cudaGetLastError(), "a launch on the device");
 }
 
-/* ---- the tables --------------------------------------------------------------------------------------------------- */
+/* ---- the tables -------------------------------------------------------------------------------------------------- */
 
 static ra_cuda_device devices[RA_CUDA_MOST_DEVICES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;

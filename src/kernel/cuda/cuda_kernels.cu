@@ -31,8 +31,7 @@ static size_t scratch_bytes(const ra_shape *shape, int threads, int backward) {
     return 0;
 }
 
-/* ---- choice ---------------------------------------------------------------------------------------------------------
- */
+/* ---- choice ------------------------------------------------------------------------------------------------------ */
 
 /* An element type's variants by width: of `narrow` up to 128 elements, of `wide` above. */
 #define VARIANTS(pass, narrow, wide)                                                                                   \
@@ -80,8 +79,7 @@ static int usable_sm90(void) {
 KERNEL_VARIANTS(sm90, ALL_SMEM, ALL_VARIANTS(forward, mma_split, wgmma), ALL_VARIANTS(backward, mma_split, wgmma))
 #endif
 
-/* ---- calls ----------------------------------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static gpu_problem problem_of(const ra_shape *shape, const ra_kv_rows *parts, const ra_prepared *prepared) {
     gpu_problem p = {};

@@ -7,8 +7,7 @@ static int64_t state_rows(const ra_shape *shape) {
     return shape->batch * shape->heads_q * shape->rows_q;
 }
 
-/* ---- begin ----------------------------------------------------------------------------------------------------------
- */
+/* ---- begin ------------------------------------------------------------------------------------------------------- */
 
 /* o is taken for 0 where m is -inf. */
 template <class ACC> static __global__ void begin_rows(ACC *m, ACC *l, int64_t rows) {
@@ -27,8 +26,7 @@ void gpu_rows_begin(const ra_shape *shape, ra_state state, const ra_context *con
                          rows))
 }
 
-/* ---- finish ---------------------------------------------------------------------------------------------------------
- */
+/* ---- finish ------------------------------------------------------------------------------------------------------ */
 
 /* What normalises a row of a softmax: o * by is its output. A maximum of -inf: nothing was seen, o = 0 and lse = -inf.
  * One of +inf, or NaN, comes with an l that is NaN, and so do o and lse. */
@@ -126,8 +124,7 @@ void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_vi
     WITH_ACC(shape, ACC, WITH_TYPE(shape->out_dtype, OUT, finish<ACC, OUT>(shape, state, o_out, lse_out, rows, stream)))
 }
 
-/* ---- delta ----------------------------------------------------------------------------------------------------------
- */
+/* ---- delta ------------------------------------------------------------------------------------------------------- */
 
 template <class IN, class OUT, class ACC, int N>
 static __global__ void delta_rows(ra_shape shape, ra_view dout, ra_view o, ACC *delta_out, int64_t each) {
@@ -200,8 +197,7 @@ void gpu_rows_carry(const ra_shape *shape, ra_state state, ra_view dout, void *l
                               (float *)delta_out, each))
 }
 
-/* ---- outputs --------------------------------------------------------------------------------------------------------
- */
+/* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
 template <class ACC, class OUT, int N>
 static __global__ void store_rows(ra_view to, ra_view from, int64_t batch, int64_t rows, int64_t heads, int64_t width,

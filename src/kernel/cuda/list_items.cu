@@ -45,8 +45,7 @@ static int64_t blocks_of(int64_t count, int each) {
     return (count + each - 1) / each;
 }
 
-/* ---- key sets -------------------------------------------------------------------------------------------------------
- */
+/* ---- key sets ---------------------------------------------------------------------------------------------------- */
 
 static auto key_of(const ra_tile &t) {
     return std::make_tuple(t.part, t.k_index, t.k_rows.first, t.k_rows.stride, t.k_rows.count, t.heads.first,
@@ -84,8 +83,7 @@ static void make_sets(item_builder &b, const ra_tile_round *round) {
     for (key_set &set : b.sets) std::reverse(set.tiles.begin(), set.tiles.end());
 }
 
-/* ---- levels ---------------------------------------------------------------------------------------------------------
- */
+/* ---- levels ------------------------------------------------------------------------------------------------------ */
 
 static ra_view dk_view(const item_builder &b, int part) {
     ra_view rows = {NULL, 0, 1, 1ll << 40, 1}; /* one part: any addresses that differ */
@@ -185,8 +183,7 @@ static void find_levels(item_builder &b) {
     }
 }
 
-/* ---- turns ----------------------------------------------------------------------------------------------------------
- */
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
 
 /* How many key blocks see something of query block `block`. */
 static int key_blocks(const item_builder &b, const ra_tile &t, int64_t block) {
@@ -218,8 +215,7 @@ static void make_turns(item_builder &b, const ra_tile_round *round) {
         }
 }
 
-/* ---- items ----------------------------------------------------------------------------------------------------------
- */
+/* ---- items ------------------------------------------------------------------------------------------------------- */
 
 static bool sees_block(const item_builder &b, const key_set &set, int64_t block) {
     for (int tile : set.tiles) {

@@ -134,8 +134,7 @@ static void list_units(const ra_shape *shape, const ra_tile_list *tiles, const g
     lists->other_launches = other.launches;
 }
 
-/* ---- choice of a variant --------------------------------------------------------------------------------------------
- */
+/* ---- choice of a variant ----------------------------------------------------------------------------------------- */
 
 struct device_limits {
     int multiprocessors, smem_bytes; /* of a block */
@@ -159,7 +158,7 @@ template <class VARIANT> static const VARIANT *that_fits(const VARIANT *variant,
 static ra_status choose(const gpu_variants *variants, const ra_shape *shape, ra_pass pass, ra_prepared *to) {
     int width = width_index(shape), type = (int)shape->dtype - (int)RA_F32;
     if (width < 0 || type < 0 || type > 3)
-        return ra_fail(RA_ERR_UNSUPPORTED, "the CUDA kernels have no rows of that type and width");
+        return ra_fail(RA_ERR_UNSUPPORTED, "there is no CUDA kernel for rows of that type and width");
     device_limits limits;
     cudaError_t error = limits_of_device(&limits);
     if (error) return device_failed(error, "asking a device for its limits");

@@ -31,8 +31,7 @@ __device__ __forceinline__ bool is_large(float base) {
     return !(fabsf(base) < LARGE_SCORE); /* a NaN is, too */
 }
 
-/* ---- scores ---------------------------------------------------------------------------------------------------------
- */
+/* ---- scores ------------------------------------------------------------------------------------------------------ */
 
 /* Not contracted with what is subtracted from it. */
 __device__ __forceinline__ float score_of(const gpu_score<float> &s, float dot) {
@@ -43,8 +42,7 @@ __device__ __forceinline__ double score_of(const gpu_score<double> &s, double do
     return __dmul_rn(dot, s.scale);
 }
 
-/* ---- weights --------------------------------------------------------------------------------------------------------
- */
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
 
 /* 2^x, 0 for -inf and for what would be subnormal, within 2 units in the last place. */
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -79,15 +77,13 @@ template <class REAL> __device__ __forceinline__ REAL counted_lse(REAL lse) {
     return lse == (REAL)INFINITY ? (REAL)NAN : lse;
 }
 
-/* ---- derivative -----------------------------------------------------------------------------------------------------
- */
+/* ---- derivative -------------------------------------------------------------------------------------------------- */
 
 template <class REAL> __device__ __forceinline__ REAL score_slope(REAL p, REAL dp, REAL delta) {
     return p * (dp - delta);
 }
 
-/* ---- pairs that take no part ----------------------------------------------------------------------------------------
- */
+/* ---- pairs that take no part ------------------------------------------------------------------------------------- */
 
 /* -0, so that products which leave such pairs out can tell them from a weight that is 0 in its type, and times an
  * infinity or a NaN is NaN. */

@@ -27,8 +27,7 @@ __device__ __forceinline__ bool block_is_full(int lo, int hi, int a0, int a1, in
     return b0 - (a1 - 1) >= lo && b1 - 1 - a0 <= hi;
 }
 
-/* ---- forward: the key blocks of a unit ------------------------------------------------------------------------------
- */
+/* ---- forward: the key blocks of a unit --------------------------------------------------------------------------- */
 
 struct unit_place {
     int b, h;
@@ -100,8 +99,7 @@ __device__ __forceinline__ void set_keys(key_source *to, const gpu_problem &p, i
     to->hi = t.hi;
 }
 
-/* ---- backward: the query blocks of an item --------------------------------------------------------------------------
- */
+/* ---- backward: the query blocks of an item ----------------------------------------------------------------------- */
 
 struct item_place {
     int b, g;         /* g: the key/value head */
@@ -202,8 +200,7 @@ __device__ __forceinline__ void set_queries(query_source<ACC> *to, const gpu_bac
     to->hi = t.hi;
 }
 
-/* ---- backward: whose turn it is -------------------------------------------------------------------------------------
- */
+/* ---- backward: whose turn it is ---------------------------------------------------------------------------------- */
 
 /* dq is added to by one key block after the other. Each block of dq has a counter of those that have been; the key
  * block whose turn it is adds, then counts. Turns follow the order in which items are taken, so whoever waits waits for

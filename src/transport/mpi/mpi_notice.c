@@ -43,7 +43,7 @@ static void tell_all(ra_mpi *mpi, size_t bytes) {
     }
 }
 
-/* What was heard is passed on as it was, since the one who said it may not have reached everybody. */
+/* What was heard is forwarded as it was, since the one who said it may not have reached everybody. */
 void ra_mpi_tell(ra_mpi *mpi, const char *reason) {
     mpi->told = (ra_mpi_notice){.word = {.kind = RA_MPI_GAVE_UP, .rank = mpi->rank}};
     if (mpi->heard_from >= 0)

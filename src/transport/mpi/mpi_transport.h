@@ -24,7 +24,7 @@ typedef enum ra_mpi_kind { RA_MPI_GAVE_UP, RA_MPI_LEFT, RA_MPI_QUESTION, RA_MPI_
 /* What a notice begins with; all but GAVE_UP have no more. */
 typedef struct ra_mpi_word {
     int kind;
-    int rank; /* GAVE_UP: who did, which is not the sender where a notice is passed on; ANSWER: whom the sender waits
+    int rank; /* GAVE_UP: who did, which is not the sender where a notice is forwarded; ANSWER: whom the sender waits
                * for, or -1 */
     double waited; /* ANSWER: seconds that it has been waiting */
 } ra_mpi_word;
@@ -35,7 +35,7 @@ typedef struct ra_mpi_notice {
     char text[496]; /* GAVE_UP: why */
 } ra_mpi_notice;
 
-/* What passes between this rank and another beside messages. */
+/* What goes between this rank and another beside messages. */
 typedef struct ra_mpi_peer {
     MPI_Request asking, answering; /* sends of this rank's; MPI_REQUEST_NULL: none under way */
     ra_mpi_word answer;            /* being sent */
@@ -56,7 +56,7 @@ typedef struct ra_mpi_limits {
 #define RA_MPI_LIMITS_DEFAULT                                                                                          \
     { .chunk_bytes = (size_t)1 << 30, .create_seconds = RA_TIMEOUT_DEFAULT, .destroy_seconds = 5 }
 
-/* A piece of a message: one MPI request. */
+/* A chunk of a message: one MPI request. */
 typedef struct ra_mpi_chunk {
     MPI_Request request; /* MPI_REQUEST_NULL once complete */
     int message;         /* index into the group */
@@ -75,7 +75,8 @@ typedef struct ra_mpi {
     size_t chunk_count, chunk_capacity;
     size_t pending; /* chunks that are not complete */
 
-    /* The first failure of the group: every later poll says it again, since a caller may poll in passing. */
+    /* The first failure of the group: every later poll says it again, since a caller may poll and not look at the
+     * result. */
     ra_status failure;
     int failed_message;
     char failure_text[256];

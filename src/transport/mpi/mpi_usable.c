@@ -14,9 +14,10 @@ ra_status ra_mpi_check_usable(void) {
     if (level == MPI_THREAD_MULTIPLE) return RA_OK;
     MPI_Is_thread_main(&main_thread);
     if (main_thread) return RA_OK;
-    return ra_fail(RA_ERR_ARGUMENT, "MPI was initialised below MPI_THREAD_MULTIPLE and this is not the thread that did "
-                                    "it: call ringattn from that thread, or ask MPI_Init_thread for "
-                                    "MPI_THREAD_MULTIPLE");
+    return ra_fail(RA_ERR_ARGUMENT,
+                   "MPI was initialised without MPI_THREAD_MULTIPLE and this is not the thread that did "
+                   "it: call ringattn from that thread, or ask MPI_Init_thread for "
+                   "MPI_THREAD_MULTIPLE");
 }
 
 ra_status ra_mpi_check(int error, const char *call) {

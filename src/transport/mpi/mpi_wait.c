@@ -5,7 +5,7 @@
 
 /* A message that is about to come is met by yielding, which costs no latency on a core of one's own. Where ranks share
  * cores, or the peer is far behind, sleeping leaves the core to whoever computes; the sleep is short, because MPI moves
- * the pieces of a large message only while it is called. */
+ * a large message only while it is called. */
 static const double YIELD_SECONDS = 0.002;
 static const struct timespec NAP = {.tv_nsec = 50000};
 

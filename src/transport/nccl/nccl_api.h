@@ -53,7 +53,8 @@ typedef struct ra_nccl_api {
  * later calls try again, since a library may have been loaded in between. */
 ra_status ra_nccl_load(const ra_nccl_api **api_out);
 
-/* Fills the table from a library of that name, the one already loaded first: for ra_nccl_load, and for tests. */
+/* Fills the table from a library of that name, if one is loaded already from that one: for ra_nccl_load, and for tests.
+ */
 ra_status ra_nccl_open_library(const char *name, ra_nccl_api *api_out);
 
 #endif

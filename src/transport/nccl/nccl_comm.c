@@ -30,7 +30,7 @@ typedef struct nccl {
     int listening;         /* the host has an empty group: asked for news of peers */
 } nccl;
 
-/* ---- asking NCCL -------------------------------------------------------------------------------------------------- */
+/* ---- asking NCCL ------------------------------------------------------------------------------------------------- */
 
 static ra_status failed(const nccl *n, int result, const char *call) {
     const char *detail = n->comm ? n->api->ncclGetLastError(n->comm) : "";
@@ -57,7 +57,7 @@ static ra_status settle(nccl *n, double seconds, const char *call, int *done_out
     }
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static ra_status post(void *self, const ra_message *messages, int count, void *stream) {
     nccl *n = self;
@@ -73,7 +73,7 @@ static ra_status attach(void *self, const ra_device *device) {
                    ra_device_cuda_ordinal(n->device));
 }
 
-/* Messages between a pair come in the same order at both ends, which is how NCCL tells them apart. */
+/* Messages between two ranks come in the same order at both ends, which is how NCCL tells them apart. */
 static ra_status start_group(nccl *n, const ra_message *messages, int count) {
     int result = RA_NCCL_SUCCESS;
     void *stream = n->transfers;
@@ -164,7 +164,7 @@ static void destroy(void *self) {
     free(n);
 }
 
-/* ---- making --------------------------------------------------------------------------------------------------------- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static ra_status make(ra_comm *host, const ra_device *device, nccl **nccl_out) {
     nccl *n = calloc(1, sizeof *n);

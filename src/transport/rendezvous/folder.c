@@ -12,8 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the folder ----------------------------------------------------------------------------------------------------
- */
+/* ---- the folder -------------------------------------------------------------------------------------------------- */
 
 /* Asked of the descriptor: what was checked is what is used. */
 static ra_status check_owner(const ra_folder *folder) {
@@ -57,8 +56,7 @@ void ra_folder_close(ra_folder *folder) {
     folder->descriptor = -1;
 }
 
-/* ---- files ---------------------------------------------------------------------------------------------------------
- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 static ra_status write_all(int file, const char *data, size_t bytes) {
     while (bytes > 0) {
@@ -149,8 +147,7 @@ ra_status ra_folder_visit(const ra_folder *folder, const char *prefix, void (*vi
     return RA_OK;
 }
 
-/* ---- the lock ------------------------------------------------------------------------------------------------------
- */
+/* ---- the lock ---------------------------------------------------------------------------------------------------- */
 
 /* Its owner removes the file before it lets go: a lock on a file that is there no more is none. */
 static int still_there(const ra_folder *folder, const char *name, int file) {

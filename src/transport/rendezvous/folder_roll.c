@@ -35,8 +35,7 @@ static void name_of(const ra_roll *roll, const char *what, char *name_out) {
     snprintf(name_out, RA_FOLDER_NAME, "%s.%s", roll->prefix, what);
 }
 
-/* ---- rank 0 --------------------------------------------------------------------------------------------------------
- */
+/* ---- rank 0 ------------------------------------------------------------------------------------------------------ */
 
 /* The cards of one look. */
 typedef struct pile {
@@ -190,8 +189,7 @@ ra_status ra_roll_call(ra_roll *roll) {
     return status;
 }
 
-/* ---- the others
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- the others -------------------------------------------------------------------------------------------------- */
 
 typedef struct answer {
     seats list;
@@ -269,8 +267,7 @@ ra_status ra_roll_answer(ra_roll *roll) {
     return status;
 }
 
-/* ---- clearing away
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- clearing away ----------------------------------------------------------------------------------------------- */
 
 static void remove_whole(void *user, const char *name) {
     const ra_roll *roll = user;

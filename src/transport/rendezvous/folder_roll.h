@@ -1,7 +1,7 @@
 /* Who has come to a folder: rank 0 reads the cards that the others put there, and answers all with one list of seats.
  *
- *     NAME.join.RANK.NONCE   a rank's card, under a random number of its own; put there again if somebody clears it
- * away NAME.seats             rank 0's answer: the job's key and whose numbers have which seat; or why there is no job
+ *     NAME.join.RANK.NONCE   a rank's card, under a random number of its own; put there again if it is cleared away
+ *     NAME.seats             rank 0's answer: the job's key and whose numbers have which seat; or why there is no job
  *     NAME.conflict          another rank 0 came while one was there
  *
  * NAME is "ringattn-job", or made of the job's key (RINGATTN_JOB_KEY), so that jobs with different keys see nothing of
@@ -32,8 +32,8 @@ ra_status ra_roll_call(ra_roll *roll);
 /* The other ranks: leaves a card and waits for a seat. */
 ra_status ra_roll_answer(ra_roll *roll);
 
-/* Removes all that has to do with NAME but its lock: of jobs before or, all_left, of this one too, half-written files
- * included: before that somebody may be writing them. */
+/* Removes all files of NAME but its lock: those of earlier jobs; with all_left, when nobody can be writing any more,
+ * those of this job and half-written ones too. */
 ra_status ra_roll_clear(const ra_roll *roll, int all_left);
 
 #endif

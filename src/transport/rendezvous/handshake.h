@@ -1,12 +1,12 @@
 /* What goes over a connection before rank 0 and another rank trust each other: both show that they know the job's key,
- * and neither sends it. Nothing that was recorded earlier serves again, since both draw a random number for each
+ * and neither sends it. Nothing that somebody overheard earlier serves again, since both draw a random number for each
  * connection.
  *
  *     rank 0    challenge: a random number
  *     rank r    claim:     its rank, how many there are, a random number, HMAC of all these with the key
  *     rank 0    verdict:   once all have come; yes, or why not; HMAC of it and both numbers with the key
  *
- * A rank whose claim is wrong is cut off without a word.
+ * A rank whose claim is wrong is disconnected without a word.
  */
 #ifndef RA_TRANSPORT_RENDEZVOUS_HANDSHAKE_H
 #define RA_TRANSPORT_RENDEZVOUS_HANDSHAKE_H

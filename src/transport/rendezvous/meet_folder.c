@@ -46,8 +46,7 @@ static void job_name(const folder_meeting *f, const char *what, char *name_out) 
     snprintf(name_out, RA_FOLDER_NAME, "%s.%s", f->job, what);
 }
 
-/* ---- a round -------------------------------------------------------------------------------------------------------
- */
+/* ---- a round ----------------------------------------------------------------------------------------------------- */
 
 static ra_status put_block(const folder_meeting *f, int rank, const void *data, size_t bytes) {
     char name[RA_FOLDER_NAME];
@@ -158,8 +157,7 @@ static ra_status allgather(ra_rendezvous *meeting, const void *mine, size_t byte
     return RA_OK;
 }
 
-/* ---- leaving -------------------------------------------------------------------------------------------------------
- */
+/* ---- leaving ----------------------------------------------------------------------------------------------------- */
 
 static int all_have_left(const ra_rendezvous *meeting) {
     const folder_meeting *f = meeting->self;
@@ -191,8 +189,7 @@ static void destroy(ra_rendezvous *meeting) {
     free(f);
 }
 
-/* ---- meeting -------------------------------------------------------------------------------------------------------
- */
+/* ---- meeting ----------------------------------------------------------------------------------------------------- */
 
 static void make_names(folder_meeting *f) {
     const char *key = getenv("RINGATTN_JOB_KEY"), *use = "the name of a job in a folder";

@@ -30,8 +30,7 @@ typedef struct round_header {
     char why[252];
 } round_header;
 
-/* ---- a round -------------------------------------------------------------------------------------------------------
- */
+/* ---- a round ----------------------------------------------------------------------------------------------------- */
 
 static ra_status name_rank(ra_status status, int rank) {
     if (status == RA_OK) return RA_OK;
@@ -112,8 +111,7 @@ static void destroy(ra_rendezvous *meeting) {
     free(t);
 }
 
-/* ---- meeting -------------------------------------------------------------------------------------------------------
- */
+/* ---- meeting ----------------------------------------------------------------------------------------------------- */
 
 static ra_status receive_others(const ra_rendezvous *meeting, const char *key) {
     const tcp_meeting *t = meeting->self;

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Strangers that send nothing are cut off after a while, the oldest first when many come; a rank that was cut off by
- * that comes again. */
+/* Strangers that send nothing are disconnected after a while, the oldest first when many come; a rank that is
+ * disconnected so comes again. */
 enum { MOST_STRANGERS = 64 };
 static const double STRANGER_SECONDS = 5;
 static const double VERDICT_SECONDS = 2;

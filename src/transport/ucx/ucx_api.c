@@ -11,8 +11,7 @@
 
 static const char *const LIBRARY = "libucp.so.0";
 
-/* ---- leaving the host program alone -------------------------------------------------------------------------------
- */
+/* ---- leaving the host program alone ------------------------------------------------------------------------------ */
 
 /* Loading UCX installs handlers for SIGSEGV and others, which print and then wait or end the process. The handlers
  * belong to the host program: they are put back as they were. */
@@ -45,8 +44,7 @@ static void keep_quiet(void *library) {
     if (!getenv("UCX_MEMTYPE_CACHE")) set("MEMTYPE_CACHE", "n");
 }
 
-/* ---- opening -------------------------------------------------------------------------------------------------------
- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 /* A library that somebody else has loaded stays as its owner set it up. */
 static void *open_quietly(const char *name) {

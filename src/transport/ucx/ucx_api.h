@@ -39,7 +39,8 @@ typedef struct ra_ucx_api {
 /* The process's one table; opens the library the first time. */
 ra_status ra_ucx_load(const ra_ucx_api **api_out);
 
-/* Fills the table from a library of that name, the one already loaded first: for ra_ucx_load, and for tests. */
+/* Fills the table from a library of that name, if one is loaded already from that one: for ra_ucx_load, and for tests.
+ */
 ra_status ra_ucx_open_library(const char *name, ra_ucx_api *api_out);
 
 #endif

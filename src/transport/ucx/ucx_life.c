@@ -1,5 +1,5 @@
 /* Signs of life: a rank that has waited for a while asks the one it waits for, and any rank that polls, computing or
- * waiting, answers. At most one question and one answer are under way between a pair each way, so a rank that was
+ * waiting, answers. At most one question and one answer are under way between two ranks each way, so a rank that was
  * stopped finds one question from each waiter when it goes on. */
 #include "transport/ucx/ucx_transport.h"
 

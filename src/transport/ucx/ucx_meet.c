@@ -1,9 +1,9 @@
-/* How ranks find each other: cards and addresses go round by the caller's allgather, then every pair says hello over
- * UCX.
+/* How ranks find each other: cards and addresses go round by the caller's allgather, then every rank says hello to
+ * every other over UCX.
  *
  *     allgather    card:     who I am and where, whether I can take part, a random number
  *     worker       opened: over shared memory alone where all ranks share it
- *     allgather    parcel:   how long my address is, or why I have none
+ *     allgather    length:   how long my address is, or why I have none
  *     allgather    address:  padded to the longest
  *     connect      an endpoint to every peer
  *     hello        to and from everyone, with the job's whole key: rank 0's random number
@@ -33,10 +33,10 @@ typedef struct card {
     ra_ucx_identity identity;
 } card;
 
-typedef struct parcel {
+typedef struct length_card {
     state_of_rank state;
     uint64_t address_bytes;
-} parcel;
+} length_card;
 
 static ra_status bring_round(ra_allgather allgather, void *user, const void *mine, size_t bytes, void *all_out) {
     unsigned said = ra_fail_count();
@@ -64,7 +64,7 @@ static ra_status check_state(const state_of_rank *state, int rank) {
 static ra_status check_card(const card *c, int rank, int ranks) {
     if (memcmp(c->magic, MAGIC, sizeof MAGIC) != 0)
         return ra_fail(RA_ERR_MISMATCH,
-                       "what came as rank %d's card is none: does allgather put everyone's bytes in rank "
+                       "what came as rank %d's card is no card: does allgather put everyone's bytes in rank "
                        "order, and do all ranks have the same version of ringattn?",
                        rank);
     RA_TRY(check_state(&c->state, rank));
@@ -90,11 +90,11 @@ static ra_status exchange_cards(const ra_ucx *ucx, ra_status status, ra_allgathe
 }
 
 /* Likewise. *stride_out: the longest address. */
-static ra_status exchange_parcels(const ra_ucx *ucx, ra_status status, size_t address_bytes, ra_allgather allgather,
+static ra_status exchange_lengths(const ra_ucx *ucx, ra_status status, size_t address_bytes, ra_allgather allgather,
                                   void *user, size_t *stride_out) {
-    parcel mine = {.state = describe(status), .address_bytes = address_bytes};
-    parcel *all = calloc((size_t)ucx->ranks, sizeof *all);
-    if (!all) return ra_fail(RA_ERR_MEMORY, "no memory for the parcels of %d ranks", ucx->ranks);
+    length_card mine = {.state = describe(status), .address_bytes = address_bytes};
+    length_card *all = calloc((size_t)ucx->ranks, sizeof *all);
+    if (!all) return ra_fail(RA_ERR_MEMORY, "no memory for the lengths of %d addresses", ucx->ranks);
     ra_status round = bring_round(allgather, user, &mine, sizeof mine, all);
     if (status != RA_OK) round = ra_fail(status, "%s", mine.state.reason);
     *stride_out = 1;
@@ -161,7 +161,7 @@ static ra_status connect_and_greet(ra_ucx *ucx, const card *cards, ra_allgather 
     unsigned char *addresses = NULL;
     size_t bytes = 0, stride = 0;
     ra_status status = open_address(ucx, cards, &address, &bytes);
-    status = exchange_parcels(ucx, status, bytes, allgather, user, &stride);
+    status = exchange_lengths(ucx, status, bytes, allgather, user, &stride);
     if (status == RA_OK) status = exchange_addresses(ucx, address, bytes, stride, allgather, user, &addresses);
     if (status == RA_OK) status = connect_all(ucx, cards, addresses, stride);
     if (status == RA_OK) status = greet(ucx);

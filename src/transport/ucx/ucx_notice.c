@@ -8,7 +8,7 @@ ra_status ra_ucx_listen(ra_ucx *ucx) {
     return ra_ucx_receive(ucx, -1, RA_UCX_NOTICE, &ucx->heard, sizeof ucx->heard, &ucx->hearing);
 }
 
-/* One notice, if any has come. One that no rank of this job sends is passed over. */
+/* One notice, if any has come. One that no rank of this job sends is ignored. */
 static ra_status hear_one(ra_ucx *ucx, int *came_out) {
     size_t bytes = 0;
     int from = 0;
@@ -45,7 +45,7 @@ static void tell_all(ra_ucx *ucx, size_t bytes) {
     }
 }
 
-/* What was heard is passed on as it was, since the one who said it may not have reached everybody. */
+/* What was heard is forwarded as it was, since the one who said it may not have reached everybody. */
 void ra_ucx_tell(ra_ucx *ucx, const char *reason) {
     ucx->told = (ra_ucx_notice){.word = {.kind = RA_UCX_GAVE_UP, .rank = ucx->rank}};
     if (ucx->heard_from >= 0)

@@ -37,7 +37,7 @@ typedef enum ra_ucx_kind { RA_UCX_GAVE_UP, RA_UCX_QUESTION, RA_UCX_ANSWER, RA_UC
 /* What a notice begins with; the others but GAVE_UP have no more. */
 typedef struct ra_ucx_word {
     int32_t kind;
-    int32_t rank;  /* GAVE_UP: who did, which is not the sender where a notice is passed on; ANSWER: whom the sender
+    int32_t rank;  /* GAVE_UP: who did, which is not the sender where a notice is forwarded; ANSWER: whom the sender
                     * waits  for, or -1 */
     double waited; /* ANSWER: seconds that it has been waiting */
 } ra_ucx_word;
@@ -107,7 +107,8 @@ typedef struct ra_ucx {
     ucs_memory_type_t memory;     /* of the group in flight */
     int held_back;                /* messages that wait for the device to come to them; 0: the group has left */
 
-    /* The first failure of the group: every later poll says it again, since a caller may poll in passing. */
+    /* The first failure of the group: every later poll says it again, since a caller may poll and not look at the
+     * result. */
     ra_status failure;
     int failed_message;
     char failure_text[512];
@@ -180,7 +181,7 @@ void ra_ucx_look(ra_ucx *ucx);
 ra_status ra_ucx_post(void *self, const ra_message *messages, int count, void *stream);
 ra_status ra_ucx_poll(void *self, double seconds, int *done_out, int *culprit_out);
 
-/* Asks after every part once and says nothing of errors: for a group that is given up. */
+/* Asks after every transfer once and says nothing of errors: for a group that is given up. */
 void ra_ucx_drain(ra_ucx *ucx);
 
 /* Takes back the receives that no message has met yet; the others go on. A send cannot be taken back: a peer may be

@@ -22,7 +22,7 @@ typedef struct setting {
  * "invalidate": that a sender whose message was given up does not use its memory again. It does not: see
  * ra_transport_ops.abandon. Over TCP, UCX's segments of 8 KiB cost a system call each: with larger ones, and sockets
  * that hold several, messages of a ring go two to three times as fast over a loopback. Names differ between versions;
- * those that one does not know are passed over. */
+ * those that one does not know are ignored. */
 static const setting SETTINGS[] = {
     {"WARN_INVALID_CONFIG", "n", NULL},
     {"MM_ERROR_HANDLING", "y", NULL},

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- numbers of which it is known how sure they are
- * -------------------------------------------------------------------- */
+/* ---- numbers of which it is known how sure they are -------------------------------------------------------------- */
 
 /* In the order in which they prevail in a sum. ANYTHING: the arithmetic may have overflowed, or an infinity may or may
  * not have met a weight of 0. */
@@ -51,8 +50,7 @@ static void cast_doubt(term *x) {
     if (x->is < ANYTHING) x->is = ANYTHING;
 }
 
-/* ---- the problem
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- the problem ------------------------------------------------------------------------------------------------- */
 
 typedef struct ruling {
     const sweep_data *d;
@@ -117,8 +115,7 @@ static int64_t count_of(const ra_problem *p, const place *at, int64_t from, int6
     return count;
 }
 
-/* ---- one softmax
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- one softmax ------------------------------------------------------------------------------------------------- */
 
 typedef struct softmax {
     verdict is; /* ANYTHING: a score may have overflowed */
@@ -249,8 +246,7 @@ static void differentiate(const ruling *r, const place *at, int64_t j, double fr
     }
 }
 
-/* ---- rows
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 static void put(const ruling *r, int out, int64_t i, term x) {
     if (x.peak > r->most) cast_doubt(&x);

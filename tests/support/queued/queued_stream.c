@@ -27,7 +27,7 @@ struct queued_mark {
 struct queued_event {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    queued_mark *last; /* NULL: never recorded */
+    queued_mark *last; /* NULL: never signalled */
 };
 
 static void maybe_sleep(queued_stream *s) {

@@ -91,7 +91,7 @@ static void test_extremes(void **state) {
     assert_int_equal(from_f64(RA_F16, 1e-300), 0);
     assert_int_equal(from_f64(RA_F16, -1e-300), 0x8000);
     assert_int_equal(from_f64(RA_BF16, INFINITY), 0x7f80);
-    /* A NaN whose payload lies in the bits that are cut off stays one. */
+    /* A NaN whose payload lies in the bits that are dropped stays one. */
     float sly = ra_f32_from_bits(0x7f800001u);
     assert_true(isnan(ra_bf16_to_f32(ra_f32_to_bf16(sly))));
     assert_true(isnan(ra_f16_to_f32(ra_f32_to_f16(sly))));

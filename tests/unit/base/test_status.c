@@ -1,4 +1,5 @@
-/* Errors: a text per thread, which may quote the one before it, is cut and not overrun, and stays after a success. */
+/* Errors: a text per thread, which may quote the one before it, is shortened and not overrun, and stays after a
+ * success. */
 #include "support/cmocka.h"
 
 #include "base/status.h"

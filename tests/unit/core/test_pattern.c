@@ -72,7 +72,7 @@ static int has_row(const ra_rowset *set, int64_t row) {
 static void check_needed(const ra_cut_problem *cut, int q_rank, int k_rank, const grid *g, int64_t q_rows,
                          int64_t k_rows) {
     const ra_problem *p = cut->problem;
-    int64_t share = p->heads_q / p->heads_kv;
+    int64_t gqa_ratio = p->heads_q / p->heads_kv;
     for (int64_t i = 0; i < ra_head_sets(p); i++) {
         ra_pool pool = {0};
         ra_rowset needed;
@@ -81,7 +81,7 @@ static void check_needed(const ra_cut_problem *cut, int q_rank, int k_rank, cons
         assert_int_equal(ra_rowset_needed(&pool, cut, q_rank, k_rank, i, &needed), RA_OK);
         for (int64_t b = 0; b < k_rows; b++) {
             int seen = 0;
-            for (int64_t h = kv.first * share; h < (kv.first + kv.count) * share; h++)
+            for (int64_t h = kv.first * gqa_ratio; h < (kv.first + kv.count) * gqa_ratio; h++)
                 for (int64_t a = 0; a < q_rows; a++) seen |= g->count[h][a][b] > 0;
             assert_int_equal(has_row(&needed, b), seen);
             rows += seen;

@@ -166,7 +166,7 @@ static void check_unseen_rows(const ra_kernel *kernel, ra_dtype dtype) {
     float memory[INPUTS][3]; /* holds any type that is summed in float */
     ra_tile tile = {.q_rows = {0, 1, 3}, .k_rows = {0, 1, 3}, .heads = {0, 1, 1}};
     ra_tile_group group = {0, 1};
-    ra_tile_round pass = {.count = 1};
+    ra_tile_round round = {.count = 1};
     ra_view view[INPUTS], sum = {dq, 3, 1, 1, 1};
     for (int i = 0; i < INPUTS; i++) {
         ra_convert(dtype, memory[i], RA_F32, in[i], 3);
@@ -175,7 +175,7 @@ static void check_unseen_rows(const ra_kernel *kernel, ra_dtype dtype) {
     ra_kv_rows part = {view[K], view[V], sum, sum, {0, 1, 1}};
     part.dk.data = dk, part.dv.data = dv;
     ra_context context = test_launch_make(kernel, &shape, 1);
-    ra_backward_call call = {&shape, view[Q], view[DOUT], lse, delta, &part, {&tile, &group, &pass, 1, 1, 1},
+    ra_backward_call call = {&shape, view[Q], view[DOUT], lse, delta, &part, {&tile, &group, &round, 1, 1, 1},
                              sum,    context, NULL,       0};
     kernel->backward(&call);
     assert_true(dq[0] == 0 && dk[0] == 0 && dv[0] == 0);

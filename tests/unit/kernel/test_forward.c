@@ -165,10 +165,10 @@ static void run_small(const ra_kernel *kernel, ra_dtype dtype, int64_t n, const 
     sum.data = memory[4];
     ra_tile tile = {.q_rows = {0, 1, n}, .k_rows = {0, 1, n}, .heads = {0, 1, 1}, .lo = -n};
     ra_tile_group group = {0, 1};
-    ra_tile_round pass = {.count = 1};
+    ra_tile_round round = {.count = 1};
     ra_state state = {sum, n, memory[5], memory[6]};
     ra_context context = test_launch_make(kernel, &shape, 1);
-    ra_forward_call call = {&shape, qv, &part, {&tile, &group, &pass, 1, 1, 1}, state, context, NULL};
+    ra_forward_call call = {&shape, qv, &part, {&tile, &group, &round, 1, 1, 1}, state, context, NULL};
     kernel->begin(&shape, state, &context);
     kernel->forward(&call);
     kernel->finish(&shape, state, ov, ra_array_view(&shape, memory[7]), &context);

@@ -1,5 +1,5 @@
 /* The state of the query rows, by every kernel: begun, finished into outputs, carried over to the backward pass; and
- * delta, which resuming shares with it. Views of all kinds. */
+ * delta, which that needs too. Views of all kinds. */
 #include "support/cmocka.h"
 #include "support/tiles/row_case.h"
 

@@ -105,7 +105,7 @@ static void test_every_field_of_the_problem_is_compared(void **state) {
     NAMED(dilated, dilated_combine, RA_DILATED_MEAN, "mean", "lse");
 }
 
-/* What does not matter to the schedule does not part ranks: a pointer to branches that are not there. */
+/* What does not matter to the schedule does not set ranks apart: a pointer to branches that are not there. */
 static void test_what_is_not_looked_at_is_not_compared(void **state) {
     (void)state;
     static const ra_branch branches[] = {{16, 2}};

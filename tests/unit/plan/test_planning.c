@@ -6,8 +6,7 @@
 
 #include <stdlib.h>
 
-/* ---- between planning and what it asks for --------------------------------------------------------------------------
- */
+/* ---- between planning and what it asks for ----------------------------------------------------------------------- */
 
 /* Looks: how often two ranks' contacts, a rank's sights or a range of ranks' hints were asked for. */
 static int64_t looks;
@@ -52,8 +51,7 @@ ra_status __wrap_ra_pattern_hints(const ra_cut_problem *cut, int from, int to, i
     return __real_ra_pattern_hints(cut, from, to, k_rank, heads, emit, user);
 }
 
-/* ---- what it costs --------------------------------------------------------------------------------------------------
- */
+/* ---- what it costs ----------------------------------------------------------------------------------------------- */
 
 static ra_problem problem_of(int64_t seq) {
     ra_problem p = RA_PROBLEM_INIT;
@@ -125,8 +123,7 @@ static void test_resolving_a_layout_chooses_no_strategy(void **state) {
     assert_true(looks <= 2 * 3 * 64);
 }
 
-/* ---- want of memory -------------------------------------------------------------------------------------------------
- */
+/* ---- want of memory ---------------------------------------------------------------------------------------------- */
 
 /* Whichever allocation fails, the rank learns that there was no memory: it never chooses something else instead. */
 static void test_want_of_memory_is_reported(void **state) {

@@ -41,7 +41,7 @@ static ra_problem problem_of(int64_t seq, int64_t heads, int causal, const ra_br
     return n;
 }
 
-/* ---- brute force -------------------------------------------------------------------------------------------------- */
+/* ---- brute force ------------------------------------------------------------------------------------------------- */
 
 /* The definition of a pair, by position: see docs/dilated.md. One document, equal lengths. */
 static int keeps(const ra_problem *p, int64_t h, int64_t i, int64_t j) {
@@ -95,7 +95,7 @@ static void test_segments_inside_shards_send_nothing(void **state) {
     assert_int_equal(records_sent(&cut, RA_STRATEGY_PAIRWISE, NULL), 0);
 }
 
-/* ---- the figures --------------------------------------------------------------------------------------------------- */
+/* ---- the figures ------------------------------------------------------------------------------------------------- */
 
 static void test_figures(void **state) {
     (void)state;

@@ -20,8 +20,7 @@
 enum { MOST = 8 };
 static const char *KEY = "a key of this test";
 
-/* ---- ranks on threads
- * ------------------------------------------------------------------------------------------------ */
+/* ---- ranks on threads -------------------------------------------------------------------------------------------- */
 
 typedef struct party {
     const char *folder; /* NULL: at the port */
@@ -93,8 +92,7 @@ static void fill(party *parties, int ranks, const char *folder, int port) {
             (party){.folder = folder, .port = port, .key = KEY, .rank = r, .ranks = ranks, .rounds = 5, .timeout = 20};
 }
 
-/* ---- folders
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- folders ----------------------------------------------------------------------------------------------------- */
 
 static char base[64];
 
@@ -278,8 +276,7 @@ static void keys_keep_jobs_in_a_folder_apart(void **state) {
     assert_int_equal(count_files(path), 0);
 }
 
-/* ---- at a port
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- at a port --------------------------------------------------------------------------------------------------- */
 
 static void port_brings_bytes_round(void **state) {
     party parties[MOST];

@@ -26,8 +26,8 @@ static inline vec larger(vec x, vec y) {
     return (vec)_mm256_max_ps((__m256)x, (__m256)y);
 }
 
-/* e^x to 2 units in the last place for x in [-87, 88]; exactly 0 below, also for -inf; NaN for NaN; not finite for
- * +inf; without meaning between 88 and that.
+/* e^x to 2 units in the last place for x in [-87, 88]; exactly 0 for x < -87, -inf included; NaN for NaN; not finite
+ * for +inf; without meaning between 88 and that.
  *
  * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by a polynomial of degree 6 whose own error is 2^-28; n ln 2 is taken off in
  * two pieces. Adding 1.5 * 2^23 leaves no bit for a fraction, which rounds x / ln 2 to n, and n stands in the low bits

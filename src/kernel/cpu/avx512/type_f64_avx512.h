@@ -24,8 +24,8 @@ static inline vec larger(vec x, vec y) {
     return (vec)_mm512_max_pd((__m512d)x, (__m512d)y);
 }
 
-/* e^x to 2 units in the last place for x in [-708, 709]; exactly 0 below, also for -inf; NaN for NaN; not finite for
- * +inf. As for float, with the Taylor polynomial of degree 13: |r|^14 / 14! is under 2^-57. */
+/* e^x to 2 units in the last place for x in [-708, 709]; exactly 0 for x < -708, -inf included; NaN for NaN; not finite
+ * for +inf. As for float, with the Taylor polynomial of degree 13: |r|^14 / 14! is under 2^-57. */
 static inline vec vec_exp(vec x) {
     static const double c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
                                1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,

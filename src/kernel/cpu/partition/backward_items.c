@@ -102,7 +102,8 @@ void ra_backward_release(const ra_backward_item *item, int64_t h, int64_t block)
     __atomic_store_n(position_of(item, item->number), item->number << 32 | step_of(item, h, block), __ATOMIC_RELEASE);
 }
 
-/* The places of the ring are reused: that of item i - ring, which item i - ring + 1 reads. */
+/* Item i takes the place of item i - ring in the ring, once that item and the one after it, which reads it, are done.
+ */
 static void begin_item(const ra_backward_item *item, int64_t must_be_finished) {
     int64_t old = item->number - item->ring;
     if (old >= 0) wait_for(item, position_of(item, old), old << 32 | FINISHED);

@@ -1,17 +1,18 @@
-/* How the backward pass is split into items of work, how threads take them, and in which order they add to what they
- * gqa_ratio.
+/* How the backward pass is split into items of work, how threads take them, and in which order they add to the rows
+ * that several of them have.
  *
  * An item is a block of keys of a tile, for one batch and key/value head: it owns the block's dK and dV and goes
  * through the queries that see it, head by head and block by block, adding to their dQ. Items of one batch and
  * key/value head form a chain, in the order in which one thread alone would take them:
  *
- *      queries ──►  0   1   2   3           item 1 adds to dQ of block j once item 0 has released it, item 2 once item
- * 1 item 0          a   b   c   d           has. Taken in order, they follow each other like this, a step apart: item 1
- * a   b   c   d item 2                  a   b   c  d
+ *     time ──►   1   2   3   4   5   6
+ *     item 0     a   b   c   d                   a, b, c, d: the blocks of queries. Item 1 adds to the dQ of a block
+ *     item 1         a   b   c   d               once item 0 has released it, and item 2 once item 1 has.
+ *     item 2             a   b   c   d
  *
- * So every row is added to in the same order whatever the number of threads, without atomics. Tiles that may gqa_ratio
- * rows with earlier ones wait until the chain is done with those. An item waits only for items that were taken before
- * it: nobody waits for ever.
+ * So every row is added to in the same order whatever the number of threads, without atomics. A tile that may have rows
+ * in common with earlier ones waits until the chain is done with those. An item waits only for items that were taken
+ * before it: nobody waits for ever.
  */
 #ifndef RA_KERNEL_BACKWARD_ITEMS_H
 #define RA_KERNEL_BACKWARD_ITEMS_H

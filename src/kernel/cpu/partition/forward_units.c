@@ -58,9 +58,8 @@ typedef struct row_split {
     int64_t rows, blocks;
 } row_split;
 
-/* How a group is split: lots, which are chunks of heads that gqa_ratio a key/value head, one for each batch; and their
- * rows. The last lots of a round have small blocks, so that no thread is left with a large one when the others are
- * done. */
+/* How a group is split: lots, which are chunks of heads of one GQA group, one for each batch; and their rows. The last
+ * lots of a round have small blocks, so that no thread is left with a large one when the others are done. */
 typedef struct group_split {
     const ra_tile *tile; /* the group's first: all have its rows and heads */
     int64_t gqa_ratio;   /* query heads to a key/value head */

@@ -1,13 +1,11 @@
 /* How the forward pass is split into units of work, and how threads take them. A unit is a block of query rows of one
- * batch for some heads that gqa_ratio a key/value head: their keys are loaded once for all of them. Each unit owns what
- * it writes.
- */
+ * batch for some heads of one GQA group: their keys are loaded once for all of them. Each unit owns what it writes. */
 #ifndef RA_KERNEL_FORWARD_UNITS_H
 #define RA_KERNEL_FORWARD_UNITS_H
 
 #include "kernel/kernel.h"
 
-/* Queries [a0, a1) of a group's rows, for heads [h0, h1) of tiles->heads, which gqa_ratio a key/value head. */
+/* Queries [a0, a1) of a group's rows, for heads [h0, h1) of tiles->heads, which are of one GQA group. */
 typedef struct ra_forward_unit {
     const ra_forward_call *call;
     const ra_tile *tiles; /* [tile_count], of the group */

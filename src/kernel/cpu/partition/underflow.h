@@ -14,7 +14,7 @@
 static inline unsigned ra_underflow_to_zero(const ra_shape *shape) {
     enum { DENORMALS_ARE_ZERO = 0x0040, FLUSH_TO_ZERO = 0x8000 };
     unsigned before = _mm_getcsr();
-    if (shape->dtype != RA_F64 && ra_cpu_is_slow_below_normal())
+    if (shape->dtype != RA_F64 && ra_cpu_is_slow_on_subnormals())
         _mm_setcsr(before | DENORMALS_ARE_ZERO | FLUSH_TO_ZERO);
     return before;
 }

@@ -4,7 +4,8 @@
  * partition/ divides the work among threads: blocks of query rows forward, blocks of keys backward; the bits do not
  * depend on the number of threads. Only a block of scores exists at any time. The bodies (*_body.inc) are written
  * for a type REAL and a vector of it; a type header says which, how many registers a product may use, and how rows are
- * read and exponentials taken. Every kernel beside ref is these bodies with its own type headers.
+ * read and exponentials taken. Every other CPU kernel but ref has these bodies with its own type headers, or, for
+ * bf16, the bodies that multiply bf16 as it is.
  */
 #ifndef RA_KERNEL_PORTABLE_H
 #define RA_KERNEL_PORTABLE_H

@@ -174,8 +174,7 @@ template <class REAL, int M, int N> __device__ __forceinline__ void clear(chunk<
             for (int e = 0; e < chunk<REAL>::WIDE; e++) x[i][j].e[e] = 0;
 }
 
-/* ---- loop -----------------------------------------------------------------------------------------------------------
- */
+/* ---- loop -------------------------------------------------------------------------------------------------------- */
 
 /* By one thread: takes an item; more: whether it has a block of queries, which is then number 0 of the two. */
 template <class S>
@@ -210,8 +209,7 @@ template <class REAL> __device__ __forceinline__ int *chain_of(const fma_loop<RE
     return loop->sources[loop->slot[n]].chain + loop->at[n].block;
 }
 
-/* ---- main loop ------------------------------------------------------------------------------------------------------
- */
+/* ---- main loop --------------------------------------------------------------------------------------------------- */
 
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, S::CTAS) backward_fma(const __grid_constant__ gpu_backward args) {

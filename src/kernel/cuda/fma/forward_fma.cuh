@@ -53,8 +53,7 @@ template <int X, class REAL> __device__ __forceinline__ REAL sum_of_row(REAL x) 
     return x;
 }
 
-/* ---- state ----------------------------------------------------------------------------------------------------------
- */
+/* ---- state ------------------------------------------------------------------------------------------------------- */
 
 /* The place in m and l of the unit's first row, and the elements from one row to the next. */
 struct state_place {
@@ -108,8 +107,7 @@ __device__ __forceinline__ void write_fma_state(const gpu_forward &args, const u
     write_chunks<typename S::grid, 1>(rows.o, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
 }
 
-/* ---- softmax --------------------------------------------------------------------------------------------------------
- */
+/* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
 /* Scores become P; m, l and o follow. */
 template <class S>
@@ -181,8 +179,7 @@ __device__ __forceinline__ void mask_pairs(typename S::REAL (&s)[S::M][S::N], co
     }
 }
 
-/* ---- main loop ------------------------------------------------------------------------------------------------------
- */
+/* ---- main loop --------------------------------------------------------------------------------------------------- */
 
 template <class S>
 __device__ __forceinline__ void copy_k_piece(typename S::REAL *to, const key_source &keys, int b0, int piece, int dim) {

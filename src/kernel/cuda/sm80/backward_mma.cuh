@@ -22,8 +22,7 @@
 #include "kernel/cuda/sm80/backward_mma_layout.cuh"
 #include "kernel/cuda/sm80/backward_rows.cuh"
 
-/* ---- copies ---------------------------------------------------------------------------------------------------------
- */
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 /* Rows beyond the last look as if they had seen nothing. */
 template <class S>
@@ -55,8 +54,7 @@ __device__ __forceinline__ void copy_keys(const gpu_backward &args, const backwa
     copy_rows<T, S::DIM, S::KEYS, S::THREADS>(memory.v(), v, b0, count, args.problem.dim_v);
 }
 
-/* ---- mask and softmax -----------------------------------------------------------------------------------------------
- */
+/* ---- mask and softmax -------------------------------------------------------------------------------------------- */
 
 template <class S> using pair_block = float[S::S_MT][S::S_NT][4];
 
@@ -112,8 +110,7 @@ __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_bloc
     return nonfinite;
 }
 
-/* ---- products -------------------------------------------------------------------------------------------------------
- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* acc += A . B as the products do it, but elements of A that take no part are left out. A is a tile
  * of pairs [ROWS, KEYS] and B [k, DIM] has k along its rows: keys where ALONG_ROWS, queries where not. Seldom needed,
@@ -187,8 +184,7 @@ __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const b
     }
 }
 
-/* ---- main loop ------------------------------------------------------------------------------------------------------
- */
+/* ---- main loop --------------------------------------------------------------------------------------------------- */
 
 /* P and dS of a step into shared memory; returns whether this thread met something nonfinite. */
 template <class S>

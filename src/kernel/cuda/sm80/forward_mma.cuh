@@ -47,8 +47,7 @@ template <class S> struct forward_rows {
     float o[S::MT][S::DIM / 8][4];
 };
 
-/* ---- state ----------------------------------------------------------------------------------------------------------
- */
+/* ---- state ------------------------------------------------------------------------------------------------------- */
 
 /* Of the thread's row r among the unit's rows. */
 template <class S> __device__ __forceinline__ int row_in_unit(int r) {
@@ -75,8 +74,7 @@ __device__ __forceinline__ void write_state(const gpu_forward &args, const unit_
         });
 }
 
-/* ---- mask -----------------------------------------------------------------------------------------------------------
- */
+/* ---- mask -------------------------------------------------------------------------------------------------------- */
 
 /* Pairs that are not visible get a score of -inf. */
 template <class S>
@@ -130,8 +128,7 @@ __device__ __forceinline__ void take_nonfinite_values(const unit_place &unit, co
     __syncthreads();
 }
 
-/* ---- softmax --------------------------------------------------------------------------------------------------------
- */
+/* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
 /* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be large. */
 template <class S, bool LARGE>
@@ -185,8 +182,7 @@ __device__ __forceinline__ void accumulate_scores(float (&s)[S::MT][S::KEYS / 8]
         exponentiate<S, false>(s, rows, score);
 }
 
-/* ---- main loop ------------------------------------------------------------------------------------------------------
- */
+/* ---- main loop --------------------------------------------------------------------------------------------------- */
 
 /* Step j, which uses the source of step j - 1 or the one after it. */
 template <class S>

@@ -153,8 +153,7 @@ template <int PITCH, int ROWS, int THREADS> __device__ __forceinline__ void roun
     });
 }
 
-/* ---- split into two ---------------------------------------------------------------------------------------------------
- */
+/* ---- split into two ---------------------------------------------------------------------------------------------- */
 
 /* What rounds to an infinity, or is one, or is no number, makes a NaN of every product: the sum of hi and lo is none.
  */

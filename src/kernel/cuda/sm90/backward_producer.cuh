@@ -5,8 +5,7 @@
 
 #include "kernel/cuda/sm90/backward_layout.cuh"
 
-/* ---- planner --------------------------------------------------------------------------------------------------------
- */
+/* ---- planner ----------------------------------------------------------------------------------------------------- */
 
 /* What the item does next, as c says. */
 template <class S>
@@ -64,8 +63,7 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
     }
 }
 
-/* ---- producer -------------------------------------------------------------------------------------------------------
- */
+/* ---- producer ---------------------------------------------------------------------------------------------------- */
 
 template <class S>
 __device__ __forceinline__ void copy_keys(const gpu_backward &args, const tensor_maps &maps,
@@ -151,8 +149,7 @@ __device__ __forceinline__ void produce_queries(const gpu_backward &args, const 
     }
 }
 
-/* ---- adders ---------------------------------------------------------------------------------------------------------
- */
+/* ---- adders ------------------------------------------------------------------------------------------------------ */
 
 /* dQ of a stage is given to the copy engine, which adds it to device memory. */
 template <class S>

@@ -6,8 +6,7 @@
 #include "kernel/cuda/sm90/backward_producer.cuh"
 #include "kernel/cuda/sm90/row_panels.cuh"
 
-/* ---- producers ------------------------------------------------------------------------------------------------------
- */
+/* ---- producers --------------------------------------------------------------------------------------------------- */
 
 /* This thread's copies have landed, and products may read them. */
 __device__ __forceinline__ void announce_copies(uint32_t full) {
@@ -64,8 +63,7 @@ __device__ __forceinline__ void produce_query_rows(const gpu_backward &args, con
     }
 }
 
-/* ---- adder ----------------------------------------------------------------------------------------------------------
- */
+/* ---- adder ------------------------------------------------------------------------------------------------------- */
 
 /* to [bytes / 4] += from, in shared memory, by the copy engine; both at multiples of 16. */
 __device__ __forceinline__ void add_row(float *to, uint32_t from, int bytes) {

@@ -31,8 +31,7 @@ struct product_place {
     int key0;              /* of the warpgroup */
 };
 
-/* ---- products -------------------------------------------------------------------------------------------------------
- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* x [64 keys, ROWS] = keys [64, DIM] . queries [ROWS, DIM]^T, begun. keys: the warpgroup's first. */
 template <class S> __device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, uint32_t queries) {
@@ -78,8 +77,7 @@ template <class S> __device__ __forceinline__ void start_dq(float (&dq)[8][4], u
     products_commit();
 }
 
-/* ---- main loop ------------------------------------------------------------------------------------------------------
- */
+/* ---- main loop --------------------------------------------------------------------------------------------------- */
 
 /* Whether an element of dk or dv is not finite, of a key that there is: 0 times it is no number. */
 template <int TILES> __device__ __forceinline__ bool sums_are_odd(const float (&sum)[TILES][4], int first, int limit) {
@@ -251,8 +249,7 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_by_rows(const __grid_c
     backward_item<S>(args, NULL);
 }
 
-/* ---- launch ---------------------------------------------------------------------------------------------------------
- */
+/* ---- launch ------------------------------------------------------------------------------------------------------ */
 
 /* Both kernels of a type and width: by boxes where the views have tensor maps, row by row where not. */
 template <class T, int DIM> struct backward_wgmma {

@@ -55,8 +55,7 @@ template <class S> struct backward_wide_memory : backward_memory<S> {
     }
 };
 
-/* ---- producer -------------------------------------------------------------------------------------------------------
- */
+/* ---- producer ---------------------------------------------------------------------------------------------------- */
 
 /* By a warp. dO of a step behind its Q, and so behind Q of no later step. */
 template <class S>
@@ -97,8 +96,7 @@ __device__ __forceinline__ void produce_wide(const gpu_backward &args, const ten
     }
 }
 
-/* ---- dQ -------------------------------------------------------------------------------------------------------------
- */
+/* ---- dQ ---------------------------------------------------------------------------------------------------------- */
 
 /* One lane for consumer `group`: adds its pieces of each step when the step's turn has come. */
 template <class S>
@@ -141,8 +139,7 @@ __device__ __forceinline__ void give_piece(const backward_wide_memory<S> &memory
     mbarrier_arrive(memory.dq_full(group));
 }
 
-/* ---- consumers ------------------------------------------------------------------------------------------------------
- */
+/* ---- consumers --------------------------------------------------------------------------------------------------- */
 
 /* P^T in shared memory: what thread t of a warpgroup has, 16 bytes at a time. */
 template <class S> __device__ __forceinline__ float4 *p_of_thread(const backward_wide_memory<S> &memory) {
@@ -342,8 +339,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     }
 }
 
-/* ---- launch ---------------------------------------------------------------------------------------------------------
- */
+/* ---- launch ------------------------------------------------------------------------------------------------------ */
 
 /* MMA: the kernel for views that have no tensor maps, which does the same items. */
 template <class T, const gpu_backward_variant &MMA> struct backward_wide_calls {

@@ -10,8 +10,7 @@
 #include <cuda.h>
 #include <stdint.h>
 
-/* ---- mbarriers ----------------------------------------------------------------------------------------------------
- */
+/* ---- mbarriers --------------------------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -77,8 +76,7 @@ template <int STAGES> struct ring_place {
     }
 };
 
-/* ---- copies -------------------------------------------------------------------------------------------------------
- */
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 /* to, a panel = columns [column, column + 64) of rows [row, ...) of head `head` of batch `batch`. */
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, int column, int row, int head, int batch,
@@ -98,8 +96,7 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap *map, i
         copy_box(to + column * ROWS * 2, map, column, row, head, batch, barrier);
 }
 
-/* ---- sums ---------------------------------------------------------------------------------------------------------
- */
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
 
 /* Columns [column, column + 32) of rows [row, ...) += from, a panel of f32. */
 __device__ __forceinline__ void add_box(const CUtensorMap *map, uint32_t from, int column, int row, int head,

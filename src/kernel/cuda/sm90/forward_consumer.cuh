@@ -22,8 +22,7 @@ __device__ __forceinline__ int row_in_unit(void) {
     return warp * 16 + lane / 4;
 }
 
-/* ---- prologue -------------------------------------------------------------------------------------------------------
- */
+/* ---- prologue ---------------------------------------------------------------------------------------------------- */
 
 /* Tells the compiler not to compute addresses ahead, for which there are no registers. */
 template <class T> __device__ __forceinline__ const T *keep_pointer(const T *p) {
@@ -77,8 +76,7 @@ __device__ __forceinline__ void begin_state(const gpu_forward &args, const unit_
         if (rows.m[r] != -INFINITY) read_outputs<S>(args, place_in_state(args, unit, row_in_unit() + r * 8), r, o);
 }
 
-/* ---- mask -----------------------------------------------------------------------------------------------------------
- */
+/* ---- mask -------------------------------------------------------------------------------------------------------- */
 
 /* Pairs that are not visible get a score of -inf. */
 template <class S> __device__ __forceinline__ void mask_block(const key_block &keys, score_block<S> &s) {
@@ -94,8 +92,7 @@ template <class S> __device__ __forceinline__ void mask_block(const key_block &k
     }
 }
 
-/* ---- softmax --------------------------------------------------------------------------------------------------------
- */
+/* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
 /* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be large. */
 template <class S, bool LARGE>
@@ -170,8 +167,7 @@ __device__ __forceinline__ void pack_scores(const score_block<S> &s, uint32_t (&
     }
 }
 
-/* ---- epilogue -------------------------------------------------------------------------------------------------------
- */
+/* ---- epilogue ---------------------------------------------------------------------------------------------------- */
 
 /* A barrier of a warpgroup that says whether one of its threads said so. */
 __device__ __forceinline__ bool warpgroup_any(int id, bool mine) {

@@ -10,8 +10,7 @@
 #include "kernel/cuda/sm90/forward_producer.cuh"
 #include "kernel/cuda/sm90/row_panels.cuh"
 
-/* ---- plan -----------------------------------------------------------------------------------------------------------
- */
+/* ---- plan -------------------------------------------------------------------------------------------------------- */
 
 /* step: the keys after those of `before`, else the first of the next unit, else none. By one thread. */
 template <class S>
@@ -39,8 +38,7 @@ __device__ __forceinline__ void plan_row_step(const gpu_forward &args, unsigned 
     if (step->ends) *number = take_number(args);
 }
 
-/* ---- tiles ----------------------------------------------------------------------------------------------------------
- */
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 /* The mbarrier of a tile that has been copied and not announced; 0: none. */
 struct pending_tile {
@@ -77,8 +75,7 @@ __device__ __forceinline__ void copy_query_panels(const gpu_forward &args, const
                                                               thread);
 }
 
-/* ---- producer -------------------------------------------------------------------------------------------------------
- */
+/* ---- producer ---------------------------------------------------------------------------------------------------- */
 
 template <class S>
 __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forward_memory<S> &memory, row_step *plan,

@@ -19,8 +19,7 @@
 #include "kernel/cuda/sm90/forward_row_producer.cuh"
 #include "kernel/cuda/sm90/operands.cuh"
 
-/* ---- turns ----------------------------------------------------------------------------------------------------------
- */
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
 
 /* Consumer g waits for its turn at barrier 2 + g, which the one before it in the circle lets through. */
 template <class S> __device__ __forceinline__ void turn_wait(int group) {
@@ -31,8 +30,7 @@ template <class S> __device__ __forceinline__ void turn_hand_over(int group) {
     if (S::TURNS) named_barrier_arrive(2 + (group + 1) % S::GROUPS, 256);
 }
 
-/* ---- products -------------------------------------------------------------------------------------------------------
- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* s = Q K^T, begun. q: the first operand of the group's queries. */
 template <class S>
@@ -60,8 +58,7 @@ __device__ __forceinline__ void start_outputs(const forward_memory<S> &memory, i
     products_commit();
 }
 
-/* ---- main loop ------------------------------------------------------------------------------------------------------
- */
+/* ---- main loop --------------------------------------------------------------------------------------------------- */
 
 /* Where S of a step has come: K is left, scores become P. Returns whether o has to be multiplied by keep. */
 template <class S>
@@ -142,8 +139,7 @@ template <class S> __device__ __forceinline__ void consume(const gpu_forward &ar
     }
 }
 
-/* ---- kernels --------------------------------------------------------------------------------------------------------
- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1)
@@ -178,8 +174,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     }
 }
 
-/* ---- launch ---------------------------------------------------------------------------------------------------------
- */
+/* ---- launch ------------------------------------------------------------------------------------------------------ */
 
 /* Keys and values that a launch may read at one time, and those of a section where there are more. Hopper has 50 MB of
  * cache or more, each half of which keeps copies of what the other one has. */

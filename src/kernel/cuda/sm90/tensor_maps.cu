@@ -5,8 +5,7 @@
 #include <map>
 #include <tuple>
 
-/* ---- encoding -------------------------------------------------------------------------------------------------------
- */
+/* ---- encoding ---------------------------------------------------------------------------------------------------- */
 
 typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                                     const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
@@ -71,8 +70,7 @@ static bool encode_keys(const map_shape &shape, const ra_kv_rows &part, const gp
            encode(shape, part.v, rows, dim_v, part.heads.count, box_rows, &maps_out[1]);
 }
 
-/* ---- plan time ------------------------------------------------------------------------------------------------------
- */
+/* ---- plan time --------------------------------------------------------------------------------------------------- */
 
 /* Sets of rows by part, stride and remainder, as long as there are few enough to be told apart. */
 struct row_sets {
@@ -136,8 +134,7 @@ void tensor_maps_list(const ra_shape *shape, const ra_kv_rows *parts, int keys, 
     }
 }
 
-/* ---- a call's -------------------------------------------------------------------------------------------------------
- */
+/* ---- a call's ---------------------------------------------------------------------------------------------------- */
 
 /* Those of the keys, behind the `queries` maps that are there. */
 static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_shape &shape, size_t queries,
