@@ -8,6 +8,13 @@
 
 enum { AT_WORK = -1 /* in the place of a status */ };
 
+/* By thread, as each in-process rank has one. */
+static _Thread_local int failed_together;
+
+int agreement_failed(void) {
+    return failed_together;
+}
+
 int agreement_lost(ra_status status) {
     return status == RA_ERR_TIMEOUT || status == RA_ERR_PEER || status == RA_ERR_TRANSPORT || status == RA_ERR_BROKEN;
 }
@@ -63,6 +70,7 @@ ra_status agreement_reach(ra_comm *comm, ra_status mine, const char *sentence, d
     if (status == RA_OK && count_of(statuses, ranks, RA_OK) < ranks)
         status = share_sentence(comm, statuses, sentence, timeout_seconds);
     free(statuses);
+    failed_together = status != RA_OK && !agreement_lost(status);
     return status;
 }
 

@@ -64,7 +64,7 @@ ra_status crew_open(const cli_options *options, cli_crew *crew_out) {
  * agree on how it went. status: changed to what was agreed; sentence [AGREEMENT_BYTES]: what is to be said. */
 static int settle(const cli_crew *crew, ra_status *status, char *sentence) {
     snprintf(sentence, AGREEMENT_BYTES, "%s", *status == RA_OK ? "" : ra_last_error());
-    if (!crew->processes) return 0;
+    if (!crew->processes || (*status != RA_OK && agreement_failed())) return 0;
     ra_status agreed = crew->comm ? agreement_reach(crew->comm, *status, sentence, crew->timeout_seconds) : *status;
     int gone = !crew->comm || agreement_lost(agreed);
     /* What made this process fail says more than that the others are gone. */

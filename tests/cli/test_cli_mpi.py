@@ -131,6 +131,14 @@ class Mpi(Workspace):
         self.assertEqual((done.returncode, done.stderr.count(ERROR)), (2, 1), done.stderr)
         self.assertIn("rank 2: --k:", done.stderr)
 
+    def test_a_problem_refused_by_one_is_said_once(self):
+        """The one leaves at once; the others, which learn of it inside their work, have nobody left to agree with."""
+        for name in "verify", "bench":
+            with self.subTest(command=name):
+                done, _ = self.differ(name, "--seq", 64, "--heads", 8, "--dim", 8, "--transport", "mpi",
+                                      one=["--kv-heads", "3"])
+                self.assertEqual((done.returncode, done.stderr.count(ERROR)), (2, 1), done.stderr)
+
     def test_failures_are_seen_when_exit_codes_are_not(self):
         """With the setting that lets survivors speak, mpirun does not look at exit codes."""
         self.make_problem()
