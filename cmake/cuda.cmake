@@ -3,6 +3,7 @@
 # Machine code for compute capability 7.5 to 9.0, and PTX that the driver compiles for what comes later. A sanitized build is for the C
 # code: there AUTO means OFF. The kernels for Hopper are compiled for it and nothing else, where the compiler can.
 set(RA_CUDA_ARCHITECTURES "75-real;80-real;86-real;89-real;90-real;90-virtual" CACHE STRING "What libringattn_cuda is compiled for")
+option(RA_CUDA_QUICK "Compile the mma.sync and FMA kernels quickly and slow: to see that they compile" OFF)
 
 set(RA_HAVE_CUDA FALSE)
 set(RA_HAVE_SM90 FALSE)
