@@ -41,8 +41,8 @@ FUZZ_SECONDS ?= 10
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 SANITIZED = RINGATTN_SWEEP=$(SANITIZED_SWEEP) $(FIXED_ADDRESSES)
 MEASURES := precision|accuracy|test_cli_mpi
-ASAN_SKIPS ?= $(MEASURES)|(mpi|ucx)_faults|test_cli_ends|test_auto|extremes|long_steps|test_(mpi|ucx)_(messages|comm|sweep|device|notice)_[147]$$
-TSAN_SKIPS ?= $(MEASURES)|extremes|traps|long_steps|test_cli_(ends|outputs|refusals|report|request|ucx)
+ASAN_SKIPS ?= $(MEASURES)|test_watch|(mpi|ucx)_faults|test_cli_ends|test_auto|extremes|long_steps|test_(mpi|ucx)_(messages|comm|sweep|device|notice)_[147]$$
+TSAN_SKIPS ?= $(MEASURES)|test_watch|extremes|traps|long_steps|test_cli_(ends|results|outputs|refusals|report|request|ucx)
 MSAN_SWEEP ?= 10
 MSAN_SKIPS := $(MEASURES)|test_memory|extremes|traffic|test_cli|install
 
