@@ -22,7 +22,7 @@ static void test_against_every_pair(void **state) {
         ra_tile t = random_tile(&r);
         int64_t pairs = 0, a0 = rng_between(&r, 0, t.q_rows.count - 1), a1 = rng_between(&r, a0 + 1, t.q_rows.count);
         int64_t b0 = rng_between(&r, 0, t.k_rows.count - 1), b1 = rng_between(&r, b0 + 1, t.k_rows.count);
-        int64_t from, to, among_from, among_to;
+        int64_t from, to, among_from, among_to, first = t.k_rows.count, last = -1;
         int full = 1;
         ra_tile_visible(&t, a0, a1, &from, &to);
         ra_tile_visible_among(&t, a0, a1, b0, b1, &among_from, &among_to);
@@ -31,13 +31,15 @@ static void test_against_every_pair(void **state) {
                 int seen = visible(&t, a, b);
                 pairs += seen;
                 if (a < a0 || a >= a1) continue;
-                if (seen) assert_true(from <= b && b < to);
+                if (seen && b < first) first = b;
+                if (seen && b > last) last = b;
                 if (b < b0 || b >= b1) continue;
                 if (seen) assert_true(among_from <= b && b < among_to);
                 full &= seen;
             }
         assert_int_equal(ra_tile_pairs(&t), pairs);
         assert_int_equal(ra_tile_is_full(&t, a0, a1, b0, b1), full);
+        assert_true(last < 0 ? from == to : from == first && to == last + 1);
         assert_true(from <= to && from >= 0 && to <= t.k_rows.count);
         assert_true(among_from <= among_to && among_from >= b0 && among_to <= b1);
         assert_true(among_from == among_to || (among_from >= from && among_to <= to));
