@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-static long memory_calls, memory_fails_at = -1; /* the how-manieth call fails, from 0; -1: none */
+static long memory_calls, memory_fails_at = -1; /* the number of the call that fails, from 0; -1: none */
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);

@@ -19,7 +19,7 @@ typedef enum fault_kind {
 typedef struct fault {
     fault_kind kind;
     int rank;
-    int group; /* the rank's how-manieth post it happens in, from 0 */
+    int group; /* the number of the rank's post it happens in, from 0 */
     double seconds;
     uint64_t seed;
     int without_signs; /* the transport has no inquire: waits end by the clock */

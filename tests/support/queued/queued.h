@@ -12,7 +12,7 @@ typedef struct queued_habits {
     uint64_t seed;
     int delay_one_in;  /* of so many jobs one waits first; 0: none does */
     int delay_most_us; /* and for how long at most */
-    int ignore_wait;   /* every so manieth wait for an event is left out, as a faulty executor would; 0: none is */
+    int ignore_wait;   /* n: of n waits for an event one is left out, as by a faulty executor; 0: none is */
     int refuse_check;  /* the check of this number, from 1, says that a launch was refused; 0: none does */
 } queued_habits;
 

@@ -15,13 +15,15 @@ typedef struct link_case {
     int reserves;
 } link_case;
 
-/* Every rank sends `count` numbers, one a message, to the other, and sees the other's. */
+/* Every rank sends `count` numbers, one a message, to the other, and sees the other's. The numbers are written by the
+ * stream that the group is posted behind: a copy that does not wait for the sender brings zeros. */
 static ra_status exchange(ra_comm *comm, const ra_device *device, void *stream, int count) {
     int me = ra_comm_rank(comm), *sent = device->allocate(device, sizeof(int[MOST]));
-    int *received = device->allocate(device, sizeof(int[MOST])), wrong = 0;
+    int *received = device->allocate(device, sizeof(int[MOST])), numbers[MOST], wrong = 0;
     ra_message messages[2 * MOST];
     for (int i = 0; i < count; i++) {
-        sent[i] = 1000 * me + i;
+        numbers[i] = 1000 * me + i;
+        sent[i] = 0;
         messages[2 * i] = (ra_message){.peer = !me, .is_send = 1, .tag = i, .data = &sent[i], .bytes = sizeof *sent};
         messages[2 * i + 1] = (ra_message){.peer = !me, .tag = i, .data = &received[i], .bytes = sizeof *received};
     }
@@ -29,6 +31,7 @@ static ra_status exchange(ra_comm *comm, const ra_device *device, void *stream, 
     ra_queue queue = {device, stream};
     void *event = NULL;
     RA_TRY(device->event_create(device, &event));
+    RA_TRY(device->copy(device, sent, numbers, sizeof numbers[0] * (size_t)count, stream));
     RA_TRY(ra_comm_post(comm, messages, 2 * count, &queue, place));
     RA_TRY(ra_comm_wait(comm, messages, 2 * count, 10, place));
     RA_TRY(device->signal(device, event, stream));
@@ -59,7 +62,7 @@ static void exchange_all(int reserves) {
     queued_device *queued[RANKS];
     link_case c = {.reserves = reserves};
     for (int r = 0; r < RANKS; r++) {
-        queued[r] = queued_create((queued_habits){.seed = 7 + (uint64_t)r, .delay_one_in = 4, .delay_most_us = 200});
+        queued[r] = queued_create((queued_habits){.seed = 7 + (uint64_t)r, .delay_one_in = 2, .delay_most_us = 500});
         assert_non_null(queued[r]);
         c.devices[r] = queued_backend(queued[r])->device;
     }
