@@ -53,6 +53,12 @@ struct gpu_item {
     int kv_head;      /* -1: given by the remainder of the number */
 };
 
+/* From one to the next of the key/value heads that a tile's query heads read; 1 also where some between are not read.
+ */
+__host__ __device__ inline int kv_head_step(int64_t head_stride, int gqa_ratio) {
+    return head_stride > gqa_ratio && head_stride % gqa_ratio == 0 ? (int)(head_stride / gqa_ratio) : 1;
+}
+
 struct gpu_problem {
     int batch, heads_q, gqa_ratio; /* gqa_ratio: query heads for each key/value head */
     int dim, dim_v;

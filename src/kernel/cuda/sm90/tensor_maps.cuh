@@ -16,7 +16,7 @@
 
 /* Parameters of a kernel: 4 KB before CUDA 12.1. */
 #if CUDART_VERSION >= 12010
-enum { TENSOR_MAPS = 96 };
+enum { TENSOR_MAPS = 128 };
 #else
 enum { TENSOR_MAPS = 24 };
 #endif
