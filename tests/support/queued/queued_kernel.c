@@ -17,6 +17,7 @@ struct ra_prepared {
     ra_tile_list tiles;
     ra_kv_rows *parts; /* NULL: the rank's own rows, which come with the call */
     int64_t overwritten;
+    int states;
 };
 
 /* ---- gradients that hold nothing yet ---------------------------------------------------------------------------- */
@@ -81,6 +82,11 @@ static void clear_row(void *user, const ra_kv_rows *part, int64_t row, int64_t g
     zero_row(shape, part->dv, row, ra_part_head(part, g), shape->dim_v);
 }
 
+/* A device kernel must have all rows in one launch for that; these calls have them anyway. */
+static int finishes(const ra_prepared *prepared) {
+    return prepared->states == 1;
+}
+
 static int64_t overwrites(const ra_prepared *prepared) {
     return prepared->overwritten;
 }
@@ -92,6 +98,7 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
     ra_prepared *p = calloc(1, sizeof *p);
     if (!p) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
     p->tiles = *tiles;
+    p->states = (int)shape->states;
     if (parts) {
         p->parts = malloc((size_t)part_count * sizeof *parts);
         memcpy(p->parts, parts, (size_t)part_count * sizeof *parts);
@@ -123,7 +130,10 @@ static void run_forward(const job *j) {
     call.parts = call.prepared->parts ? call.prepared->parts : &j->own;
     call.tiles = call.prepared->tiles;
     call.context = j->context;
+    call.results = NULL;
+    if (j->count) inner()->begin(&j->shape, call.state, &j->context);
     inner()->forward(&call);
+    if (j->forward.results) inner()->finish(&j->shape, call.state, j->a, j->b, &j->context);
 }
 
 static void forward(const ra_forward_call *call) {
@@ -131,6 +141,8 @@ static void forward(const ra_forward_call *call) {
     if (!call->prepared || call->prepared->tiles.tiles != call->tiles.tiles) abort();
     j.forward = *call;
     j.own = call->parts[0];
+    if (call->results) /* the caller's structure does not stay */
+        j.a = call->results->o, j.b = call->results->lse, j.count = call->results->begins;
     put(&call->context, &j);
 }
 
@@ -274,6 +286,7 @@ const ra_kernel *queued_kernel_at(int index) {
                                      .prepare = prepare,
                                      .discard = discard,
                                      .overwrites = overwrites,
+                                     .finishes = finishes,
                                      .forward = forward,
                                      .backward = backward,
                                      .begin = begin,
