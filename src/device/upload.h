@@ -6,12 +6,12 @@
  *     the next plan's upload                            takes the device block when b has happened ◄─────────┘
  *
  * The pinned block is used again when a has happened, the device block when the upload has ended and b has happened.
- * Both are kept (blocks.h), so an upload like one before it allocates nothing. The uploads of an uploader are on one
+ * Both are kept (block_pool.h), so an upload like one before it allocates nothing. The uploads of an uploader are on one
  * stream, one after the other: a block that is given back before its own upload is over can be uploaded to again. */
 #ifndef RA_DEVICE_UPLOAD_H
 #define RA_DEVICE_UPLOAD_H
 
-#include "device/blocks.h"
+#include "device/block_pool.h"
 
 /* What uploads to one device are made with; used by one thread at a time. Uploaders form a list, one for a device. */
 typedef struct ra_uploader {

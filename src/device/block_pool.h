@@ -5,8 +5,8 @@
  * again when that has happened, which is asked and never waited for: as long as it has not, another block is taken, or
  * made. So there are as many blocks as were ever in use at once, by plans or by work of the device that is still to
  * come, each with some bytes to spare for the next that needs a little more. */
-#ifndef RA_DEVICE_BLOCKS_H
-#define RA_DEVICE_BLOCKS_H
+#ifndef RA_DEVICE_BLOCK_POOL_H
+#define RA_DEVICE_BLOCK_POOL_H
 
 #include "device/device.h"
 

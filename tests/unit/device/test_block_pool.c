@@ -3,7 +3,7 @@
 #include "support/cmocka.h"
 
 #include "base/status.h"
-#include "device/blocks.h"
+#include "device/block_pool.h"
 
 #include <stdlib.h>
 
@@ -187,5 +187,5 @@ int main(void) {
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_a_lost_device),
     };
-    return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("block_pool", tests, NULL, NULL);
 }

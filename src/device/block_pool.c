@@ -1,4 +1,4 @@
-#include "device/blocks.h"
+#include "device/block_pool.h"
 
 #include "base/status.h"
 
