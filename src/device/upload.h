@@ -6,8 +6,9 @@
  *     the next plan's upload                            takes the device block when b has happened ◄─────────┘
  *
  * The pinned block is used again when a has happened, the device block when the upload has ended and b has happened.
- * Both are kept (block_pool.h), so an upload like one before it allocates nothing. The uploads of an uploader are on one
- * stream, one after the other: a block that is given back before its own upload is over can be uploaded to again. */
+ * Both are kept (block_pool.h), so an upload like one before it allocates nothing. The uploads of an uploader are on
+ * one stream, one after the other: a block that is given back before its own upload is over can be uploaded to again.
+ */
 #ifndef RA_DEVICE_UPLOAD_H
 #define RA_DEVICE_UPLOAD_H
 
