@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import _arrays, _capi, _library
 from .comm import Comm
@@ -175,10 +175,10 @@ class Plan:
         self._tensors, self._gradients = _new_tensors(), _new_gradients()
         self._forward_slots = _slots(self._tensors)
         self._backward_slots = _slots(self._gradients)
-        # And one of each for dense arrays, of which only the addresses change.
-        self._dense_tensors, self._dense_gradients = _new_tensors(), _new_gradients()
-        self._forward_words = _words(self._dense_tensors)
-        self._backward_words = _words(self._dense_gradients)
+        # And for arrays that are given by address: all dense, or some with strides.
+        self._forward_dense, self._forward_strided = _Addresses(_new_tensors(), ()), _Addresses(_new_tensors(), _QKV)
+        self._backward_dense = _Addresses(_new_gradients(), ())
+        self._backward_strided = _Addresses(_new_gradients(), _QKV + ("dout",))
 
     @property
     def handle(self) -> int:
@@ -244,19 +244,24 @@ class Plan:
         check(_library.core().ra_plan_backward(self.handle, self._gradients, stream))
         return dq, dk, dv
 
-    def forward_at(self, q: int, k: int, v: int, o: int, lse: int, stream: Optional[int] = None) -> None:
-        """forward() for addresses of dense arrays of the shapes in `shapes`, which nobody checks."""
-        words = self._forward_words
+    def forward_at(self, q: int, k: int, v: int, o: int, lse: int, stream: Optional[int] = None,
+                   strides: Optional[Tuple[Sequence[int], ...]] = None) -> None:
+        """forward() for addresses of arrays of the shapes in `shapes`, which nobody checks. All are dense, or q, k and v
+        have these strides, in elements."""
+        run = self._forward_dense if strides is None else self._forward_strided.with_strides(strides)
+        words = run.words
         words[_Q], words[_K], words[_V], words[_O], words[_LSE] = q, k, v, o, lse
-        check(_library.core().ra_plan_forward(self.handle, self._dense_tensors, stream))
+        check(_library.core().ra_plan_forward(self.handle, run.structure, stream))
 
     def backward_at(self, q: int, k: int, v: int, o: int, lse: int, dout: int, dq: int, dk: int, dv: int,
-                    stream: Optional[int] = None) -> None:
-        """backward() for addresses of dense arrays, which nobody checks."""
-        words = self._backward_words
+                    stream: Optional[int] = None, strides: Optional[Tuple[Sequence[int], ...]] = None) -> None:
+        """backward() for addresses of arrays, which nobody checks. All are dense, or q, k, v and dout have these
+        strides, in elements."""
+        run = self._backward_dense if strides is None else self._backward_strided.with_strides(strides)
+        words = run.words
         words[_Q], words[_K], words[_V], words[_O], words[_LSE] = q, k, v, o, lse
         words[_DOUT], words[_DQ], words[_DK], words[_DV] = dout, dq, dk, dv
-        check(_library.core().ra_plan_backward(self.handle, self._dense_gradients, stream))
+        check(_library.core().ra_plan_backward(self.handle, run.structure, stream))
 
     def wait(self, stream: Optional[int] = None) -> None:
         """Waits until all that is on the stream is done; at once on the CPU."""
@@ -306,6 +311,7 @@ class Plan:
 # Where the addresses are in ra_tensors and ra_gradients, which begin alike: in units of 8 bytes.
 _Q, _K, _V, _O, _LSE, _DOUT, _DQ, _DK, _DV = (getattr(_capi.Gradients, _name).offset // 8 for _name in (
     "q", "k", "v", "o", "lse", "dout", "dq", "dk", "dv"))
+_QKV = ("q", "k", "v")
 
 
 def _new_tensors() -> _capi.Tensors:
@@ -320,9 +326,25 @@ def _new_gradients() -> _capi.Gradients:
     return made
 
 
-def _words(run: ctypes.Structure) -> memoryview:
-    """A structure's memory in units of 8 bytes: an address is written several times as fast as through ctypes."""
-    return memoryview(run).cast("B").cast("Q")
+class _Addresses:
+    """A structure of a run in which only addresses change, and the strides of the arrays named.
+
+    words is its memory in units of 8 bytes: that is written several times as fast as fields of ctypes are.
+    """
+
+    def __init__(self, structure: ctypes.Structure, strided: Tuple[str, ...]) -> None:
+        self.structure = structure
+        self.words = memoryview(structure).cast("B").cast("q")  # type: ignore[arg-type]
+        for name in strided:
+            getattr(structure, name).strided = 1
+        self._strides_at = [(getattr(type(structure), name).offset + _capi.Tensor.stride.offset) // 8
+                            for name in strided]
+
+    def with_strides(self, strides: Tuple[Sequence[int], ...]) -> "_Addresses":
+        words = self.words
+        for at, stride in zip(self._strides_at, strides):
+            words[at], words[at + 1], words[at + 2], words[at + 3] = stride
+        return self
 
 
 def _slots(run: ctypes.Structure) -> Dict[str, _capi.Tensor]:

@@ -80,13 +80,11 @@ def _plan(here: contexts.Context, q: Tensor, k: Tensor, v: Tensor, cu_q: Optiona
     return here.plan(key, problem, training, q.device)
 
 
-def _is_dense(plan: Plan, like: Tensor, **tensors: Tensor) -> bool:
-    """Whether the tensors are as the plan's addresses need them: dense, of its shapes, of one type, on one device."""
-    dtype, device, shapes = like.dtype, like.device, plan.shapes
-    for name, x in tensors.items():
-        if not x.is_contiguous() or x.dtype is not dtype or x.device != device or x.shape != shapes[name]:
-            return False
-    return True
+def _fits(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether the tensors are of the plan's shapes, and of q's type and device, for which it was made."""
+    dtype, device, shapes = q.dtype, q.device, plan.shapes
+    return (k.dtype is dtype and v.dtype is dtype and k.device == device and v.device == device
+            and q.shape == shapes["q"] and k.shape == shapes["k"] and v.shape == shapes["v"])
 
 
 if hasattr(torch._C, "_cuda_getCurrentRawStream"):
@@ -108,10 +106,12 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Op
     try:
         plan = _plan(here, q, k, v, cu_q, cu_k, training, seq_q, seq_k, what)
         o, lse = _empty(plan, q, "o"), _empty(plan, q, "lse", _lse_dtype(q.dtype))
-        if _is_dense(plan, q, q=q, k=k, v=v):
-            plan.forward_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), _stream(q))
+        if _fits(plan, q, k, v):
+            dense = q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
+            plan.forward_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), _stream(q),
+                            None if dense else (q.stride(), k.stride(), v.stride()))
         else:
-            plan.forward(q, k, v, o, lse, _stream(q))
+            plan.forward(q, k, v, o, lse, _stream(q))  # which says what does not fit
         here.ran(plan, q.device)
         return o, lse
     except contexts.LOST:
@@ -145,9 +145,11 @@ def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor
     try:
         plan = _plan(here, q, k, v, cu_q, cu_k, True, seq_q, seq_k, what)
         dq, dk, dv = _empty(plan, q, "dq"), _empty(plan, q, "dk"), _empty(plan, q, "dv")
-        if _is_dense(plan, q, q=q, k=k, v=v, o=o, dout=dout) and _is_dense(plan, lse, lse=lse):
+        if _fits(plan, q, k, v) and _are_ours(plan, q, o, lse, dout):
+            dense = q.is_contiguous() and k.is_contiguous() and v.is_contiguous() and dout.is_contiguous()
             plan.backward_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), dout.data_ptr(),
-                             dq.data_ptr(), dk.data_ptr(), dv.data_ptr(), _stream(q))
+                             dq.data_ptr(), dk.data_ptr(), dv.data_ptr(), _stream(q),
+                             None if dense else (q.stride(), k.stride(), v.stride(), dout.stride()))
         else:
             plan.backward(q, k, v, o, lse, dout, dq, dk, dv, _stream(q))
         here.ran(plan, q.device)
@@ -155,6 +157,15 @@ def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor
     except contexts.LOST:
         here.lost()
         raise
+
+
+def _are_ours(plan: Plan, q: Tensor, o: Tensor, lse: Tensor, dout: Tensor) -> bool:
+    """Whether o and lse are as the forward pass made them, and dout fits o. Hooks may have brought others."""
+    dtype, device, shape = q.dtype, q.device, plan.shapes["o"]
+    return (o.dtype is dtype and dout.dtype is dtype and lse.dtype is _lse_dtype(dtype)
+            and o.device == device and dout.device == device and lse.device == device
+            and o.shape == shape and dout.shape == shape and lse.shape == plan.shapes["lse"]
+            and o.is_contiguous() and lse.is_contiguous())
 
 
 torch.library.impl("ringattn::attention_backward", ("cpu", "cuda"), _attention_backward)
