@@ -21,6 +21,7 @@ from ..layout import layout_positions, layout_rows
 from ..plan import Plan, predict
 from ..problem import Problem, choice
 from .. import _capi, _library
+from .graphs import outside_graphs
 
 PLANS_KEPT = 64
 
@@ -59,7 +60,7 @@ class Context:
             self._make_sibling(layout)
         return self._siblings[layout]
 
-    @torch.compiler.disable
+    @outside_graphs
     def _make_sibling(self, layout: str) -> None:
         made = Context(self.comm, self.group, layout, self.strategy, self.timeout, self.threads)
         made._siblings, made._workspaces, made._device_comms = self._siblings, self._workspaces, self._device_comms
@@ -302,7 +303,7 @@ def for_group(group: Any, layout: str) -> Context:
     return _of_group[found].with_layout(layout)
 
 
-@torch.compiler.disable
+@outside_graphs
 def _connect(group: Any) -> None:
     """Makes the context of a group. Never inside a graph: ranks meet once, not whenever it runs."""
     _of_group[group] = init(group)
