@@ -25,6 +25,8 @@ CUDA ?= AUTO
 FUZZ_CC ?= clang
 
 BUILD := build
+# Of the Python tests; it stays when build/ goes.
+PYTHON_ENVIRONMENT ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ringattn/python
 # One more test than there are cores: many wait for deadlines.
 CTEST := ctest --output-on-failure --no-tests=error -j$(shell expr $(JOBS) + 1)
 CONFIGURE := cmake -S . -G Ninja --log-level=WARNING
@@ -64,7 +66,9 @@ demo: setup
 	@cmake --build $(BUILD) -j$(JOBS) --target ringattn
 	@sh tools/demo.sh $(BUILD)/ringattn
 
+# The environment of the Python tests is mostly a download, so it is made beside all else; they wait for it.
 test: check-format
+	@RINGATTN_PYTHON_EXTRAS= sh tools/python_environment.sh $(PYTHON_ENVIRONMENT) &
 	@$(MAKE) --no-print-directory tidy TIDY=--checks=-clang-analyzer-*
 	@$(MAKE) --no-print-directory sanitize-address sanitize-thread check test-python-quick
 
@@ -107,8 +111,7 @@ test-gpu: setup
 	@cmake --build $(BUILD)/gpu -j$(JOBS)
 	@$(CTEST) --test-dir $(BUILD)/gpu -L gpu
 
-# The package in python/ with the libraries of a build of its own. The environment stays when build/ goes.
-PYTHON_ENVIRONMENT ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ringattn/python
+# The package in python/ with the libraries of a build of its own.
 test-python: setup
 	@echo "== the Python package"
 	@$(CONFIGURE) -B $(BUILD)/python -DRA_TESTS=OFF -DRA_EXAMPLES=OFF -DRA_CUDA=OFF
