@@ -25,8 +25,10 @@ CUDA ?= AUTO
 FUZZ_CC ?= clang
 
 BUILD := build
-# Of the Python tests; it stays when build/ goes.
+# Of the Python tests; it stays when build/ goes. In `make test` they do without the packages that take long to install
+# or to test, JAX and DeepSpeed.
 PYTHON_ENVIRONMENT ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ringattn/python
+QUICK_PYTHON := RINGATTN_PYTHON_EXTRAS='matplotlib mpi4py'
 # One more test than there are cores: many wait for deadlines.
 CTEST := ctest --output-on-failure --no-tests=error -j$(shell expr $(JOBS) + 1)
 CONFIGURE := cmake -S . -G Ninja --log-level=WARNING
@@ -68,7 +70,7 @@ demo: setup
 
 # The environment of the Python tests is mostly a download, so it is made beside all else; they wait for it.
 test: check-format
-	@RINGATTN_PYTHON_EXTRAS= sh tools/python_environment.sh $(PYTHON_ENVIRONMENT) &
+	@$(QUICK_PYTHON) sh tools/python_environment.sh $(PYTHON_ENVIRONMENT) &
 	@$(MAKE) --no-print-directory tidy TIDY=--checks=-clang-analyzer-*
 	@$(MAKE) --no-print-directory sanitize-address sanitize-thread check test-python-quick
 
@@ -121,7 +123,7 @@ test-python: setup
 # The fast ones, with the libraries of the plain build.
 test-python-quick: check
 	@echo "== the Python package"
-	@RINGATTN_PYTHON_EXTRAS= sh tools/test_python.sh $(BUILD)/check $(PYTHON_ENVIRONMENT) -m 'not slow'
+	@$(QUICK_PYTHON) sh tools/test_python.sh $(BUILD)/check $(PYTHON_ENVIRONMENT) -m 'not slow'
 
 # WHEEL_FLAGS: settings of the build, e.g. -C cmake.define.RA_CUDA=OFF
 wheel: setup
