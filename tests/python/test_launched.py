@@ -62,6 +62,17 @@ def test_zero(ranks):
     assert ran.stdout.count("shown:") == 4
 
 
+@pytest.mark.slow
+def test_scripts_of_ring_flash_attn():
+    """Its own test scripts, of the checkout that RING_FLASH_ATTENTION names, with only the import changed."""
+    checkout = os.environ.get("RING_FLASH_ATTENTION")
+    if not checkout:
+        pytest.skip("RING_FLASH_ATTENTION does not name a checkout of ring-flash-attention")
+    ran = launch(2, "launch_scripts.py", str(pathlib.Path(checkout, "test").resolve()))
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
+    assert ran.stdout.count("shown:") == 14
+
+
 @pytest.mark.parametrize("how", ["dies", pytest.param("stalls", marks=pytest.mark.slow)])
 def test_a_lost_rank_is_named(how):
     ran = launch(3, "launch_fault.py", how, timeout=90)
