@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes the environment that the Python package's tests run in, at the first time; says nothing and takes no time when it
-# is there. Two that make the same one wait for each other.
+# Makes the environment that the Python package's tests run in, at the first time; says nothing and takes no time when
+# it is there. Two that make the same one wait for each other.
 #
 #   python_environment.sh ENVIRONMENT
 #
-# Downloads from PyPI what the tests need, torch among it: about 3 GB, 5 GB on disk; less where PyTorch's own index can be
-# reached, which has torch for CPUs alone. Fails with a sentence where that cannot be had. What only some tests need may
-# be missing: those then skip themselves. RINGATTN_PYTHON_PACKAGES, RINGATTN_PYTHON_EXTRAS: what to install instead.
+# Downloads from PyPI what the tests need, torch among it: about 3 GB, 5 GB on disk; less where PyTorch's own index can
+# be reached, which has torch for CPUs alone. Fails with a sentence where that cannot be had. What only some tests need
+# may be missing: those then skip themselves. RINGATTN_PYTHON_PACKAGES, RINGATTN_PYTHON_EXTRAS: what to install instead.
 set -eu
 environment=$1
 packages=${RINGATTN_PYTHON_PACKAGES:-numpy pytest torch transformers accelerate}

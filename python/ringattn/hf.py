@@ -66,8 +66,9 @@ def mask(*_sizes: Any, mask_function: Any = None, attention_mask: Optional[Tenso
     if "chunked_overlay" in made_of:
         raise UnsupportedError("ringattn has no chunked attention (config.attention_chunk_size)")
     if made_of - _MASKS:
-        raise UnsupportedError(f"ringattn does not know the mask function {', '.join(sorted(made_of - _MASKS))}; it has "
-                               "causal masks, windows and documents")
+        unknown = ", ".join(sorted(made_of - _MASKS))
+        raise UnsupportedError(f"ringattn does not know the mask function {unknown}; it has causal masks, windows and "
+                               "documents")
     if attention_mask is not None:
         kept = attention_mask.to(torch.bool)
         if kept.dim() != 2:
@@ -117,8 +118,8 @@ def _check_offsets(extra: dict, documents: Optional[Tensor]) -> None:
         return
     known = [] if documents is None else documents.tolist()
     if given.tolist() != known and not (documents is None and len(given) == 2):
-        raise ArgumentError(f"cu_seq_lens_q is {given.tolist()}, but shard_batch was told of the documents {known}; give "
-                            "it them as cu_seqlens")
+        raise ArgumentError(f"cu_seq_lens_q is {given.tolist()}, but shard_batch was told of the documents {known}; "
+                            "give it them as cu_seqlens")
 
 
 def attention_forward(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor] = None,

@@ -246,8 +246,8 @@ class Plan:
 
     def forward_at(self, q: int, k: int, v: int, o: int, lse: int, stream: Optional[int] = None,
                    strides: Optional[Tuple[Sequence[int], ...]] = None) -> None:
-        """forward() for addresses of arrays of the shapes in `shapes`, which nobody checks. All are dense, or q, k and v
-        have these strides, in elements."""
+        """forward() for addresses of arrays of the shapes in `shapes`, which nobody checks. All are dense, or q, k and
+        v have these strides, in elements."""
         run = self._forward_dense if strides is None else self._forward_strided.with_strides(strides)
         words = run.words
         words[_Q], words[_K], words[_V], words[_O], words[_LSE] = q, k, v, o, lse

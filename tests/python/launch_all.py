@@ -1,5 +1,5 @@
-"""Run by torchrun with names of modules here, whose show() is called in turn, in one process group: what they show takes
-less time than importing torch and transformers does."""
+"""Run by torchrun with names of modules here, whose show() is called in turn, in one process group: what they show
+takes less time than importing torch and transformers does."""
 import importlib
 import pathlib
 import sys

@@ -1,5 +1,5 @@
-"""Run by launch_all.py: transformers' Trainer and accelerate with sequences cut over pairs of ranks, and with 4 ranks two
-such pairs; parameters after some steps against one process by hand. Rank 0 prints what it has shown."""
+"""Run by launch_all.py: transformers' Trainer and accelerate with sequences cut over pairs of ranks, and with 4 ranks
+two such pairs; parameters after some steps against one process by hand. Rank 0 prints what it has shown."""
 import tempfile
 
 import torch

@@ -230,6 +230,12 @@ def test_what_stands_between_is_heeded(ctx):
     assert (rt.attention(negated, k, v, ctx=ctx) == rt.attention(negated.resolve_neg(), k, v, ctx=ctx)).all()
     with pytest.raises(ringattn.ArgumentError, match="resolve_neg"):
         ringattn.attention(negated, k, v)
+    gradients = []
+    for key in (negated, negated.resolve_neg()):
+        leaf = q.clone().requires_grad_()
+        rt.attention(leaf, key, v, causal=True, ctx=ctx).backward(k)
+        gradients.append(leaf.grad)
+    assert (gradients[0] == gradients[1]).all()
     traced = torch.jit.trace(lambda *x: rt.attention(*x, causal=True, ctx=ctx), (q, k, v))
     assert (traced(k, v, q) == rt.attention(k, v, q, causal=True, ctx=ctx)).all()
     with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):

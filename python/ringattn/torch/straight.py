@@ -28,8 +28,8 @@ def _plain(x: Tensor) -> bool:
     return type(x) in _KINDS and x.layout is torch.strided and not x.is_neg()
 
 
-def straight(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def straight(*tensors: Tensor) -> bool:
     """Whether nothing stands between a call on these tensors and the kernel; autograd does not count. Not for code that
     is being compiled."""
-    return (_known and _plain(q) and _plain(k) and _plain(v) and not _dispatch_modes() and not _function_modes()
+    return (_known and all(map(_plain, tensors)) and not _dispatch_modes() and not _function_modes()
             and not _transforms() and _tracer() is None and not _profiler() and forward_ad._current_level < 0)
