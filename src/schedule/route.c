@@ -38,16 +38,20 @@ static ra_status list_reach(const ra_reach *reach, void *user) {
 /* The pieces of a list, the longest travelling first, those that stop at the same hop in rising order of rows: counted
  * by hop, then put into their places. */
 static ra_status sort_by_hop(ra_builder *b, reach_list *list, ra_piece *pieces, int *last) {
-    int64_t *place = ra_pool_take(&list->pool, b->ranks + 1 - list->least, sizeof *place); /* [hop - least] */
-    ra_span heads = {0, 1, b->cut->problem->heads_kv};
-    if (!place) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-    for (int64_t i = 0; i < list->count; i++) place[list->items[i].hop - list->least]++;
+    int least = list->count ? list->items[0].hop : 0, most = least;
+    for (int64_t i = 1; i < list->count; i++) {
+        if (list->items[i].hop < least) least = list->items[i].hop;
+        if (list->items[i].hop > most) most = list->items[i].hop;
+    }
+    int64_t *place = ra_pool_take(&list->pool, most - least + 1, sizeof *place); /* [hop - least] */
     int64_t behind = list->count;
-    for (int n = 0; n < b->ranks - list->least; n++) place[n] = behind -= place[n];
+    if (!place) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    for (int64_t i = 0; i < list->count; i++) place[list->items[i].hop - least]++;
+    for (int hop = least; hop <= most; hop++) place[hop - least] = behind -= place[hop - least];
     for (int64_t i = 0; i < list->count; i++) {
         const ra_reach *item = &list->items[i];
-        int64_t at = place[item->hop - list->least]++;
-        pieces[at] = (ra_piece){item->rows, heads};
+        int64_t at = place[item->hop - least]++;
+        pieces[at] = (ra_piece){item->rows, ra_head_set(b->cut->problem, 0)};
         last[at] = item->hop;
     }
     return RA_OK;
