@@ -24,7 +24,7 @@ typedef struct ra_watch {
     double polled; /* on ra_clock(): when the slice under way began */
     int peer;      /* whom it is for; -1: nobody yet */
     double asked;  /* on ra_clock(): when that one was first asked, and this rank ran since */
-    double called; /* on ra_clock(): when all ranks were first asked, because a circle may be closed; -1: not yet */
+    double called; /* on ra_clock(): when all ranks were first asked, as the wait may be in vain; -1: not yet */
 } ra_watch;
 
 ra_watch ra_watch_start(double timeout_seconds);

@@ -162,6 +162,12 @@ static void circle_that_moves(const script *s, int peer, double at, ra_sign *sig
     *sign_out = (ra_sign){0, (peer + 1) % RANKS, peer == 2 ? 0.5 * TIMEOUT : at};
 }
 
+/* Rank 1 is held by rank 3, which was stopped; rank 2 computes. */
+static void silent_with_another(const script *s, int peer, double at, ra_sign *sign_out) {
+    (void)s;
+    *sign_out = (ra_sign){peer == 2 ? 0 : at, -1, 0};
+}
+
 /* Rank 1 and this one wait for each other; rank 3 was stopped, and rank 2 computes. */
 static void circle_beside_a_silent_rank(const script *s, int peer, double at, ra_sign *sign_out) {
     (void)s;
@@ -191,6 +197,8 @@ static void test_work_is_waited_for(void **state) {
 static void test_silence_is_not(void **state) {
     (void)state;
     expect_timeout(&(script){.done_at = -1, .know = is_dead}, 1, "rank 1 has been silent for");
+    expect_timeout(&(script){.done_at = -1, .know = silent_with_another}, 1, ", rank 3 has been silent for");
+    assert_null(strstr(ra_last_error(), "rank 2"));
     expect_timeout(&(script){.done_at = -1, .know = dies_after_a_second}, 1 + 1 / TIMEOUT,
                    "rank 1 has been silent for");
 }
@@ -219,7 +227,7 @@ static void test_a_circle_ends(void **state) {
 
 static void test_a_silent_rank_is_blamed_for_a_circle(void **state) {
     (void)state;
-    expect_timeout(&(script){.done_at = -1, .know = circle_beside_a_silent_rank}, 1, "rank 3, which has been silent");
+    expect_timeout(&(script){.done_at = -1, .know = circle_beside_a_silent_rank}, 1, "rank 3 has been silent for");
     expect_timeout(&(script){.done_at = -1, .know = circle_of_ranks_not_heard_of}, 1, "in a circle");
 }
 
