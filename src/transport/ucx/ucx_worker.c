@@ -54,6 +54,10 @@ static ra_status modify(const ra_ucx *ucx, ucp_config_t *config, const char *nam
                    ucx->api->ucs_status_string(status));
 }
 
+int ra_ucx_names_transports(const ra_ucx *ucx) {
+    return ucx->transports || getenv("UCX_TLS");
+}
+
 /* Ranks that share memory need no network, and then nobody can come from there. */
 static ra_status configure(const ra_ucx *ucx, ucp_config_t *config, int share_memory) {
     for (size_t i = 0; i < sizeof SETTINGS / sizeof *SETTINGS; i++) {
@@ -61,7 +65,7 @@ static ra_status configure(const ra_ucx *ucx, ucp_config_t *config, int share_me
         if (!is_left_to_user(s)) ucx->api->ucp_config_modify(config, s->name, s->value);
     }
     const char *transports = ucx->transports;
-    if (!transports && share_memory && !getenv("UCX_TLS")) transports = "^tcp";
+    if (share_memory && !ra_ucx_names_transports(ucx)) transports = "^tcp";
     if (transports) RA_TRY(modify(ucx, config, "TLS", transports));
     if (ucx->devices) RA_TRY(modify(ucx, config, "NET_DEVICES", ucx->devices));
     return RA_OK;
