@@ -11,9 +11,10 @@
  *     transfer   the same bytes to the neighbour and from the other one, p - 1 times, and nothing else
  *     ring       the forward pass of the same plan, messages and all
  *
- * The ratios are ring over the larger of compute and transfer, of the best and of the medians: 1 would be perfect. A
- * ring cannot reach it where a message takes longer than the step that hides it, since the last step has nothing to
- * hide: its p steps take at least p - 1 times the longer of the two and one step more. That is the last column.
+ * The ratios are ring over the larger of compute and transfer, of the best and of the medians: 1 would be perfect. The
+ * last column is the least that it can be. Where ranks share memory one of a rank's threads copies what comes, so that
+ * threads which share the arithmetic evenly take compute + transfer / threads. And where a message takes longer than
+ * the step that hides it, the last step has nothing left to hide: p - 1 times the longer of the two, and one step.
  */
 #include "base/cores.h"
 #include "transport/ucx/ucx_transport.h"
@@ -167,10 +168,11 @@ static double ratio_of(const times *t) {
     return t->of[RING] / larger(t->of[COMPUTE], t->of[TRANSFER]);
 }
 
-/* What the ratio would be if every message but none of the last step's arithmetic were hidden. */
-static double least_ratio(const times *t, int ranks) {
+static double least_ratio(const times *t, int ranks, int threads) {
     double step = t->of[COMPUTE] / ranks, message = t->of[TRANSFER] / (ranks - 1);
-    return ((ranks - 1) * larger(step, message) + step) / larger(t->of[COMPUTE], t->of[TRANSFER]);
+    double copied = t->of[COMPUTE] + t->of[TRANSFER] / threads;
+    double in_turn = (ranks - 1) * larger(step, message) + step;
+    return larger(copied, in_turn) / larger(t->of[COMPUTE], t->of[TRANSFER]);
 }
 
 static void measure(bench *b, int64_t tokens, int threads) {
@@ -189,7 +191,7 @@ static void measure(bench *b, int64_t tokens, int threads) {
     if (b->rank == 0) {
         printf("%8lld", (long long)tokens);
         for (int what = 0; what < TIMES; what++) printf(" %7.3f ms", 1e3 * best.of[what]);
-        printf(" %7.2f %7.2f %7.2f\n", ratio_of(&best), ratio_of(&median), least_ratio(&best, b->ranks));
+        printf(" %7.2f %7.2f %7.2f\n", ratio_of(&best), ratio_of(&median), least_ratio(&best, b->ranks, threads));
         fflush(stdout);
     }
     free_pass(&alone), free_pass(&ring);
