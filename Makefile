@@ -25,6 +25,10 @@ CUDA ?= AUTO
 FUZZ_CC ?= clang
 
 BUILD := build
+# Of the Python tests; it stays when build/ goes. In `make test` they do without the packages that take long to install
+# or to test, JAX and DeepSpeed.
+PYTHON_ENVIRONMENT ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ringattn/python
+QUICK_PYTHON := RINGATTN_PYTHON_EXTRAS='matplotlib mpi4py'
 # One more test than there are cores: many wait for deadlines.
 CTEST := ctest --output-on-failure --no-tests=error -j$(shell expr $(JOBS) + 1)
 CONFIGURE := cmake -S . -G Ninja --log-level=WARNING
@@ -65,7 +69,9 @@ demo: setup
 	@cmake --build $(BUILD) -j$(JOBS) --target ringattn
 	@sh tools/demo.sh $(BUILD)/ringattn
 
+# The environment of the Python tests is mostly a download, so it is made beside all else; they wait for it.
 test: check-format
+	@$(QUICK_PYTHON) sh tools/python_environment.sh $(PYTHON_ENVIRONMENT) &
 	@$(MAKE) --no-print-directory tidy TIDY=--checks=-clang-analyzer-*
 	@$(MAKE) --no-print-directory sanitize-address sanitize-thread check test-python-quick
 
@@ -108,8 +114,7 @@ test-gpu: setup
 	@cmake --build $(BUILD)/gpu -j$(JOBS)
 	@$(CTEST) --test-dir $(BUILD)/gpu -L gpu
 
-# The package in python/ with the libraries of a build of its own. The environment stays when build/ goes.
-PYTHON_ENVIRONMENT ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ringattn/python
+# The package in python/ with the libraries of a build of its own.
 test-python: setup
 	@echo "== the Python package"
 	@$(CONFIGURE) -B $(BUILD)/python -DRA_TESTS=OFF -DRA_EXAMPLES=OFF -DRA_CUDA=OFF
@@ -119,7 +124,7 @@ test-python: setup
 # The fast ones, with the libraries of the plain build.
 test-python-quick: check
 	@echo "== the Python package"
-	@RINGATTN_PYTHON_EXTRAS= sh tools/test_python.sh $(BUILD)/check $(PYTHON_ENVIRONMENT) -m 'not slow'
+	@$(QUICK_PYTHON) sh tools/test_python.sh $(BUILD)/check $(PYTHON_ENVIRONMENT) -m 'not slow'
 
 # WHEEL_FLAGS: settings of the build, e.g. -C cmake.define.RA_CUDA=OFF
 wheel: setup

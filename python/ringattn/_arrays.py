@@ -87,6 +87,8 @@ def _view_torch(x: Any, name: str) -> View:
         raise ArgumentError(f"{name} is a tensor of layout {x.layout}; make it dense first")
     if x.device.type not in ("cpu", "cuda"):
         raise ArgumentError(f"{name} is on {x.device}; ringattn computes on cpu and cuda")
+    if x.is_neg():
+        raise ArgumentError(f"{name} is to be negated when it is read; give x.resolve_neg()")
     dtype = _named(str(x.dtype).replace("torch.", ""), name)
     device = (x.device.type, x.device.index or 0)
     return View(x.data_ptr(), dtype, tuple(x.shape), tuple(x.stride()), device, x)

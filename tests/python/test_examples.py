@@ -7,10 +7,10 @@ import sys
 
 import pytest
 from ringattn import _library
-from test_launched import missing
+from test_launched import has, missing
 from test_mpi import MPI_ENVIRONMENT, MPIRUN
 
-pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.skipif(not has("torch"), reason="torch is not installed")
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"
 
 
