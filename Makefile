@@ -37,7 +37,8 @@ SOURCES := git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.inc'
 
 # The sanitizer builds run the same tests on fewer random problems, without those that measure (precision, memory, time).
 # In `make test` those are left out too that show nothing under a sanitizer which the plain build does not: deadlines and
-# signals, choices among plans, numbers of processes between the smallest and the largest. `make test-long` has them.
+# signals, choices among plans, numbers of processes between the smallest and the largest but for the sweeps over UCX.
+# `make test-long` has them.
 # On kernels that randomise addresses widely the shadow memory may be taken, so they run without that, where it is
 # allowed.
 SANITIZED_SWEEP ?= 20
@@ -45,7 +46,7 @@ FUZZ_SECONDS ?= 10
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 SANITIZED = RINGATTN_SWEEP=$(SANITIZED_SWEEP) $(FIXED_ADDRESSES)
 MEASURES := precision|accuracy|test_cli_mpi
-ASAN_SKIPS ?= $(MEASURES)|test_watch|(mpi|ucx)_faults|test_cli_ends|test_auto|extremes|long_steps|test_(mpi|ucx)_(messages|comm|sweep|device|notice)_[147]$$
+ASAN_SKIPS ?= $(MEASURES)|test_watch|(mpi|ucx)_faults|test_cli_ends|test_auto|extremes|long_steps|test_(mpi|ucx)_(messages|comm|device|notice)_[147]$$|test_mpi_sweep_[147]$$
 TSAN_SKIPS ?= $(MEASURES)|test_watch|extremes|traps|long_steps|test_cli_(ends|results|outputs|refusals|report|request|ucx)
 MSAN_SWEEP ?= 10
 MSAN_SKIPS := $(MEASURES)|test_memory|extremes|traffic|test_cli|install
