@@ -1,9 +1,12 @@
 /* How ranks find each other: cards and addresses go round by the caller's allgather, then every rank says hello to
  * every other over UCX.
  *
- *     allgather    card:     who I am and where, whether I can take part, a random number, whether my transports are
- * named worker       opened: over shared memory alone where all ranks share it allgather    length:   how long my
- * address is, or why I have none, whether my UCX moves memory of devices allgather    address:  padded to the longest
+ *     allgather    card:     who I am and where, whether I can take part, a random number,
+ *                            whether my user names the transports
+ *     worker       opened: over shared memory alone where all ranks share it
+ *     allgather    length:   how long my address is, or why I have none,
+ *                            whether my UCX moves memory of devices
+ *     allgather    address:  padded to the longest
  *     connect      an endpoint to every peer
  *     hello        to and from everyone, with the job's whole key: rank 0's random number
  */
