@@ -2,7 +2,7 @@
  *
  * Before UCX sends a large message it asks the receiver for it (a rendezvous), and until the answer comes both ranks of
  * a ring are idle. So where a rank is reached over a network the first chunk of a large message goes by itself, and the
- * second one's question passes while the first is under way:
+ * second one's question is answered while the first is under way:
  *
  *     one      question ─► answer ─►           ████████████████████████
  *     chunks   █████ question ─► answer ─► ███████████████████
