@@ -1,5 +1,5 @@
-/* Row operations run by warps, mostly one for each row. Elements go through doubles, so that what is written has been
- * rounded once; N of them go together where they lie side by side (is_whole). */
+/* Row operations run by warps, mostly one for each row. Elements that are computed with go through doubles, so that
+ * what is written has been rounded once; N of them go together where they lie side by side (is_whole). */
 #ifndef RA_KERNEL_CUDA_ROW_WARPS_CUH
 #define RA_KERNEL_CUDA_ROW_WARPS_CUH
 
@@ -54,6 +54,22 @@ static __device__ __forceinline__ int64_t row_step(void) {
     return (int64_t)gridDim.x * ROW_WARPS;
 }
 
+/* Where a warp does ROWS_AT_ONCE neighbouring rows, so that the memory's answer is waited for once: the first of them
+ * is first_group(), then a group_step() on. */
+enum { ROWS_AT_ONCE = 4 };
+
+static inline unsigned group_blocks(int64_t rows) {
+    return row_blocks((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE);
+}
+
+static __device__ __forceinline__ int64_t first_group(void) {
+    return first_row() * ROWS_AT_ONCE;
+}
+
+static __device__ __forceinline__ int64_t group_step(void) {
+    return row_step() * ROWS_AT_ONCE;
+}
+
 static __device__ __forceinline__ int lane(void) {
     return (int)threadIdx.x % 32;
 }
@@ -73,6 +89,15 @@ static __device__ __forceinline__ double widen(__half x) {
 
 static __device__ __forceinline__ void narrow(float *to, double x) {
     *to = (float)x;
+}
+static __device__ __forceinline__ void narrow(__nv_bfloat16 *to, float x) {
+    *to = __float2bfloat16(x);
+}
+static __device__ __forceinline__ void narrow(__half *to, float x) {
+    *to = __float2half(x);
+}
+static __device__ __forceinline__ void narrow(float *to, float x) {
+    *to = x;
 }
 static __device__ __forceinline__ void narrow(double *to, double x) {
     *to = x;
