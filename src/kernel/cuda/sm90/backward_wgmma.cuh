@@ -35,26 +35,28 @@ struct product_place {
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* x [64 keys, ROWS] = keys [64, DIM] . queries [ROWS, DIM]^T, begun. keys: the warpgroup's first. */
+/* x [64 keys, ROWS] = keys [64, WIDTH] . queries [ROWS, WIDTH]^T, begun. keys: the warpgroup's first. */
 template <class S> __device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, uint32_t queries) {
     constexpr int PANEL_K = S::KEYS * PANEL_ROW_BYTES, PANEL_Q = S::ROWS * PANEL_ROW_BYTES;
     uint32_t a = operand_at(keys, PANEL_K), b = operand_at(queries, PANEL_Q);
     products_begin();
 #pragma unroll
-    for (int d = 0; d < S::DIM / 16; d++)
+    for (int d = 0; d < S::WIDTH / 16; d++)
         wgmma<typename S::T, S::ROWS>::template shared<false, false>(x, operand(a, d / 4 * PANEL_K + d % 4 * 32),
                                                                      operand(b, d / 4 * PANEL_Q + d % 4 * 32), d == 0);
     products_commit();
 }
 
-/* sum [64 keys, DIM] += x [64, ROWS] . queries [ROWS, DIM], begun. */
+/* sum [64 keys, WIDTH] += x [64, ROWS] . queries [ROWS, WIDTH], begun. */
 template <class S>
-__device__ __forceinline__ void start_sums(float (&sum)[S::DIM / 8][4], const pair_fragments<S> &x, uint32_t queries) {
+__device__ __forceinline__ void start_sums(float (&sum)[S::WIDTH / 8][4], const pair_fragments<S> &x,
+                                           uint32_t queries) {
     uint32_t b = operand_at(queries, S::ROWS * PANEL_ROW_BYTES);
     products_begin();
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++)
-        wgmma<typename S::T, S::DIM>::template registers<true>(sum, x[k], operand(b, k * 16 * PANEL_ROW_BYTES), false);
+        wgmma<typename S::T, S::WIDTH>::template registers<true>(sum, x[k], operand(b, k * 16 * PANEL_ROW_BYTES),
+                                                                 false);
     products_commit();
 }
 
@@ -102,7 +104,8 @@ __device__ __forceinline__ void give_dq(const backward_memory<S> &memory, int j,
     leave(memory.ds_empty(j % 2), at.lane);
     if (j >= S::DQ_STAGES) mbarrier_wait(memory.dq_empty(j), (j / S::DQ_STAGES - 1) % 2);
     if constexpr (S::BOXES)
-        store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
+        store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale,
+                    min(64, S::WIDTH - dq_column0<S>(at.group)));
     else
         store_dq_rows<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
     shared_writes_to_products();
@@ -283,21 +286,27 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_by_rows(const __grid_c
 
 /* ---- launch ------------------------------------------------------------------------------------------------------ */
 
-/* Both kernels of a type and width: by boxes where the views have tensor maps, row by row where not. */
-template <class T, int DIM> struct backward_wgmma {
-    using boxes = backward_wgmma_shape<T, DIM, true>;
-    using rows = backward_wgmma_shape<T, DIM, false>;
+/* The kernels of a type and width: by boxes where the views have tensor maps, row by row where not. NARROW: a width for
+ * which there is a kernel of its own, by boxes; or DIM. */
+template <class T, int DIM, int NARROW> struct backward_wgmma {
+    using boxes = backward_wgmma_shape<T, DIM, DIM, true>;
+    using narrow = backward_wgmma_shape<T, DIM, NARROW, true>;
+    using rows = backward_wgmma_shape<T, DIM, DIM, false>;
 
     static cudaError_t allow(void) {
         cudaError_t error = allow_shared_memory(backward_by_rows<rows>, rows::BYTES);
-        return error ? error : allow_shared_memory(backward_by_boxes<boxes>, boxes::BYTES);
+        if (!error) error = allow_shared_memory(backward_by_boxes<boxes>, boxes::BYTES);
+        return error ? error : allow_shared_memory(backward_by_boxes<narrow>, narrow::BYTES);
     }
     static void launch(const gpu_backward *args, unsigned count, cudaStream_t stream) {
         tensor_maps maps;
-        if (tensor_maps_backward(args, dtype_of<T>, boxes::ROWS, &maps))
-            backward_by_boxes<boxes><<<count, boxes::THREADS, boxes::BYTES, stream>>>(*args, maps);
-        else
+        int width = std::max(args->problem.dim, args->problem.dim_v);
+        if (!tensor_maps_backward(args, dtype_of<T>, boxes::ROWS, &maps))
             backward_by_rows<rows><<<count, rows::THREADS, rows::BYTES, stream>>>(*args);
+        else if (width <= NARROW)
+            backward_by_boxes<narrow><<<count, narrow::THREADS, narrow::BYTES, stream>>>(*args, maps);
+        else
+            backward_by_boxes<boxes><<<count, boxes::THREADS, boxes::BYTES, stream>>>(*args, maps);
     }
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
         (void)tiles;
