@@ -36,27 +36,27 @@ struct product_place {
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* x [64 keys, ROWS] = keys [64, WIDTH] . queries [ROWS, WIDTH]^T, begun. keys: the warpgroup's first. */
-template <class S> __device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, uint32_t queries) {
+template <class S, int WIDTH = S::DIM>
+__device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, uint32_t queries) {
     constexpr int PANEL_K = S::KEYS * PANEL_ROW_BYTES, PANEL_Q = S::ROWS * PANEL_ROW_BYTES;
     uint32_t a = operand_at(keys, PANEL_K), b = operand_at(queries, PANEL_Q);
     products_begin();
 #pragma unroll
-    for (int d = 0; d < S::WIDTH / 16; d++)
+    for (int d = 0; d < WIDTH / 16; d++)
         wgmma<typename S::T, S::ROWS>::template shared<false, false>(x, operand(a, d / 4 * PANEL_K + d % 4 * 32),
                                                                      operand(b, d / 4 * PANEL_Q + d % 4 * 32), d == 0);
     products_commit();
 }
 
-/* sum [64 keys, WIDTH] += x [64, ROWS] . queries [ROWS, WIDTH], begun. */
-template <class S>
-__device__ __forceinline__ void start_sums(float (&sum)[S::WIDTH / 8][4], const pair_fragments<S> &x,
-                                           uint32_t queries) {
+/* sum [64 keys, 8 TILES] += x [64, ROWS] . queries [ROWS, 8 TILES], begun. */
+template <class S, int TILES>
+__device__ __forceinline__ void start_sums(float (&sum)[TILES][4], const pair_fragments<S> &x, uint32_t queries) {
     uint32_t b = operand_at(queries, S::ROWS * PANEL_ROW_BYTES);
     products_begin();
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++)
-        wgmma<typename S::T, S::WIDTH>::template registers<true>(sum, x[k], operand(b, k * 16 * PANEL_ROW_BYTES),
-                                                                 false);
+        wgmma<typename S::T, 8 * TILES>::template registers<true>(sum, x[k], operand(b, k * 16 * PANEL_ROW_BYTES),
+                                                                  false);
     products_commit();
 }
 
@@ -150,8 +150,8 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     key_sums<S> sum = {};
     pair_columns<S> s, dp;
     uint32_t k = memory.k() + at.key0 * PANEL_ROW_BYTES, v = memory.v() + at.key0 * PANEL_ROW_BYTES;
-    start_pairs<S>(s, k, memory.q(0));
-    start_pairs<S>(dp, v, memory.dout(0));
+    start_pairs<S, S::WIDTH>(s, k, memory.q(0));
+    start_pairs<S, S::WIDTH>(dp, v, memory.dout(0));
     products_wait<1>();
     keep_registers(s);
     bool masked = plan.masked[0];
@@ -180,7 +180,7 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         leave(memory.empty(stage), at.lane);
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
         bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
-        start_pairs<S>(s, k, memory.q(stage ^ 1)); /* of nothing, behind the last step */
+        start_pairs<S, S::WIDTH>(s, k, memory.q(stage ^ 1)); /* of nothing, behind the last step */
         named_barrier_arrive(ORDER_BARRIER + (at.group ^ 1), 256);
         products_wait<1>();
         keep_registers(dq);
@@ -188,7 +188,7 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         if (!more) break;
         products_wait<0>();
         keep_registers(s);
-        start_pairs<S>(dp, v, memory.dout(stage ^ 1));
+        start_pairs<S, S::WIDTH>(dp, v, memory.dout(stage ^ 1));
         masked = plan.masked[stage ^ 1];
         weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, plan.queries[(j + 1) % QUERY_PLANS], pairs, masked);
         products_wait<0>();
