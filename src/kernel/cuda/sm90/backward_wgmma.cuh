@@ -170,11 +170,11 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         pack_pairs<S>(ds, dp);
         mbarrier_wait(memory.ds_empty(stage), ((j >> 1) - 1) & 1);
         store_fragments<S>(memory.ds(stage), ds, at.key0 + at.warp * 16);
-        shared_writes_to_products();
-        leave(memory.ds_full(stage), at.lane);
         named_barrier(ORDER_BARRIER + at.group, 256);
         start_sums<S>(sum.dv, p, memory.dout(stage));
         start_sums<S>(sum.dk, ds, memory.q(stage));
+        shared_writes_to_products(); /* of dS, which takes long: products are under way meanwhile */
+        leave(memory.ds_full(stage), at.lane);
         start_dq_of<S>(dq, memory, at, j - 1); /* of nothing, in the first step */
         products_wait<1>();
         leave(memory.empty(stage), at.lane);
