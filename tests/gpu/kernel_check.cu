@@ -37,6 +37,8 @@ int main(int argc, char **argv) {
     for (unsigned seed = first; seed < first + (seeds + 4) / 5; seed++)
         for (ra_dtype dtype : types)
             if (kernel_takes(dtype)) check_overwrite(seed, dtype);
+    for (ra_dtype dtype : types)
+        if (kernel_takes(dtype)) check_rising(first, dtype);
     check_repeats(options.repeats);
     report();
     printf("%d failures\n", failures);
