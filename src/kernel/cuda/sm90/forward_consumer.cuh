@@ -25,12 +25,10 @@ __device__ __forceinline__ int row_in_unit(void) {
 
 /* ---- prologue ---------------------------------------------------------------------------------------------------- */
 
-/* m and l that the rows of the unit noted in `slot` start from. Their o starts at 0, whatever is in memory, to which it
- * is added at the end. */
+/* m and l that the rows start from. Their o starts at 0, whatever is in memory, to which it is added at the end. */
 template <class S>
-__device__ __forceinline__ void begin_sums(const gpu_forward &args, const forward_memory<S> &memory, int slot,
-                                           row_sums &rows) {
-    const unit_place &unit = memory.unit(slot).unit;
+__device__ __forceinline__ void begin_sums(const gpu_forward &args, const unit_place &unit,
+                                           const forward_memory<S> &memory, row_sums &rows) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         rows.m[r] = -INFINITY;
@@ -40,7 +38,7 @@ __device__ __forceinline__ void begin_sums(const gpu_forward &args, const forwar
         if (row.a < unit.a1) rows.m[r] = ((const float *)args.m)[row.at];
         if (row.a < unit.a1 && threadIdx.x % 4 == 0) {
             rows.l[r] = ((const float *)args.l)[row.at];
-            memory.maxima(slot)[row_in_unit() + r * 8] = rows.m[r];
+            memory.maxima()[row_in_unit() + r * 8] = rows.m[r];
         }
     }
 }

@@ -5,8 +5,8 @@
  *
  * The unit's o is relative to m as it is at the end. Where the m of carried rows has not moved, which is the rule, o
  * has only to be added: the copy engine does that, and the consumer goes on with the next unit (forward_layout.cuh says
- * where o lies meanwhile; o of f32 goes there in two halves). A warp whose m has moved, or whose 16 rows are not all of
- * the tile's or not all alike, writes its rows itself.
+ * where o lies meanwhile). A warp whose m has moved, or whose 16 rows are not all of the tile's or not all alike,
+ * writes its rows itself.
  */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_EPILOGUE_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_EPILOGUE_CUH
@@ -148,13 +148,13 @@ __device__ __forceinline__ void add_row_there(const gpu_forward &args, const row
 
 /* The same for both of a thread's rows, where they had seen something before, relative to the m that they have now. */
 template <class S>
-__device__ __forceinline__ void add_rows_there(const gpu_forward &args, const forward_memory<S> &memory, int slot,
-                                               const row_sums &rows, output_block<S> &o) {
-    const unit_place &unit = memory.unit(slot).unit;
+__device__ __forceinline__ void add_rows_there(const gpu_forward &args, const unit_place &unit,
+                                               const forward_memory<S> &memory, const row_sums &rows,
+                                               output_block<S> &o) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         row_place row = place_in_state(args, unit, row_in_unit() + r * 8);
-        float m = memory.maxima(slot)[row_in_unit() + r * 8];
+        float m = memory.maxima()[row_in_unit() + r * 8];
         if (row.a < unit.a1 && m != -INFINITY)
             add_row_there<S>(args, row, m == rows.m[r] ? 1 : score_weight(m, rows.m[r]), r, o);
     }
@@ -211,26 +211,21 @@ __device__ __forceinline__ void write_rows(const gpu_forward &args, const unit_p
 
 /* ---- rows that the copy engine takes ----------------------------------------------------------------------------- */
 
-/* A warp's o in boxes of 16 rows of 128 bytes, each where Q had 64 columns of those rows. */
-enum { OUTPUT_BOX_ROWS = 16 };
+/* A warp's o in boxes of 16 rows of 128 bytes, one behind the other. */
+enum { OUTPUT_BOX_ROWS = 16, OUTPUT_BOX = OUTPUT_BOX_ROWS * 128 };
 
-/* From one box to the next. */
-template <class S> static constexpr int OUTPUT_BOX = S::ROWS *PANEL_ROW_BYTES;
-
-/* Half HALF of the columns. Odd rows have their second 64 bytes written first: then no two of the lanes meet in a bank.
- */
-template <class S, int HALF> __device__ __forceinline__ void stage_f32(uint32_t to, const output_block<S> &o) {
+/* Odd rows have their second 64 bytes written first: then no two of the lanes meet in a bank. */
+template <class S> __device__ __forceinline__ void stage_f32(uint32_t to, const output_block<S> &o) {
     int lane = (int)threadIdx.x % 32, row = lane / 4;
     bool odd = row & 1;
     int swizzle = row ^ (odd ? 4 : 0);
     to += row * 128 + lane % 2 * 8;
 #pragma unroll
-    for (int i = 0; i < S::DIM / 16; i++)
+    for (int n = 0; n < S::DIM / 8; n++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            int n = HALF * (S::DIM / 16) + i;
             float x = odd ? o[n ^ 2][r * 2] : o[n][r * 2], y = odd ? o[n ^ 2][r * 2 + 1] : o[n][r * 2 + 1];
-            uint32_t at = to + i / 4 * OUTPUT_BOX<S> + r * 1024 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
+            uint32_t at = to + n / 4 * OUTPUT_BOX + r * 1024 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
             asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(at), "f"(x), "f"(y) : "memory");
         }
 }
@@ -243,46 +238,21 @@ template <class S> __device__ __forceinline__ void stage_half(uint32_t to, const
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             uint32_t x = element<typename S::T>::pack(o[n][r * 2], o[n][r * 2 + 1]);
-            uint32_t at = to + n / 8 * OUTPUT_BOX<S> + r * 1024 + ((n % 8 ^ row) << 4);
+            uint32_t at = to + n / 8 * OUTPUT_BOX + r * 1024 + ((n % 8 ^ row) << 4);
             asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(at), "r"(x) : "memory");
         }
 }
 
-/* What was staged goes to rows note.row + row_in_unit() on, columns `column` on, those that the view has; `columns` to
- * a box. The warp's lanes have all written. */
-template <class S>
-__device__ __forceinline__ void send_boxes(const gpu_forward &args, const unit_note &note, const CUtensorMap *map,
-                                           uint32_t from, int column, int columns, bool add) {
-    shared_writes_to_products();
-    __syncwarp();
-    if (threadIdx.x % 32) return;
-    int row = note.row + row_in_unit();
-#pragma unroll
-    for (int i = 0; i < S::DIM / 64; i++, column += columns, from += OUTPUT_BOX<S>) {
-        if (column >= args.problem.dim_v) break;
+/* By one lane: the boxes that have columns of the view, each of `columns`, go to row `row` on. */
+static __device__ __forceinline__ void send_boxes(const CUtensorMap *map, uint32_t from, int columns, int width,
+                                                  const unit_place &unit, int row, bool add) {
+    for (int column = 0; column < width; column += columns, from += OUTPUT_BOX) {
         if (add)
-            add_box(map, from, column, row, note.unit.h, note.unit.b);
+            add_box(map, from, column, row, unit.h, unit.b);
         else
-            store_box(map, from, column, row, note.unit.h, note.unit.b);
+            store_box(map, from, column, row, unit.h, unit.b);
     }
     bulk_commit();
-}
-
-/* to: the place of the warp's rows in Q. When this returns, the copy engine reads it. */
-template <class S>
-__device__ __forceinline__ void stage_and_send(const gpu_forward &args, const unit_note &note, const CUtensorMap *map,
-                                               uint32_t to, bool add, const output_block<S> &o) {
-    if (args.finish && !args.out_is_f32) {
-        stage_half<S>(to, o);
-        send_boxes<S>(args, note, map, to, 0, 64, false);
-        return;
-    }
-    stage_f32<S, 0>(to, o);
-    send_boxes<S>(args, note, map, to, 0, 32, add);
-    if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
-    __syncwarp();
-    stage_f32<S, 1>(to, o);
-    send_boxes<S>(args, note, map, to, S::DIM / 2, 32, add);
 }
 
 /* What the warp's rows had seen before. */
@@ -290,16 +260,15 @@ enum { ROWS_FRESH, ROWS_CARRIED, ROWS_NOT_ALIKE };
 
 /* Of all 16 rows; those whose m has moved are not alike, and neither are those that the tile does not have. */
 template <class S>
-__device__ __forceinline__ int rows_before(const gpu_forward &args, const forward_memory<S> &memory, int slot,
-                                           const row_sums &rows) {
-    const unit_place &unit = memory.unit(slot).unit;
+__device__ __forceinline__ int rows_before(const gpu_forward &args, const unit_place &unit,
+                                           const forward_memory<S> &memory, const row_sums &rows) {
     int row0 = row_in_unit() / 16 * 16;
     if (unit.a0 + row0 + 16 > unit.a1) return ROWS_NOT_ALIKE;
     if (args.finish) return ROWS_FRESH;
     bool fresh = true, same = true;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float m = memory.maxima(slot)[row_in_unit() + r * 8];
+        float m = memory.maxima()[row_in_unit() + r * 8];
         fresh &= m == -INFINITY;
         same &= m != -INFINITY && m == rows.m[r];
     }
@@ -308,15 +277,13 @@ __device__ __forceinline__ int rows_before(const gpu_forward &args, const forwar
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-/* When this returns true, the copy engine reads the warp's o from where its rows of Q were. map: of the output's rows;
- * NULL: none. */
+/* When this returns true, the copy engine reads the warp's o from `staging`. map: of the output's rows; NULL: none. */
 template <class S>
-__device__ __forceinline__ bool put_rows(const gpu_forward &args, const CUtensorMap *map,
-                                         const forward_memory<S> &memory, int slot, row_sums &rows,
+__device__ __forceinline__ bool put_rows(const gpu_forward &args, const unit_note &note, const CUtensorMap *map,
+                                         const forward_memory<S> &memory, uint32_t staging, row_sums &rows,
                                          output_block<S> &o) {
-    const unit_note &note = memory.unit(slot);
-    int before = S::OVERLAP && map ? rows_before<S>(args, memory, slot, rows) : ROWS_NOT_ALIKE;
-    if (!args.fresh && (args.finish || before == ROWS_NOT_ALIKE)) add_rows_there<S>(args, memory, slot, rows, o);
+    int before = S::STAGED && map ? rows_before<S>(args, note.unit, memory, rows) : ROWS_NOT_ALIKE;
+    if (!args.fresh && (args.finish || before == ROWS_NOT_ALIKE)) add_rows_there<S>(args, note.unit, memory, rows, o);
     if (args.finish)
         finish_values<S>(args, note.unit, rows, o);
     else
@@ -325,8 +292,16 @@ __device__ __forceinline__ bool put_rows(const gpu_forward &args, const CUtensor
         write_rows<S>(args, note.unit, o);
         return false;
     }
-    uint32_t place = memory.q(slot) + ((int)threadIdx.x / 32 - 4) * OUTPUT_BOX_ROWS * PANEL_ROW_BYTES;
-    stage_and_send<S>(args, note, map, place, before == ROWS_CARRIED, o);
+    bool half = args.finish && !args.out_is_f32;
+    if (half)
+        stage_half<S>(staging, o);
+    else
+        stage_f32<S>(staging, o);
+    shared_writes_to_products();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        send_boxes(map, staging, half ? 64 : 32, args.problem.dim_v, note.unit, note.row + row_in_unit(),
+                   before == ROWS_CARRIED);
     return true;
 }
 
@@ -340,30 +315,35 @@ struct staged_outputs {
         }
         empty = 0;
     }
-    /* Before a wait for `full`, for which the producer may need the place. */
-    __device__ __forceinline__ void release_unless(uint32_t full, uint32_t parity) {
-        if (empty && !mbarrier_is_over(full, parity)) release();
-    }
 };
 
-/* The rows of the unit noted in `slot` go to device memory. */
+/* The unit's rows go to device memory. stage: that of its last step. */
 template <class S>
 __device__ __forceinline__ void end_unit(const gpu_forward &args, const CUtensorMap *outputs,
-                                         const forward_memory<S> &memory, int group, int slot, row_sums &rows,
-                                         output_block<S> &o, staged_outputs &staged) {
-    const unit_note &note = memory.unit(slot);
+                                         const forward_memory<S> &memory, const unit_note &note, int group, int stage,
+                                         row_sums &rows, output_block<S> &o, staged_outputs &staged) {
+    uint32_t tile = 0, empty = 0;
+    if (S::STAGED) {
+        tile = group == 0 ? memory.k(stage) : memory.v(stage);
+        empty = group == 0 ? memory.k_empty(stage) : memory.v_empty(stage);
+        if (group == 0) {
+            named_barrier(K_READ_BARRIER, 256);
+            named_barrier_arrive(V_READ_BARRIER, 256);
+        } else {
+            named_barrier(V_READ_BARRIER, 256);
+        }
+    }
     end_sums(rows);
     bool sent = false;
-    if (warpgroup_any(5 + group, ends_odd<S>(note.unit, o))) /* behind this no warp of the group reads Q */
+    if (warpgroup_any(5 + group, ends_odd<S>(note.unit, o)))
         list_rows_again(args, note, group);
     else
-        sent = put_rows<S>(args, outputs ? outputs + note.map : NULL, memory, slot, rows, o);
-    if (!S::OVERLAP) return;
-    __syncwarp(); /* the note has been read */
+        sent = put_rows<S>(args, note, outputs ? outputs + note.map : NULL, memory,
+                           tile + (int)threadIdx.x / 32 % 4 * (S::DIM / 32 * OUTPUT_BOX), rows, o);
     if (sent)
-        staged.empty = memory.q_empty(slot);
-    else if (threadIdx.x % 32 == 0)
-        mbarrier_arrive(memory.q_empty(slot));
+        staged.empty = empty;
+    else if (S::STAGED && threadIdx.x % 32 == 0)
+        mbarrier_arrive(empty);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* The forward kernel's shape, its shared memory, and its barriers.
  *
- *   Q [Q_SLOTS, ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | notes | maxima | mbarriers
+ *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | notes | maxima | mbarriers
  *
  * The producer goes through the units that the CTA takes and brings their tiles: one thread that starts bulk copies, or
  * a warpgroup that copies row by row. GROUPS warpgroups, the consumers, compute, 64 query rows each. Steps (a block of
@@ -13,17 +13,17 @@
  *   k_empty   waits before it writes again ◄──────  every warp arrives when S has come
  *   v_full    arrives (V has landed) ─────────────► wait, O += P V
  *   v_empty   waits ◄─────────────────────────────  every warp arrives when O has come
- *   q_empty   waits before a unit's Q ◄───────────  every warp arrives when the unit's last S has come; where units
- *                                                   overlap, when its rows' o is on its way
+ *   q_empty   waits before a unit's Q ◄───────────  every warp arrives when the unit's last S has come
  *
  * The consumers are ever only one step apart from each other, and the producer is at most STAGES ahead of the last.
  *
- * Units overlap where there is memory for the Q of two (OVERLAP): S of a unit's first step is computed together with
- * P V of the last step of the unit before, as inside of a unit, and then that unit's o goes to device memory. The copy
- * engine takes it from where the unit's Q was, each warp's o from where its 16 rows were, while the consumer goes on:
+ * Epilogue. Where a unit's o goes to device memory by the copy engine (STAGED, two consumers), it lies meanwhile in the
+ * stage of the unit's last step: that of consumer 0 in K's tile, that of consumer 1 in V's. A consumer writes there
+ * when the other one has read the tile, and the warp arrives at k_empty or v_empty of that stage when its o has been
+ * read, which it looks at in the next unit, behind its first products:
  *
- *   unit u     ... S, P V | softmax | P V    | o to Q's place
- *   unit u+1                          S      |                 softmax | S, P V | ...
+ *   consumer 0   S | softmax | P V | waits K_READ, arrives V_READ | o to K's tile | S of the next unit | k_empty
+ *   consumer 1       S, arrives K_READ | softmax | P V | waits V_READ | o to V's tile | S of the next | v_empty
  */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_LAYOUT_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_LAYOUT_CUH
@@ -44,13 +44,16 @@ struct __align__(16) key_block {
     int flags, lo, hi, count;
 };
 
-/* What they need of a unit. Where units overlap a note is kept as long as the unit's Q. Else there are STAGES + 1: the
- * producer begins a unit when all consumers have at least come to the one that is STAGES before it. */
+/* What they need of a unit. Of the notes on units there are STAGES + 1: the producer begins a unit when all consumers
+ * have at least come to the one that is STAGES before it. */
 struct unit_note {
     unit_place unit;
     unsigned number; /* of the unit in the launch */
     int map, row;    /* where there are tensor maps: that of its queries, and which of the map's rows is its first */
 };
+
+/* Named barriers of the consumers, behind those of the turns and of the warpgroups. */
+enum { K_READ_BARRIER = 8, V_READ_BARRIER = 9 };
 
 /* A step as it is planned for those who copy row by row; two of them, since the next is planned while this one's rows
  * are copied. */
@@ -77,14 +80,13 @@ struct forward_wgmma_shape {
     static constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : BOXES ? 40 : 56;
     static constexpr int CONSUMER_REGISTERS = ((GROUPS == 2 ? 504 : 512) - PRODUCER_REGISTERS) / GROUPS;
     static constexpr int KEY_TILE = KEYS * DIM * 2, Q_TILE = ROWS * DIM * 2;
-    static constexpr bool OVERLAP = BOXES && DIM <= 128;
-    static constexpr int Q_SLOTS = OVERLAP ? 2 : 1, UNIT_NOTES = OVERLAP ? Q_SLOTS : STAGES + 1;
-    static constexpr int KEYS_AT = Q_SLOTS * Q_TILE, NOTES_AT = KEYS_AT + STAGES * 2 * KEY_TILE;
+    /* o of 64 rows fits into a tile of keys, and there is one for each consumer. */
+    static constexpr bool STAGED = BOXES && TURNS && GROUPS == 2 && 64 * DIM * 4 <= KEY_TILE;
+    static constexpr int NOTES_AT = Q_TILE + STAGES * 2 * KEY_TILE;
     static constexpr int UNITS_AT = NOTES_AT + STAGES * (int)sizeof(key_block);
-    static constexpr int MAXIMA_AT = UNITS_AT + (UNIT_NOTES * (int)sizeof(unit_note) + 15) / 16 * 16;
-    static constexpr int BARRIERS_AT = MAXIMA_AT + Q_SLOTS * ROWS * 4;
-    static constexpr int PLAN_AT = BARRIERS_AT + (4 * STAGES + Q_SLOTS) * 8;
-    static constexpr int BYTES = PLAN_AT + (BOXES ? 0 : ROW_PLAN_BYTES);
+    static constexpr int MAXIMA_AT = UNITS_AT + ((STAGES + 1) * (int)sizeof(unit_note) + 15) / 16 * 16;
+    static constexpr int BARRIERS_AT = MAXIMA_AT + ROWS * 4;
+    static constexpr int PLAN_AT = BARRIERS_AT + (4 * STAGES + 1) * 8, BYTES = PLAN_AT + (BOXES ? 0 : ROW_PLAN_BYTES);
     static_assert(KEYS % 16 == 0 && KEYS * PANEL_ROW_BYTES % 1024 == 0, "panels start at multiples of 1024 bytes");
     static_assert(BYTES <= 227 * 1024, "a multiprocessor has no more");
 };
@@ -98,15 +100,15 @@ template <class S> struct forward_memory {
     __device__ __forceinline__ unit_note &unit(int slot) const {
         return ((unit_note *)(generic + S::UNITS_AT))[slot];
     }
-    /* [ROWS]: the m that the rows of the unit noted in `slot` had in device memory. */
-    __device__ __forceinline__ float *maxima(int slot) const {
-        return (float *)(generic + S::MAXIMA_AT) + (S::OVERLAP ? slot * S::ROWS : 0);
+    /* [ROWS]: the m that the unit's rows had in device memory. */
+    __device__ __forceinline__ float *maxima(void) const {
+        return (float *)(generic + S::MAXIMA_AT);
     }
-    __device__ __forceinline__ uint32_t q(int slot) const {
-        return base + (S::OVERLAP ? slot * S::Q_TILE : 0);
+    __device__ __forceinline__ uint32_t q(void) const {
+        return base;
     }
     __device__ __forceinline__ uint32_t k(int stage) const {
-        return base + S::KEYS_AT + stage * 2 * S::KEY_TILE;
+        return base + S::Q_TILE + stage * 2 * S::KEY_TILE;
     }
     __device__ __forceinline__ uint32_t v(int stage) const {
         return k(stage) + S::KEY_TILE;
@@ -126,14 +128,14 @@ template <class S> struct forward_memory {
     __device__ __forceinline__ uint32_t v_empty(int stage) const {
         return barrier(3, stage);
     }
-    __device__ __forceinline__ uint32_t q_empty(int slot) const {
-        return barrier(4, S::OVERLAP ? slot : 0);
+    __device__ __forceinline__ uint32_t q_empty(void) const {
+        return barrier(4, 0);
     }
 };
 
 /* The next of the notes on units. */
 template <class S> __device__ __forceinline__ int next_slot(int slot) {
-    return slot == S::UNIT_NOTES - 1 ? 0 : slot + 1;
+    return slot == S::STAGES ? 0 : slot + 1;
 }
 
 /* By one thread; the others see it behind a barrier. */
@@ -144,7 +146,7 @@ template <class S> __device__ __forceinline__ void make_barriers(const forward_m
         mbarrier_init(memory.k_empty(stage), 4 * S::GROUPS);
         mbarrier_init(memory.v_empty(stage), 4 * S::GROUPS);
     }
-    for (int slot = 0; slot < S::Q_SLOTS; slot++) mbarrier_init(memory.q_empty(slot), 4 * S::GROUPS);
+    mbarrier_init(memory.q_empty(), 4 * S::GROUPS);
     mbarrier_inits_done();
 }
 

@@ -70,11 +70,11 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
             mbarrier_wait(memory.k_empty(at.stage), at.parity ^ 1);
             memory.note(at.stage) = block_of<S>(t, unit, keys.b0, ends);
             if (begins) {
-                mbarrier_wait(memory.q_empty(slot), q_parity);
-                if (!S::OVERLAP || slot == S::Q_SLOTS - 1) q_parity ^= 1;
                 memory.unit(slot) = {unit, place, t.q_map, t.q_at + unit.a0};
+                mbarrier_wait(memory.q_empty(), q_parity);
+                q_parity ^= 1;
                 mbarrier_arrive_expecting(memory.k_full(at.stage), S::Q_TILE + S::KEY_TILE);
-                copy_tile<S::DIM, S::ROWS>(memory.q(slot), &maps.map[t.q_map], t.q_at + unit.a0, unit.h, unit.b,
+                copy_tile<S::DIM, S::ROWS>(memory.q(), &maps.map[t.q_map], t.q_at + unit.a0, unit.h, unit.b,
                                            memory.k_full(at.stage));
             } else {
                 mbarrier_arrive_expecting(memory.k_full(at.stage), S::KEY_TILE);

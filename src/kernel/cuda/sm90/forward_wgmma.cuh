@@ -63,21 +63,17 @@ __device__ __forceinline__ void start_outputs(const forward_memory<S> &memory, i
 
 /* Where S of a step has come: K is left, scores become P. Returns whether o has to be multiplied by keep. */
 template <class S>
-__device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory, int stage, const key_block &keys,
-                                                 const gpu_score<float> &score, score_block<S> &s, row_sums &rows,
-                                                 float (&keep)[2]) {
+__device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory, int group, int stage,
+                                                 const key_block &keys, const gpu_score<float> &score,
+                                                 score_block<S> &s, row_sums &rows, float (&keep)[2]) {
+    bool ends = keys.flags & STEP_ENDS;
     if (threadIdx.x % 32 == 0) {
-        mbarrier_arrive(memory.k_empty(stage));
-        if (!S::OVERLAP && keys.flags & STEP_ENDS) mbarrier_arrive(memory.q_empty(0));
+        if (!(S::STAGED && ends && group == 0)) mbarrier_arrive(memory.k_empty(stage)); /* else: end_unit */
+        if (ends) mbarrier_arrive(memory.q_empty());
     }
+    if (S::STAGED && ends && group == 1) named_barrier_arrive(K_READ_BARRIER, 256);
     if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
     return accumulate_scores<S>(s, rows, score, keep);
-}
-
-/* The group's queries of the unit noted in `slot`, as products take them. */
-template <class S>
-__device__ __forceinline__ uint32_t query_operand(const forward_memory<S> &memory, int group, int slot) {
-    return operand_at(memory.q(slot) + group * 64 * PANEL_ROW_BYTES, S::ROWS * PANEL_ROW_BYTES);
 }
 
 /* Where a consumer stands: at the unit that is noted in `slot`, whose next step is at the ring's place. */
@@ -87,77 +83,60 @@ template <class S> struct consumer_place {
     staged_outputs staged; /* of the unit before */
 };
 
-/* The unit whose first step is at the ring's place, its K there, and where units overlap all that follow; the place
- * becomes that of what comes behind. */
+/* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit. */
 template <class S>
-__device__ __forceinline__ void attend_units(const gpu_forward &args, const CUtensorMap *outputs,
-                                             const forward_memory<S> &memory, int group, const gpu_score<float> &score,
-                                             consumer_place<S> &place, key_block keys) {
-    ring_place<S::STAGES> &at = place.at, before;
-    int slot; /* of the unit that `before` is a step of */
+__device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUtensorMap *outputs,
+                                            const forward_memory<S> &memory, int group, const gpu_score<float> &score,
+                                            consumer_place<S> &place, key_block keys) {
+    ring_place<S::STAGES> &at = place.at;
+    const unit_note &note = memory.unit(place.slot);
     output_block<S> o;
     score_block<S> s;
     row_sums rows;
     uint32_t p[S::KEYS / 16][4];
     float keep[2];
-    uint32_t q = query_operand<S>(memory, group, place.slot);
+    uint32_t q = operand_at(memory.q() + group * 64 * PANEL_ROW_BYTES, S::ROWS * PANEL_ROW_BYTES);
     turn_wait<S>(group);
     start_scores<S>(memory, at.stage, q, s);
     turn_hand_over<S>(group);
-    begin_sums<S>(args, memory, place.slot, rows);
+    place.staged.release();
+    __syncwarp();
+    begin_sums<S>(args, note.unit, memory, rows);
     products_wait<0>();
     keep_registers(s);
     begin_outputs<S>(o);
     __syncwarp();
-    if (accumulate_block<S>(memory, at.stage, keys, score, s, rows, keep)) rescale<S>(o, keep);
+    if (accumulate_block<S>(memory, group, at.stage, keys, score, s, rows, keep)) rescale<S>(o, keep);
     pack_scores<S>(s, p);
 #pragma unroll 1
-    for (;;) {
-        bool ended = keys.flags & STEP_ENDS; /* the unit: what follows is the next one's */
-        slot = place.slot;
-        before = at;
+    while (!(keys.flags & STEP_ENDS)) {
+        ring_place<S::STAGES> before = at;
         at.advance();
-        if (ended) place.slot = next_slot<S>(slot);
-        if (ended && !S::OVERLAP) break;
-        if (S::OVERLAP) place.staged.release_unless(memory.k_full(at.stage), at.parity);
         mbarrier_wait(memory.k_full(at.stage), at.parity);
         keys = memory.note(at.stage);
-        if (S::OVERLAP && keys.flags & STEP_NONE) break;
-        if (ended) q = query_operand<S>(memory, group, place.slot);
         turn_wait<S>(group);
         start_scores<S>(memory, at.stage, q, s);
         mbarrier_wait(memory.v_full(before.stage), before.parity);
         start_outputs<S>(memory, before.stage, p, o);
         turn_hand_over<S>(group);
-        row_sums done = rows;
-        if (S::OVERLAP) {
-            place.staged.release();
-            __syncwarp();
-            if (ended) begin_sums<S>(args, memory, place.slot, rows);
-        }
         products_wait<1>();
         keep_registers(s);
-        bool far = accumulate_block<S>(memory, at.stage, keys, score, s, rows, keep);
+        bool far = accumulate_block<S>(memory, group, at.stage, keys, score, s, rows, keep);
         products_wait<0>();
         keep_registers(o);
         keep_registers(s); /* or P would be packed while the P before is still in use */
         if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.v_empty(before.stage));
+        if (far) rescale<S>(o, keep);
         pack_scores<S>(s, p);
-        if (S::OVERLAP && ended) {
-            end_unit<S>(args, outputs, memory, group, slot, done, o, place.staged);
-            begin_outputs<S>(o);
-        } else if (far) {
-            rescale<S>(o, keep);
-        }
     }
-    mbarrier_wait(memory.v_full(before.stage), before.parity);
-    start_outputs<S>(memory, before.stage, p, o);
+    mbarrier_wait(memory.v_full(at.stage), at.parity);
+    start_outputs<S>(memory, at.stage, p, o);
     products_wait<0>();
     keep_registers(o);
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.v_empty(before.stage));
-    place.staged.release();
-    __syncwarp();
-    end_unit<S>(args, outputs, memory, group, slot, rows, o, place.staged);
+    if (threadIdx.x % 32 == 0 && !(S::STAGED && group == 1)) mbarrier_arrive(memory.v_empty(at.stage));
+    end_unit<S>(args, outputs, memory, note, group, at.stage, rows, o, place.staged);
+    at.advance();
+    place.slot = next_slot<S>(place.slot);
 }
 
 /* outputs: the tensor maps of the rows that o is written to, as those of the queries are numbered; NULL: none. */
@@ -173,9 +152,9 @@ __device__ __forceinline__ void consume(const gpu_forward &args, const CUtensorM
         mbarrier_wait(memory.k_full(place.at.stage), place.at.parity);
         key_block keys = memory.note(place.at.stage);
         if (keys.flags & STEP_NONE) break;
-        attend_units<S>(args, outputs, memory, group, score, place, keys);
+        attend_unit<S>(args, outputs, memory, group, score, place, keys);
     }
-    if (S::OVERLAP && threadIdx.x % 32 == 0) bulk_wait<0>();
+    if (S::STAGED && threadIdx.x % 32 == 0) bulk_wait<0>();
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
@@ -252,15 +231,15 @@ static inline bool last_launch_has_all(const ra_shape *shape, const gpu_lists &l
     return seen == shape->heads_q * shape->rows_q;
 }
 
-/* The kernels of a type and width. KEYS keys to a block, MANY where rows see many of them; STAGES stages, ROW_STAGES
- * where rows are copied one by one. MMA: the kernel that does what these cannot: a scale that is not positive, in units
- * of MMA_ROWS rows, and rows that end with a NaN. */
-template <class T, int DIM, int KEYS, int MANY, int GROUPS, int STAGES, int ROW_STAGES, const gpu_forward_variant &MMA,
+/* The kernels of a type and width. KEYS keys to a block, MANY where rows see many of them. MMA: the kernel that does
+ * what these cannot: a scale that is not positive, in units of MMA_ROWS rows,
+ * and rows that end with a NaN. */
+template <class T, int DIM, int KEYS, int MANY, int GROUPS, int STAGES, int MANY_STAGES, const gpu_forward_variant &MMA,
           int MMA_ROWS>
 struct forward_wgmma {
     using boxes = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, true, true>;
-    using many = forward_wgmma_shape<T, DIM, MANY, GROUPS, STAGES, true, true>;
-    using rows = forward_wgmma_shape<T, DIM, KEYS, GROUPS, ROW_STAGES, true, false>;
+    using many = forward_wgmma_shape<T, DIM, MANY, GROUPS, MANY_STAGES, true, true>;
+    using rows = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, true, false>;
 
     static cudaError_t allow(void) {
         cudaError_t error = MMA.allow();
@@ -280,7 +259,7 @@ struct forward_wgmma {
         }
         unsigned ctas = std::min(count, (unsigned)args->multiprocessors);
         cudaMemsetAsync(args->ticket, 0, 2 * sizeof *args->ticket, stream);
-        if (!tensor_maps_forward(args, dtype_of<T>, boxes::ROWS, boxes::OVERLAP ? OUTPUT_BOX_ROWS : 0, &maps)) {
+        if (!tensor_maps_forward(args, dtype_of<T>, boxes::ROWS, boxes::STAGED ? OUTPUT_BOX_ROWS : 0, &maps)) {
             done.section = args->problem.per_entry;
             forward_by_rows<rows><<<ctas, rows::THREADS, rows::BYTES, stream>>>(done, count);
         } else {
