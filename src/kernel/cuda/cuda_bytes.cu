@@ -1,5 +1,5 @@
 /* The driver copies and zeroes with kernels that take all multiprocessors, and products of other ranks on the same GPU
- * have to wait for them. A third of the multiprocessors moves as many bytes a second (row_warps.cuh). */
+ * have to wait for them. These take a third (row_warps.cuh). */
 #include "kernel/cuda/cuda_bytes.h"
 
 #include "kernel/cuda/row_warps.cuh"

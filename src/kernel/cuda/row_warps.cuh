@@ -52,8 +52,8 @@ static void launch_rows(void (*kernel)(PARAMETERS...), unsigned blocks, void *st
 }
 
 /* For what other ranks' products on the same GPU run beside. A product needs all of a multiprocessor, so the smallest
- * block keeps it away: a few of the largest blocks, which find places on as many multiprocessors, are as fast as memory
- * is and leave the others alone. */
+ * block keeps it away. A few of the largest blocks, on as many multiprocessors, have loads enough under way to keep
+ * memory busy, and leave the others alone. */
 enum { BESIDE_THREADS = 1024 };
 
 static inline unsigned beside_blocks(void) {
