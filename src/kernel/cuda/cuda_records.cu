@@ -41,6 +41,7 @@ static __global__ void __launch_bounds__(BESIDE_THREADS)
             x[n] = row_of<UNIT>(k, p.b, p.row, p.head);
             y[n] = row_of<UNIT>(v, p.b, p.row, p.head);
         }
+#pragma unroll 1 /* there are 64 registers for each of 1024 threads */
         for (int64_t d = lane(); d < each; d += 32) {
             UNIT z[PACKED_TOGETHER];
 #pragma unroll
