@@ -30,6 +30,7 @@ int main(int argc, char **argv) {
     unsigned first = options.first, seeds = options.seeds;
     for (unsigned seed = first; seed < first + seeds / 5; seed++)
         for (ra_dtype dtype : types) check_rows(seed, dtype);
+    check_bytes(first);
     check_random(first, seeds);
     for (unsigned seed = first; seed < first + seeds; seed++)
         for (ra_dtype dtype : types)

@@ -7,6 +7,9 @@
 /* Row operations: the bits of the CPU's. */
 void check_rows(unsigned seed, ra_dtype dtype);
 
+/* Copies and zeros within device memory. */
+void check_bytes(unsigned seed);
+
 /* Tiles of every type: what their definition gives. */
 void check_random(unsigned first, unsigned seeds);
 
