@@ -129,16 +129,17 @@ __device__ __forceinline__ void store_fragments(uint32_t tile, const pair_fragme
     }
 }
 
-/* The warpgroup's 64 rows from row0 on and 64 columns from column0 on of dQ, into panels of f32. Lanes of odd rows
+/* The warpgroup's 64 rows from row0 on and 8 TILES columns from column0 on of dQ, into panels of f32. Lanes of odd rows
  * store the tile 16 columns further on first, and meet other banks than those of even rows. */
-template <class S>
-__device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[8][4], int row0, int column0, float scale) {
+template <class S, int TILES>
+__device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES][4], int row0, int column0,
+                                         float scale) {
     int thread = thread_anew(), lane = thread % 32, row = row0 + thread / 32 % 4 * 16 + lane / 4;
     bool odd = row & 1;
     int swizzle = (row & 7) ^ (odd ? 4 : 0);
     uint32_t at = tile + column0 / 32 * S::DQ_PANEL + row * 128 + lane % 2 * 8;
 #pragma unroll
-    for (int n = 0; n < 8; n++)
+    for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float x = odd ? dq[n ^ 2][r * 2] : dq[n][r * 2], y = odd ? dq[n ^ 2][r * 2 + 1] : dq[n][r * 2 + 1];
