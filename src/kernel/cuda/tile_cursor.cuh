@@ -227,10 +227,10 @@ __device__ __forceinline__ void chain_wait(const int *chain, int seen, int turn)
     asm volatile("fence.acq_rel.gpu;\n" ::: "memory");
 }
 
-/* By one thread, behind a barrier before which all others wrote dq. */
-__device__ __forceinline__ void chain_release(int *chain) {
+/* By one thread, behind a barrier before which all others wrote dq. turns: how many are over. */
+__device__ __forceinline__ void chain_release(int *chain, int turns = 1) {
     asm volatile("fence.acq_rel.gpu;\n" ::: "memory");
-    asm volatile("red.relaxed.gpu.global.add.s32 [%0], 1;\n" ::"l"(chain) : "memory");
+    asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;\n" ::"l"(chain), "r"(turns) : "memory");
 }
 
 #endif

@@ -259,7 +259,7 @@ __device__ __forceinline__ void add_pieces(const tensor_maps &maps, const backwa
         }
         bulk_wait<0>();
         global_proxies_meet();
-        for (int i = 0; i < blocks; i++) chain_release(step.chain);
+        chain_release(step.chain, blocks);
         mbarrier_arrive(memory.done(j));
     }
 }
@@ -337,7 +337,7 @@ __device__ __forceinline__ void hand_over_p(const backward_wide_memory<S> &memor
 template <class S>
 __device__ __forceinline__ void hand_over_ds(const backward_wide_memory<S> &memory, const pair_fragments<S> &ds,
                                              const product_place &at, int rank, int j) {
-    if (j) cluster_wait(memory.ds_empty(), (j - 1) % 2);
+    if (j) mbarrier_wait(memory.ds_empty(), (j - 1) % 2);
     store_fragments<S>(memory.ds(rank), ds, at.warp * 16);
     shared_writes_to_products();
     named_barrier(DS_STORED, 128);
@@ -372,12 +372,12 @@ __device__ __forceinline__ void consume_p(const gpu_backward &args, const backwa
         pack_pairs<S>(p, s);
         mbarrier_wait(memory.dout_full(), j % 2);
         start_sums<S>(dv, p, memory.dout());
-        if (j) give_piece<S, 1>(memory, at, j - 1, dq, scale);
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
         bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0, masked = plan.masked[stage ^ 1];
         start_pairs<S>(s, memory.k(), memory.q(stage ^ 1)); /* of nothing, behind the last step */
         products_wait<1>();
         leave(memory.dout_empty(), at.lane);
+        if (j) give_piece<S, 1>(memory, at, j - 1, dq, scale);
         mbarrier_wait(memory.ds_full(), j % 2);
         start_wide_dq<S>(dq, memory, 0, rank);
         products_wait<1>();
@@ -444,6 +444,7 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
         if (!more) break;
     }
     give_piece<S, 1>(memory, at, j, dq, scale);
+    mbarrier_wait(memory.ds_empty(), j % 2); /* dS is in the other CTA: slow_item may write there */
     keep_registers(dk);
 }
 
@@ -483,8 +484,8 @@ template <class S> __device__ __forceinline__ bool check_wide_keys(const backwar
         cluster_store(
             cluster_address(memory.cluster_plan_address() + (uint32_t)offsetof(cluster_plan, peer_odd), rank ^ 1),
             odd_keys);
-        cluster_arrive(cluster_address(memory.peer_checked(), rank ^ 1));
-        cluster_wait(memory.peer_checked(), 0);
+        cluster_release(cluster_address(memory.peer_checked(), rank ^ 1));
+        cluster_acquire(memory.peer_checked(), 0);
         plan.odd_keys = odd_keys | memory.cluster().peer_odd;
         mbarrier_arrive(memory.checked());
     }

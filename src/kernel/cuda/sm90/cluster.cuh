@@ -33,13 +33,20 @@ __device__ __forceinline__ void cluster_store(uint32_t to, int value) {
     asm volatile("st.shared::cluster.u32 [%0], %1;\n" ::"r"(to), "r"(value) : "memory");
 }
 
-/* At an mbarrier of any CTA of the cluster; behind it, others see what this thread has written. */
+/* At an mbarrier of any CTA of the cluster, of which mbarrier_wait can wait for it. It tells the other CTA that
+ * products and copies that have been waited for are done, and nothing of what this thread has written: for that,
+ * cluster_release, whose fence waits for device memory. */
 __device__ __forceinline__ void cluster_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+
+/* The same, and a thread that has waited with cluster_acquire sees what this one has written. */
+__device__ __forceinline__ void cluster_release(uint32_t barrier) {
     asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
-/* As mbarrier_wait, at an mbarrier of this CTA that threads of others arrive at. */
-__device__ __forceinline__ void cluster_wait(uint32_t barrier, uint32_t parity) {
+/* As mbarrier_wait, at an mbarrier of this CTA at which threads of others arrive with cluster_release. */
+__device__ __forceinline__ void cluster_acquire(uint32_t barrier, uint32_t parity) {
     asm volatile("{\n"
                  ".reg .pred done;\n"
                  "again:\n"
