@@ -217,6 +217,13 @@ __device__ __forceinline__ int chain_read(const int *chain) {
     return count;
 }
 
+/* The same; if the count shows that a turn has come, this thread sees what was added before. */
+__device__ __forceinline__ int chain_acquire(const int *chain) {
+    int count;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];\n" : "=r"(count) : "l"(chain) : "memory");
+    return count;
+}
+
 /* By one thread, before a barrier behind which the others read dq. `seen`: a count read earlier. */
 __device__ __forceinline__ void chain_wait(const int *chain, int seen, int turn) {
     if (turn == 0) return;

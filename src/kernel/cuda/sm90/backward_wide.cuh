@@ -22,7 +22,8 @@
  *
  * Q, lse and delta come in two stages, full and empty as in backward_layout.cuh; there is shared memory for one dO
  * alone. Each consumer has a buffer for 32 columns of dQ, and an adder, which adds its two pieces of a step: the second
- * one is put there when the next step has begun. A turn is over when the two adders of both CTAs have added.
+ * one is put there when the next step has begun. A turn is over when the adders of both CTAs have added; the planner
+ * of each tells.
  *
  *   dout_full      producer ──► consumers   dO has come
  *   dout_empty     consumers ──► producer   dV and dP have been multiplied
@@ -57,7 +58,7 @@ template <class T_> struct backward_wide_shape {
     static constexpr bool BOXES = true;
     static constexpr int DIM = 256, KEYS = 64, ROWS = 64, THREADS = 384, CTAS = 2;
     static constexpr int PRODUCERS = 32, ENDS = 1, DQ_WRITERS = 4, DQ_STAGES = 2 /* consumers */;
-    static constexpr int STEP_ADDERS = 2, RELEASES = STEP_ADDERS * CTAS; /* of a step in a CTA; of a turn */
+    static constexpr int STEP_ADDERS = 2, RELEASES = CTAS; /* of a step, in a CTA; of a turn */
     static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
     static constexpr int DQ_PANEL = ROWS * 128, DQ_TILE = DQ_PANEL, DQ_COLUMNS = 64 /* of a consumer */;
@@ -129,9 +130,36 @@ __device__ __forceinline__ bool place_cluster(const gpu_backward &args, unsigned
     return entry == 0 || !are_neighbours(args.items[entry - 1], item);
 }
 
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
+
+/* Whose turn a step is: *blocks_out blocks of keys, from turn *turn_out on, are added to this dQ by the cluster. */
+template <class S>
+__device__ __forceinline__ void turns_of_step(const backward_wide_memory<S> &memory, const query_plan &step,
+                                              int *turn_out, int *blocks_out) {
+    const cluster_plan &cluster = memory.cluster();
+    int first = max(0, step.a0 + step.lo) / S::KEYS, from = max(cluster.base, first),
+        to = cluster.base + cluster.joined;
+    if (cluster.joined) {
+        int64_t seen = (int64_t)min(step.a0 + S::ROWS, step.count) + step.hi; /* keys below */
+        to = min(to, ((int)min((int64_t)step.keys, seen) - 1) / S::KEYS);
+    }
+    *turn_out = step.turn - memory.plan().item.block + from;
+    *blocks_out = to - from + 1;
+}
+
 /* ---- planner ----------------------------------------------------------------------------------------------------- */
 
-/* As plan_queries, for all queries that see a key of either CTA. */
+/* dQ of step j is in memory, as far as this CTA has it: its turn is over. */
+template <class S> __device__ __forceinline__ void release_step(const backward_wide_memory<S> &memory, int j) {
+    const query_plan &step = memory.plan().queries[j % QUERY_PLANS];
+    int turn, blocks;
+    mbarrier_wait(memory.done(j), j / QUERY_PLANS % 2);
+    turns_of_step<S>(memory, step, &turn, &blocks);
+    chain_release(step.chain, blocks);
+}
+
+/* As plan_queries, for all queries that see a key of either CTA. The planner, which waits for a plan to be free, ends
+ * its step's turn too: the fence that this takes is too long for an adder. */
 template <class S>
 __device__ __forceinline__ void plan_wide(const gpu_backward &args, const backward_wide_memory<S> &memory, int rank) {
     item_plan &plan = memory.plan();
@@ -147,13 +175,17 @@ __device__ __forceinline__ void plan_wide(const gpu_backward &args, const backwa
         if (j >= QUERY_PLANS) {
             mbarrier_wait(memory.checked(), 0);
             if (plan.odd_keys) return;
-            mbarrier_wait(memory.done(j), (j / QUERY_PLANS - 1) % 2);
+            release_step<S>(memory, j - QUERY_PLANS);
         }
         to.block = there ? c.block : -1;
         if (there) plan_block<S>(args, plan.item, c, &to);
         if (!joined && rank) to.keys = 0;
         mbarrier_arrive(memory.planned(j));
-        if (!there) return;
+        if (!there) {
+            mbarrier_wait(memory.checked(), 0);
+            for (int i = max(0, j - QUERY_PLANS + 1); i < j && !plan.odd_keys; i++) release_step<S>(memory, i);
+            return;
+        }
         c = joined ? next_heads<S::ROWS, 2 * S::KEYS>(args, keys, c) : next_heads<S::ROWS, S::KEYS>(args, keys, c);
     }
 }
@@ -216,51 +248,49 @@ __device__ __forceinline__ void produce_wide(const gpu_backward &args, const ten
 
 /* ---- dQ ---------------------------------------------------------------------------------------------------------- */
 
-/* Whose turn a step is: *blocks_out blocks of keys, from turn *turn_out on, are added to this dQ by the cluster. */
+/* One of a step's two pieces of dQ of consumer `group`, when it is there. The buffer is free behind it. */
 template <class S>
-__device__ __forceinline__ void turns_of_step(const backward_wide_memory<S> &memory, const query_plan &step,
-                                              int *turn_out, int *blocks_out) {
-    const cluster_plan &cluster = memory.cluster();
-    int first = max(0, step.a0 + step.lo) / S::KEYS, from = max(cluster.base, first),
-        to = cluster.base + cluster.joined;
-    if (cluster.joined) {
-        int64_t seen = (int64_t)min(step.a0 + S::ROWS, step.count) + step.hi; /* keys below */
-        to = min(to, ((int)min((int64_t)step.keys, seen) - 1) / S::KEYS);
-    }
-    *turn_out = step.turn - memory.plan().item.block + from;
-    *blocks_out = to - from + 1;
+__device__ __forceinline__ void add_piece(const tensor_maps &maps, const backward_wide_memory<S> &memory,
+                                          const query_plan &step, int group, int rank, int piece) {
+    mbarrier_wait(memory.dq_full(group), piece);
+    global_proxies_meet();
+    add_box(&maps.map[step.map + 2], memory.dq(group), (2 * rank + group) * S::DQ_COLUMNS + piece * 32, step.row,
+            step.head, memory.plan().item.b);
+    bulk_commit();
+    bulk_wait_read<0>();
+    mbarrier_arrive(memory.dq_empty(group));
 }
 
-/* One lane for consumer `group`: adds its pieces of each step when the step's turn has come. */
+/* One lane for consumer `group`: adds its pieces of each step when the step's turn has come. Whether the next turn has
+ * come it asks while the sums of this one are on their way to memory. */
 template <class S>
 __device__ __forceinline__ void add_pieces(const tensor_maps &maps, const backward_wide_memory<S> &memory, int group,
                                            int rank) {
     const item_plan &plan = memory.plan();
     mbarrier_wait(memory.checked(), 0);
     if (plan.odd_keys) return;
+    int turn = 0, blocks, seen = 0;
 #pragma unroll 1
     for (int j = 0;; j++) {
         const query_plan &step = plan.queries[j % QUERY_PLANS];
-        int turn, blocks;
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
-        if (step.block < 0) return;
-        turns_of_step<S>(memory, step, &turn, &blocks);
-        const CUtensorMap *map = &maps.map[step.map + 2];
-        chain_wait(step.chain, chain_read(step.chain), S::RELEASES * turn);
-#pragma unroll 1
-        for (int piece = 0; piece < 2; piece++) {
-            mbarrier_wait(memory.dq_full(group), piece);
-            global_proxies_meet();
-            add_box(map, memory.dq(group), (2 * rank + group) * S::DQ_COLUMNS + piece * 32, step.row, step.head,
-                    plan.item.b);
-            bulk_commit();
-            bulk_wait_read<0>();
-            mbarrier_arrive(memory.dq_empty(group));
+        bool there = step.block >= 0;
+        if (there) {
+            turns_of_step<S>(memory, step, &turn, &blocks);
+            seen = chain_acquire(step.chain);
         }
-        bulk_wait<0>();
-        global_proxies_meet();
-        chain_release(step.chain, blocks);
-        mbarrier_arrive(memory.done(j));
+        if (j) {
+            bulk_wait<0>();
+            global_proxies_meet();
+            mbarrier_arrive(memory.done(j - 1));
+        }
+        if (!there) return;
+        while (seen < S::RELEASES * turn) {
+            __nanosleep(40);
+            seen = chain_acquire(step.chain);
+        }
+#pragma unroll 1
+        for (int piece = 0; piece < 2; piece++) add_piece<S>(maps, memory, step, group, rank, piece);
     }
 }
 
