@@ -217,6 +217,13 @@ __device__ __forceinline__ int chain_read(const int *chain) {
     return count;
 }
 
+/* The same; if the count shows that a turn has come, this thread sees what was added before. */
+__device__ __forceinline__ int chain_acquire(const int *chain) {
+    int count;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];\n" : "=r"(count) : "l"(chain) : "memory");
+    return count;
+}
+
 /* By one thread, before a barrier behind which the others read dq. `seen`: a count read earlier. */
 __device__ __forceinline__ void chain_wait(const int *chain, int seen, int turn) {
     if (turn == 0) return;
@@ -227,10 +234,10 @@ __device__ __forceinline__ void chain_wait(const int *chain, int seen, int turn)
     asm volatile("fence.acq_rel.gpu;\n" ::: "memory");
 }
 
-/* By one thread, behind a barrier before which all others wrote dq. */
-__device__ __forceinline__ void chain_release(int *chain) {
+/* By one thread, behind a barrier before which all others wrote dq. turns: how many are over. */
+__device__ __forceinline__ void chain_release(int *chain, int turns = 1) {
     asm volatile("fence.acq_rel.gpu;\n" ::: "memory");
-    asm volatile("red.relaxed.gpu.global.add.s32 [%0], 1;\n" ::"l"(chain) : "memory");
+    asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;\n" ::"l"(chain), "r"(turns) : "memory");
 }
 
 #endif

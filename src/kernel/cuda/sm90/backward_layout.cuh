@@ -71,6 +71,7 @@ template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_sha
     static constexpr int PRODUCERS = BOXES ? 32 : 64 /* threads */, ADDERS = BOXES ? 2 : 1;
     static constexpr int ENDS = ADDERS;                  /* plans of no step, behind the last */
     static constexpr int DQ_WRITERS = 256, RELEASES = 1; /* threads that write dQ; of a turn */
+    static constexpr int STEP_ADDERS = 1;                /* of a step's dQ, in this CTA */
     /* OTHER + 2 * CONSUMER = 504, what there is. */
     static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
@@ -174,7 +175,7 @@ template <class S> __device__ __forceinline__ void make_barriers(const backward_
     }
     for (int j = 0; j < QUERY_PLANS; j++) {
         mbarrier_init(memory.planned(j), 1);
-        mbarrier_init(memory.done(j), S::RELEASES);
+        mbarrier_init(memory.done(j), S::STEP_ADDERS);
     }
     mbarrier_inits_done();
 }

@@ -123,7 +123,7 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory
         global_proxies_meet();
         __threadfence();
         named_barrier(PAIRS_BARRIER, 256);
-        for (int i = 0; i < S::RELEASES && thread == 0; i++) chain_release(chain);
+        if (thread == 0) chain_release(chain, S::RELEASES);
     }
     int limit = item_tile(args, item).k_count;
     slow_write<S>(item_rows<float, &ra_kv_rows::dv>(args, item), b, limit, dv, column0, p.dim_v, 1, args.overwrite);

@@ -14,18 +14,18 @@ struct heads_cursor : query_cursor {
     int head0; /* the first head */
 };
 
-template <class S>
+template <int ROWS, int KEYS>
 __device__ __forceinline__ heads_cursor first_heads(const gpu_backward &args, const item_place &item, int at) {
-    heads_cursor c = {first_queries<S::ROWS, S::KEYS>(args, item, at), 0};
+    heads_cursor c = {first_queries<ROWS, KEYS>(args, item, at), 0};
     c.head0 = c.head;
     return c;
 }
 
-template <class S>
+template <int ROWS, int KEYS>
 __device__ __forceinline__ heads_cursor next_heads(const gpu_backward &args, const item_place &item, heads_cursor c) {
     if (++c.head < c.heads) return c;
     c.head = c.head0;
-    return --c.block >= c.last ? c : first_heads<S>(args, item, c.at + 1);
+    return --c.block >= c.last ? c : first_heads<ROWS, KEYS>(args, item, c.at + 1);
 }
 
 /* What the item does next, as c says. */
@@ -63,7 +63,7 @@ template <class S>
 __device__ __forceinline__ void plan_queries(const gpu_backward &args, const backward_memory<S> &memory) {
     item_plan &plan = memory.plan();
     const item_place &item = plan.item;
-    heads_cursor c = first_heads<S>(args, item, item.first);
+    heads_cursor c = first_heads<S::ROWS, S::KEYS>(args, item, item.first);
 #pragma unroll 1
     for (int j = 0, ended = 0; ended < S::ENDS; j++) {
         query_plan &to = plan.queries[j % QUERY_PLANS];
@@ -78,7 +78,7 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
         if (there && !S::BOXES) plan_rows<typename S::T>(args, item.b, to, &memory.rows_of(j));
         mbarrier_arrive(memory.planned(j));
         if (there)
-            c = next_heads<S>(args, item, c);
+            c = next_heads<S::ROWS, S::KEYS>(args, item, c);
         else
             ended++;
     }

@@ -1,68 +1,218 @@
 /* Backward for 16-bit elements on Hopper, rows of more than 128 elements: as backward_wgmma.cuh, in blocks of 64 keys
  * and 64 queries. dK and dV of 64 keys are all that a warpgroup has registers for, so one has dV and the other dK:
  *
- *   consumer 0   S^T = K Q^T   P^T = e^{S^T - lse}             dV += P^T dO    dQ, left half of its columns
- *   consumer 1   dP^T = V dO^T     dS^T = P^T (dP^T - delta)   dK += dS^T Q    dQ, right half
+ *   consumer 0   S^T = K Q^T   P^T = e^{S^T - lse}             dV += P^T dO    dQ
+ *   consumer 1   dP^T = V dO^T     dS^T = P^T (dP^T - delta)   dK += dS^T Q    dQ
  *
- * P^T goes from 0 to 1 through shared memory as it is, of f32: a thread finds there what its fellow of the other
- * warpgroup has. Consumer 0 is ahead: it makes P of the next step while consumer 1 makes dS.
+ * Two CTAs, a cluster, do two neighbouring blocks of keys together, so that half as many sums go to dQ in device
+ * memory, whose way there is what bounds this kernel otherwise. Each sends its dS^T to the other; CTA r has 128 of the
+ * columns of dQ, over all 128 keys, and for that K of the other's keys in those columns:
  *
- *   P_FULL    0 ──► 1   P^T is there            DS_FULL   1 ──► 0   dS^T is there
- *   P_EMPTY   1 ──► 0   it has been read
+ *             K 64 x 256, V     dS^T of keys       dQ 64 x 128     consumer 0: 64 columns, consumer 1: 64 columns
+ *   CTA 0     keys 0 to 63      own, and of 1      left half
+ *   CTA 1     keys 64 to 127    own, and of 0      right half
+ *
+ * P^T goes from consumer 0 to 1 through shared memory as it is, of f32: a thread finds there what its fellow of the
+ * other warpgroup has. Consumer 0 is ahead: it makes P of the next step while consumer 1 makes dS.
+ *
+ *   P_FULL     0 ──► 1                 P^T is there
+ *   P_EMPTY    1 ──► 0                 it has been read
+ *   ds_full    consumer 1 ──► both     dS^T is there: this CTA's own, and the other's, which a bulk copy brings
+ *   ds_empty   consumers of both CTAs ──► consumer 1   dQ has been multiplied: dS^T can be written, here and there
  *
  * Q, lse and delta come in two stages, full and empty as in backward_layout.cuh; there is shared memory for one dO
- * alone. Each consumer has a buffer for 64 columns of dQ, and an adder, which adds its two pieces of a step; a turn is
- * over when both have, so that chains count twice.
+ * alone. Each consumer has a buffer for 32 columns of dQ, and an adder, which adds its two pieces of a step: the second
+ * one is put there when the next step has begun. A turn is over when the adders of both CTAs have added; the planner
+ * of each tells.
  *
  *   dout_full      producer ──► consumers   dO has come
  *   dout_empty     consumers ──► producer   dV and dP have been multiplied
  *   dq_full[g]     consumer g ──► adder g   a piece can be added to device memory
  *   dq_empty[g]    adder g ──► consumer g   it has been read
+ *   peer_checked   the other CTA ──► this   whether its K has infinities or NaNs
+ *
+ * A block of keys without a neighbour among the items is done by a cluster whose second CTA has no keys: nothing of
+ * them is visible.
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_WIDE_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_WIDE_CUH
 
 #include "kernel/cuda/sm90/backward_wgmma.cuh"
+#include "kernel/cuda/sm90/cluster.cuh"
 
-enum { P_FULL = 5, P_EMPTY = 6, DS_FULL = 7, DS_STORED = 8 }; /* named barriers */
+#include <stddef.h>
 
-/* K, V | Q, dO, Q | dS^T of two stages | P^T | dQ of each consumer | lse, delta | mbarriers | plan */
+enum { P_FULL = 5, P_EMPTY = 6, DS_STORED = 7 }; /* named barriers */
+
+/* What the two CTAs of a cluster do together. */
+struct cluster_plan {
+    unsigned number;  /* of the item that was taken; in CTA 0 */
+    int base, joined; /* its block of keys, which is CTA 0's; whether CTA 1 has the block behind it */
+    int peer_odd;     /* the other CTA's K has an infinity or a NaN */
+};
+
+/* K, V | Q, dO, Q | dS^T of both CTAs | P^T | dQ of each consumer | K of the other's keys | lse, delta | mbarriers |
+ * plan */
 template <class T_> struct backward_wide_shape {
     using T = T_;
     static constexpr bool BOXES = true;
-    static constexpr int DIM = 256, KEYS = 64, ROWS = 64, THREADS = 384;
-    static constexpr int PRODUCERS = 32, ENDS = 1, DQ_WRITERS = 128, RELEASES = 2, DQ_STAGES = 2 /* consumers */;
+    static constexpr int DIM = 256, KEYS = 64, ROWS = 64, THREADS = 384, CTAS = 2;
+    static constexpr int PRODUCERS = 32, ENDS = 1, DQ_WRITERS = 4, DQ_STAGES = 2 /* consumers */;
+    static constexpr int STEP_ADDERS = 2, RELEASES = CTAS; /* of a step, in a CTA; of a turn */
     static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
-    static constexpr int DQ_PANEL = ROWS * 128, DQ_TILE = 2 * DQ_PANEL, DQ_COLUMNS = 64 /* of a piece */;
-    static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 3 * QUERY_TILE, P_AT = DS_AT + 2 * PAIR_TILE;
-    static constexpr int DQ_AT = P_AT + KEYS * ROWS * 4, SUMS_AT = DQ_AT + 2 * DQ_TILE;
-    static constexpr int BARRIERS_AT = SUMS_AT + 4 * ROWS * 4, DOUT_BARRIERS = 14 + 2 * QUERY_PLANS;
-    static constexpr int PLAN_AT = BARRIERS_AT + (DOUT_BARRIERS + 2) * 8;
-    static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan), BYTES = QUERY_ROWS_AT;
+    static constexpr int DQ_PANEL = ROWS * 128, DQ_TILE = DQ_PANEL, DQ_COLUMNS = 64 /* of a consumer */;
+    static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 3 * QUERY_TILE, P_AT = DS_AT + CTAS * PAIR_TILE;
+    static constexpr int DQ_AT = P_AT + KEYS * ROWS * 4, OTHER_K_AT = DQ_AT + 2 * DQ_TILE;
+    static constexpr int KEY_PANEL = KEYS * PANEL_ROW_BYTES, SUMS_AT = OTHER_K_AT + 2 * KEY_PANEL;
+    static constexpr int BARRIERS_AT = SUMS_AT + 4 * ROWS * 4, MORE_BARRIERS = 14 + 2 * QUERY_PLANS;
+    static constexpr int PLAN_AT = BARRIERS_AT + (MORE_BARRIERS + 5) * 8;
+    static constexpr int CLUSTER_PLAN_AT = PLAN_AT + (int)sizeof(item_plan);
+    static constexpr int QUERY_ROWS_AT = CLUSTER_PLAN_AT + (int)sizeof(cluster_plan), BYTES = QUERY_ROWS_AT;
     static_assert(BYTES <= 227 * 1024, "more shared memory than there is");
 };
 
 template <class S> struct backward_wide_memory : backward_memory<S> {
     __device__ __forceinline__ uint32_t dout_full(void) const {
-        return this->barrier(S::DOUT_BARRIERS);
+        return this->barrier(S::MORE_BARRIERS);
     }
     __device__ __forceinline__ uint32_t dout_empty(void) const {
-        return this->barrier(S::DOUT_BARRIERS + 1);
+        return this->barrier(S::MORE_BARRIERS + 1);
+    }
+    __device__ __forceinline__ uint32_t peer_checked(void) const {
+        return this->barrier(S::MORE_BARRIERS + 2);
     }
     __device__ __forceinline__ uint32_t dout(void) const {
         return backward_memory<S>::dout(0);
     }
+    __device__ __forceinline__ uint32_t ds(int rank) const { /* of the keys of CTA `rank` */
+        return this->base + S::DS_AT + rank * S::PAIR_TILE;
+    }
+    __device__ __forceinline__ uint32_t ds_full(void) const {
+        return this->barrier(S::MORE_BARRIERS + 3);
+    }
+    __device__ __forceinline__ uint32_t ds_empty(void) const {
+        return this->barrier(S::MORE_BARRIERS + 4);
+    }
+    __device__ __forceinline__ uint32_t other_k(int panel) const {
+        return this->base + S::OTHER_K_AT + panel * S::KEY_PANEL;
+    }
+    __device__ __forceinline__ cluster_plan &cluster(void) const {
+        return *(cluster_plan *)(this->generic + S::CLUSTER_PLAN_AT);
+    }
+    __device__ __forceinline__ uint32_t cluster_plan_address(void) const {
+        return this->base + S::CLUSTER_PLAN_AT;
+    }
 };
 
+/* ---- which keys -------------------------------------------------------------------------------------------------- */
+
+/* Whether entry `second` of the items is the block of keys behind that of `first`, which is the even one. */
+__device__ __forceinline__ bool are_neighbours(const gpu_item &first, const gpu_item &second) {
+    return first.block % 2 == 0 && second.block == first.block + 1 && second.first == first.first &&
+           second.kv_head == first.kv_head;
+}
+
+/* What the cluster does whose CTA 0 has taken an item, of so many. Returns false where it is nothing: the cluster that
+ * has the block before does this one too. By one thread of each CTA. */
+template <class S>
+__device__ __forceinline__ bool place_cluster(const gpu_backward &args, unsigned count, int rank,
+                                              const backward_wide_memory<S> &memory) {
+    unsigned number = cluster_load(cluster_address(memory.cluster_plan_address(), 0));
+    unsigned each = (unsigned)args.problem.per_entry, entry = number / each, entries = count / each;
+    const gpu_item item = args.items[entry];
+    item_place &at = memory.plan().item;
+    cluster_plan &cluster = memory.cluster();
+    at = item_at(args, number);
+    cluster.base = item.block;
+    cluster.joined = entry + 1 < entries && are_neighbours(item, args.items[entry + 1]);
+    at.block += rank;
+    return entry == 0 || !are_neighbours(args.items[entry - 1], item);
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
+
+/* Whose turn a step is: *blocks_out blocks of keys, from turn *turn_out on, are added to this dQ by the cluster. */
+template <class S>
+__device__ __forceinline__ void turns_of_step(const backward_wide_memory<S> &memory, const query_plan &step,
+                                              int *turn_out, int *blocks_out) {
+    const cluster_plan &cluster = memory.cluster();
+    int first = max(0, step.a0 + step.lo) / S::KEYS, from = max(cluster.base, first),
+        to = cluster.base + cluster.joined;
+    if (cluster.joined) {
+        int64_t seen = (int64_t)min(step.a0 + S::ROWS, step.count) + step.hi; /* keys below */
+        to = min(to, ((int)min((int64_t)step.keys, seen) - 1) / S::KEYS);
+    }
+    *turn_out = step.turn - memory.plan().item.block + from;
+    *blocks_out = to - from + 1;
+}
+
+/* ---- planner ----------------------------------------------------------------------------------------------------- */
+
+/* dQ of step j is in memory, as far as this CTA has it: its turn is over. */
+template <class S> __device__ __forceinline__ void release_step(const backward_wide_memory<S> &memory, int j) {
+    const query_plan &step = memory.plan().queries[j % QUERY_PLANS];
+    int turn, blocks;
+    mbarrier_wait(memory.done(j), j / QUERY_PLANS % 2);
+    turns_of_step<S>(memory, step, &turn, &blocks);
+    chain_release(step.chain, blocks);
+}
+
+/* As plan_queries, for all queries that see a key of either CTA. The planner, which waits for a plan to be free, ends
+ * its step's turn too: the fence that this takes is too long for an adder. */
+template <class S>
+__device__ __forceinline__ void plan_wide(const gpu_backward &args, const backward_wide_memory<S> &memory, int rank) {
+    item_plan &plan = memory.plan();
+    const bool joined = memory.cluster().joined;
+    item_place keys = plan.item; /* those of both CTAs */
+    keys.block = joined ? memory.cluster().base / 2 : memory.cluster().base;
+    heads_cursor c = joined ? first_heads<S::ROWS, 2 * S::KEYS>(args, keys, keys.first)
+                            : first_heads<S::ROWS, S::KEYS>(args, keys, keys.first);
+#pragma unroll 1
+    for (int j = 0;; j++) {
+        query_plan &to = plan.queries[j % QUERY_PLANS];
+        bool there = c.at < keys.first + keys.count;
+        if (j >= QUERY_PLANS) {
+            mbarrier_wait(memory.checked(), 0);
+            if (plan.odd_keys) return;
+            release_step<S>(memory, j - QUERY_PLANS);
+        }
+        to.block = there ? c.block : -1;
+        if (there) plan_block<S>(args, plan.item, c, &to);
+        if (!joined && rank) to.keys = 0;
+        mbarrier_arrive(memory.planned(j));
+        if (!there) {
+            mbarrier_wait(memory.checked(), 0);
+            for (int i = max(0, j - QUERY_PLANS + 1); i < j && !plan.odd_keys; i++) release_step<S>(memory, i);
+            return;
+        }
+        c = joined ? next_heads<S::ROWS, 2 * S::KEYS>(args, keys, c) : next_heads<S::ROWS, S::KEYS>(args, keys, c);
+    }
+}
+
 /* ---- producer ---------------------------------------------------------------------------------------------------- */
+
+/* K and V of this CTA's keys, and K of the other's in this one's columns of dQ. */
+template <class S>
+__device__ __forceinline__ void copy_wide_keys(const gpu_backward &args, const tensor_maps &maps,
+                                               const backward_wide_memory<S> &memory, int rank) {
+    const item_place &item = memory.plan().item;
+    const gpu_tile &t = item_tile(args, item);
+    int g = (int)kv_head_in(kv_rows_of(args.problem, t), item.g), other = memory.cluster().base + (rank ^ 1);
+    mbarrier_expect(memory.keys_full(), 2 * S::KEY_PANEL);
+#pragma unroll
+    for (int panel = 0; panel < 2; panel++)
+        copy_box(memory.other_k(panel), key_map(maps, t), (2 * rank + panel) * S::DQ_COLUMNS, t.k_at + other * S::KEYS,
+                 g, item.b, memory.keys_full());
+    copy_keys<S>(args, maps, memory);
+}
 
 /* By a warp. dO of a step behind its Q, and so behind Q of no later step. */
 template <class S>
 __device__ __forceinline__ void produce_wide(const gpu_backward &args, const tensor_maps &maps,
-                                             const backward_wide_memory<S> &memory, int lane) {
+                                             const backward_wide_memory<S> &memory, int lane, int rank) {
     item_plan &plan = memory.plan();
-    if (lane == 0) copy_keys<S>(args, maps, memory);
+    if (lane == 0) copy_wide_keys<S>(args, maps, memory, rank);
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
@@ -98,45 +248,86 @@ __device__ __forceinline__ void produce_wide(const gpu_backward &args, const ten
 
 /* ---- dQ ---------------------------------------------------------------------------------------------------------- */
 
-/* One lane for consumer `group`: adds its pieces of each step when the step's turn has come. */
+/* One of a step's two pieces of dQ of consumer `group`, when it is there. The buffer is free behind it. */
 template <class S>
-__device__ __forceinline__ void add_pieces(const tensor_maps &maps, const backward_wide_memory<S> &memory, int group) {
+__device__ __forceinline__ void add_piece(const tensor_maps &maps, const backward_wide_memory<S> &memory,
+                                          const query_plan &step, int group, int rank, int piece) {
+    mbarrier_wait(memory.dq_full(group), piece);
+    global_proxies_meet();
+    add_box(&maps.map[step.map + 2], memory.dq(group), (2 * rank + group) * S::DQ_COLUMNS + piece * 32, step.row,
+            step.head, memory.plan().item.b);
+    bulk_commit();
+    bulk_wait_read<0>();
+    mbarrier_arrive(memory.dq_empty(group));
+}
+
+/* One lane for consumer `group`: adds its pieces of each step when the step's turn has come. Whether the next turn has
+ * come it asks while the sums of this one are on their way to memory. */
+template <class S>
+__device__ __forceinline__ void add_pieces(const tensor_maps &maps, const backward_wide_memory<S> &memory, int group,
+                                           int rank) {
     const item_plan &plan = memory.plan();
     mbarrier_wait(memory.checked(), 0);
     if (plan.odd_keys) return;
+    int turn = 0, blocks, seen = 0;
 #pragma unroll 1
     for (int j = 0;; j++) {
         const query_plan &step = plan.queries[j % QUERY_PLANS];
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
-        if (step.block < 0) return;
-        const CUtensorMap *map = &maps.map[step.map + 2];
-        chain_wait(step.chain, chain_read(step.chain), S::RELEASES * step.turn);
-#pragma unroll 1
-        for (int piece = 0; piece < 2; piece++) {
-            int column = (2 * group + piece) * S::DQ_COLUMNS;
-            mbarrier_wait(memory.dq_full(group), piece);
-            global_proxies_meet();
-            add_box(map, memory.dq(group), column, step.row, step.head, plan.item.b);
-            add_box(map, memory.dq(group) + S::DQ_PANEL, column + 32, step.row, step.head, plan.item.b);
-            bulk_commit();
-            bulk_wait_read<0>();
-            mbarrier_arrive(memory.dq_empty(group));
+        bool there = step.block >= 0;
+        if (there) {
+            turns_of_step<S>(memory, step, &turn, &blocks);
+            seen = chain_acquire(step.chain);
         }
-        bulk_wait<0>();
-        global_proxies_meet();
-        chain_release(step.chain);
-        mbarrier_arrive(memory.done(j));
+        if (j) {
+            bulk_wait<0>();
+            global_proxies_meet();
+            mbarrier_arrive(memory.done(j - 1));
+        }
+        if (!there) return;
+        while (seen < S::RELEASES * turn) {
+            __nanosleep(40);
+            seen = chain_acquire(step.chain);
+        }
+#pragma unroll 1
+        for (int piece = 0; piece < 2; piece++) add_piece<S>(maps, memory, step, group, rank, piece);
     }
 }
 
-/* Piece `piece` of step j, which has been multiplied, into the consumer's buffer. */
+/* dq [64 queries, 64 of the columns] = dS [64, 128 keys] . K [128, 64], begun: the keys of CTA 0, then those of 1. */
 template <class S>
-__device__ __forceinline__ void give_piece(const backward_wide_memory<S> &memory, int group, int j, int piece,
+__device__ __forceinline__ void start_wide_dq(float (&dq)[8][4], const backward_wide_memory<S> &memory, int group,
+                                              int rank) {
+    uint32_t own = memory.k() + (2 * rank + group) * S::KEY_PANEL, other = memory.other_k(group);
+    uint32_t a = operand_at(memory.ds(0), S::KEY_PANEL);
+    uint32_t b0 = operand_at(rank ? other : own, S::KEY_PANEL), b1 = operand_at(rank ? own : other, S::KEY_PANEL);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < 2 * S::KEYS / 16; k++)
+        wgmma<typename S::T, 64>::template shared<true, true>(
+            dq, operand(a, k * 16 * PANEL_ROW_BYTES), operand(k < 4 ? b0 : b1, k % 4 * 16 * PANEL_ROW_BYTES), k == 0);
+    products_commit();
+}
+
+/* dQ of a step has been multiplied by this warp: dS can be overwritten, in both CTAs. */
+template <class S> __device__ __forceinline__ void leave_ds(const backward_wide_memory<S> &memory, int lane, int rank) {
+    __syncwarp();
+    if (lane < S::CTAS) cluster_arrive(cluster_address(memory.ds_empty(), rank ^ lane));
+}
+
+/* Piece `piece` of step j, which has been multiplied, into the consumer's buffer. */
+template <class S, int PIECE>
+__device__ __forceinline__ void give_piece(const backward_wide_memory<S> &memory, const product_place &at, int j,
                                            const float (&dq)[8][4], float scale) {
-    if (j || piece) mbarrier_wait(memory.dq_empty(group), piece ^ 1);
-    store_dq<S>(memory.dq(group), dq, 0, 0, scale);
+    float half[4][4];
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) half[n][e] = dq[PIECE * 4 + n][e];
+    if (j || PIECE) mbarrier_wait(memory.dq_empty(at.group), PIECE ^ 1);
+    store_dq<S>(memory.dq(at.group), half, 0, 0, scale);
     shared_writes_to_products();
-    mbarrier_arrive(memory.dq_full(group));
+    leave(memory.dq_full(at.group), at.lane);
 }
 
 /* ---- consumers --------------------------------------------------------------------------------------------------- */
@@ -172,16 +363,32 @@ __device__ __forceinline__ void hand_over_p(const backward_wide_memory<S> &memor
     named_barrier_arrive(P_FULL, 256);
 }
 
-/* dV of the item's keys. Nothing is under way where a step begins. The first piece of dQ is multiplied as early as can
- * be: the copy engine reads it while P of the next step is made. */
+/* dS of this CTA's keys to both CTAs, by consumer 1, when dS of the step before has been used in both. */
+template <class S>
+__device__ __forceinline__ void hand_over_ds(const backward_wide_memory<S> &memory, const pair_fragments<S> &ds,
+                                             const product_place &at, int rank, int j) {
+    if (j) mbarrier_wait(memory.ds_empty(), (j - 1) % 2);
+    store_fragments<S>(memory.ds(rank), ds, at.warp * 16);
+    shared_writes_to_products();
+    named_barrier(DS_STORED, 128);
+    if (at.warp == 0 && at.lane == 0) {
+        mbarrier_arrive_expecting(memory.ds_full(), S::PAIR_TILE);
+        copy_to_cluster(cluster_address(memory.ds(rank), rank ^ 1), memory.ds(rank), S::PAIR_TILE,
+                        cluster_address(memory.ds_full(), rank ^ 1));
+    }
+}
+
+/* dV of the item's keys. Nothing is under way where a step begins. P of the next step is made while dQ is multiplied.
+ */
 template <class S>
 __device__ __forceinline__ void consume_p(const gpu_backward &args, const backward_wide_memory<S> &memory,
-                                          const product_place &at, float (&dv)[S::DIM / 8][4]) {
-    constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
+                                          const product_place &at, int rank, float (&dv)[S::DIM / 8][4]) {
     item_plan &plan = memory.plan();
     float scale = (float)args.problem.scale;
     pairs_place pairs = {at.lane % 4 * 2, plan.item.block * S::KEYS + at.warp * 16 + at.lane / 4};
     pair_columns<S> s;
+    float dq[8][4];
+    int j = 0;
     start_pairs<S>(s, memory.k(), memory.q(0));
     products_wait<0>();
     keep_registers(s);
@@ -189,59 +396,55 @@ __device__ __forceinline__ void consume_p(const gpu_backward &args, const backwa
     leave(memory.empty(0), at.lane);
     hand_over_p<S>(memory, s);
 #pragma unroll 1
-    for (int j = 0;; j++) {
+    for (;; j++) {
         int stage = j % 2;
         pair_fragments<S> p;
-        float dq[8][4];
         pack_pairs<S>(p, s);
         mbarrier_wait(memory.dout_full(), j % 2);
         start_sums<S>(dv, p, memory.dout());
-        named_barrier(DS_FULL, 256);
-        start_dq<S>(dq, memory.ds(stage), memory.k());
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
-        bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
+        bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0, masked = plan.masked[stage ^ 1];
         start_pairs<S>(s, memory.k(), memory.q(stage ^ 1)); /* of nothing, behind the last step */
-        products_wait<2>();
-        leave(memory.dout_empty(), at.lane);
         products_wait<1>();
-        keep_registers(dq);
-        give_piece<S>(memory, 0, j, 0, dq, scale);
-        start_dq<S>(dq, memory.ds(stage), memory.k() + PANEL);
+        leave(memory.dout_empty(), at.lane);
+        if (j) give_piece<S, 1>(memory, at, j - 1, dq, scale);
+        mbarrier_wait(memory.ds_full(), j % 2);
+        start_wide_dq<S>(dq, memory, 0, rank);
         products_wait<1>();
         keep_registers(s);
-        if (more)
-            weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, plan.queries[(j + 1) % QUERY_PLANS], pairs,
-                           plan.masked[stage ^ 1]);
+        if (more) weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, plan.queries[(j + 1) % QUERY_PLANS], pairs, masked);
         leave(memory.empty(stage ^ 1), at.lane);
         named_barrier(P_EMPTY, 256);
         if (more) hand_over_p<S>(memory, s);
         products_wait<0>();
         keep_registers(dq);
-        give_piece<S>(memory, 0, j, 1, dq, scale);
+        leave_ds<S>(memory, at.lane, rank);
+        give_piece<S, 0>(memory, at, j, dq, scale);
         if (!more) break;
     }
+    give_piece<S, 1>(memory, at, j, dq, scale);
     keep_registers(dv);
 }
 
 /* dK likewise. */
 template <class S>
 __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backward_wide_memory<S> &memory,
-                                           const product_place &at, float (&dk)[S::DIM / 8][4]) {
-    constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
+                                           const product_place &at, int rank, float (&dk)[S::DIM / 8][4]) {
     item_plan &plan = memory.plan();
     float scale = (float)args.problem.scale;
     pairs_place pairs = {at.lane % 4 * 2, 0};
     pair_columns<S> dp;
+    float dq[8][4];
+    int j = 0;
     mbarrier_wait(memory.dout_full(), 0);
     start_pairs<S>(dp, memory.v(), memory.dout());
     products_wait<0>();
     keep_registers(dp);
     leave(memory.dout_empty(), at.lane);
 #pragma unroll 1
-    for (int j = 0;; j++) {
+    for (;; j++) {
         int stage = j % 2;
         pair_fragments<S> ds;
-        float dq[8][4];
         {
             pair_columns<S> p;
             named_barrier(P_FULL, 256);
@@ -250,30 +453,28 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
             differentiate_pairs<S>(p, dp, memory.delta(stage), pairs, plan.masked[stage]);
         }
         pack_pairs<S>(ds, dp);
-        store_fragments<S>(memory.ds(stage), ds, at.warp * 16);
-        shared_writes_to_products();
-        named_barrier_arrive(DS_FULL, 256);
-        named_barrier(DS_STORED, 128);
-        start_dq<S>(dq, memory.ds(stage), memory.k() + 2 * PANEL);
+        hand_over_ds<S>(memory, ds, at, rank, j);
         start_sums<S>(dk, ds, memory.q(stage));
-        products_wait<1>();
-        keep_registers(dq);
-        give_piece<S>(memory, 1, j, 0, dq, scale);
-        start_dq<S>(dq, memory.ds(stage), memory.k() + 3 * PANEL);
+        if (j) give_piece<S, 1>(memory, at, j - 1, dq, scale);
+        mbarrier_wait(memory.ds_full(), j % 2);
+        start_wide_dq<S>(dq, memory, 1, rank);
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
         bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
+        products_wait<1>();
+        leave(memory.empty(stage), at.lane);
         if (more) mbarrier_wait(memory.dout_full(), (j + 1) % 2);
         start_pairs<S>(dp, memory.v(), memory.dout()); /* of nothing, behind the last step */
-        products_wait<2>();
-        leave(memory.empty(stage), at.lane);
         products_wait<1>();
         keep_registers(dq);
-        give_piece<S>(memory, 1, j, 1, dq, scale);
+        leave_ds<S>(memory, at.lane, rank);
+        give_piece<S, 0>(memory, at, j, dq, scale);
         products_wait<0>();
         keep_registers(dp);
         leave(memory.dout_empty(), at.lane);
         if (!more) break;
     }
+    give_piece<S, 1>(memory, at, j, dq, scale);
+    mbarrier_wait(memory.ds_empty(), j % 2); /* dS is in the other CTA: slow_item may write there */
     keep_registers(dk);
 }
 
@@ -288,49 +489,89 @@ __device__ __forceinline__ bool write_sum(const gpu_backward &args, const item_p
     return false;
 }
 
+/* The main loop and what follows it; K of both CTAs is finite. Returns whether dk or dv are not. has_keys: of its own.
+ */
 template <class S>
 __device__ __forceinline__ bool consume_wide(const gpu_backward &args, const backward_wide_memory<S> &memory,
-                                             const product_place &at) {
+                                             const product_place &at, int rank, bool has_keys) {
     const gpu_problem &p = args.problem;
     const item_place &item = memory.plan().item;
     float sum[S::DIM / 8][4] = {};
     if (at.group == 0) {
-        consume_p<S>(args, memory, at, sum);
-        return write_sum<S, &ra_kv_rows::dv>(args, item, at, sum, p.dim_v, 1);
+        consume_p<S>(args, memory, at, rank, sum);
+        return has_keys && write_sum<S, &ra_kv_rows::dv>(args, item, at, sum, p.dim_v, 1);
     }
-    consume_ds<S>(args, memory, at, sum);
-    return write_sum<S, &ra_kv_rows::dk>(args, item, at, sum, p.dim, (float)p.scale);
+    consume_ds<S>(args, memory, at, rank, sum);
+    return has_keys && write_sum<S, &ra_kv_rows::dk>(args, item, at, sum, p.dim, (float)p.scale);
 }
 
-template <class S>
-__global__ void __launch_bounds__(S::THREADS, 1)
-    backward_wide(const __grid_constant__ gpu_backward args, const __grid_constant__ tensor_maps maps) {
-    extern __shared__ __align__(1024) unsigned char shared[];
-    backward_wide_memory<S> memory = {{shared, shared_address(shared)}};
-    int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0);
-    if (thread == 0) {
-        memory.plan().item = item_at(args, atomicAdd(args.ticket, 1u));
-        mbarrier_init(memory.dout_full(), 1);
-        mbarrier_init(memory.dout_empty(), 8);
-        make_barriers<S>(memory);
+/* As check_keys: whether K of one of the CTAs has infinities or NaNs. Both find the same. */
+template <class S> __device__ __forceinline__ bool check_wide_keys(const backward_wide_memory<S> &memory, int rank) {
+    item_plan &plan = memory.plan();
+    mbarrier_wait(memory.keys_full(), 0);
+    bool odd_keys = consumers_any(keys_are_odd<S>(memory));
+    if (threadIdx.x == 128) {
+        cluster_store(
+            cluster_address(memory.cluster_plan_address() + (uint32_t)offsetof(cluster_plan, peer_odd), rank ^ 1),
+            odd_keys);
+        cluster_release(cluster_address(memory.peer_checked(), rank ^ 1));
+        cluster_acquire(memory.peer_checked(), 0);
+        plan.odd_keys = odd_keys | memory.cluster().peer_odd;
+        mbarrier_arrive(memory.checked());
     }
-    __syncthreads();
+    mbarrier_wait(memory.checked(), 0);
+    mbarrier_wait(memory.full(0), 0);
+    if (plan.odd_keys && plan.queries[0].block >= 0) {
+        mbarrier_wait(memory.full(1), 0); /* no more copies are under way */
+        mbarrier_wait(memory.dout_full(), 0);
+    }
+    return plan.odd_keys;
+}
+
+/* What a CTA does of it. */
+template <class S>
+__device__ __forceinline__ void backward_wide_half(const gpu_backward &args, const tensor_maps &maps,
+                                                   const backward_wide_memory<S> &memory, int rank, int warp,
+                                                   int thread) {
     if (warp < 4) {
         registers_fewer<S::OTHER_REGISTERS>();
         if (warp == 0)
-            produce_wide<S>(args, maps, memory, thread);
+            produce_wide<S>(args, maps, memory, thread, rank);
         else if (warp == 1 && thread % 32 == 0)
-            plan_queries<S>(args, memory);
+            plan_wide<S>(args, memory, rank);
         else if (warp >= 2 && thread % 32 == 0)
-            add_pieces<S>(maps, memory, warp - 2);
+            add_pieces<S>(maps, memory, warp - 2, rank);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
         product_place at = {warp / 4 - 1, warp % 4, thread % 32, 0};
-        bool odd_keys = check_keys<S>(memory);
+        bool odd_keys = check_wide_keys<S>(memory, rank), has_keys = !rank || memory.cluster().joined;
         if (memory.plan().queries[0].block < 0) return;
-        if (odd_keys) mbarrier_wait(memory.dout_full(), 0); /* no more copies are under way */
-        if (odd_keys || consume_wide<S>(args, memory, at)) slow_item<S>(args, memory, odd_keys);
+        bool slow = odd_keys ? has_keys : consume_wide<S>(args, memory, at, rank, has_keys);
+        if (slow) slow_item<S>(args, memory, odd_keys);
     }
+}
+
+template <class S>
+__global__ void __cluster_dims__(S::CTAS, 1, 1) __launch_bounds__(S::THREADS, 1)
+    backward_wide(const __grid_constant__ gpu_backward args, const __grid_constant__ tensor_maps maps) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    backward_wide_memory<S> memory = {{shared, shared_address(shared)}};
+    int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0), rank = cluster_rank();
+    if (thread == 0) {
+        if (rank == 0) memory.cluster().number = atomicAdd(args.ticket, 1u);
+        mbarrier_init(memory.dout_full(), 1);
+        mbarrier_init(memory.dout_empty(), 8);
+        mbarrier_init(memory.peer_checked(), 1);
+        mbarrier_init(memory.ds_full(), 1);
+        mbarrier_init(memory.ds_empty(), 8 * S::CTAS);
+        make_barriers<S>(memory);
+    }
+    __syncthreads();
+    cluster_sync();
+    bool there = thread == 0 && place_cluster<S>(args, gridDim.x / S::CTAS, rank, memory);
+    if (__syncthreads_or(there)) backward_wide_half<S>(args, maps, memory, rank, warp, thread);
+    __syncwarp();
+    cluster_sync(); /* until then the other CTA reads and writes this one's shared memory */
 }
 
 /* ---- launch ------------------------------------------------------------------------------------------------------ */
@@ -346,7 +587,7 @@ template <class T, const gpu_backward_variant &MMA> struct backward_wide_calls {
     static void launch(const gpu_backward *args, unsigned count, cudaStream_t stream) {
         tensor_maps maps;
         if (tensor_maps_backward(args, dtype_of<T>, shape::ROWS, &maps))
-            backward_wide<shape><<<count, shape::THREADS, shape::BYTES, stream>>>(*args, maps);
+            backward_wide<shape><<<shape::CTAS * count, shape::THREADS, shape::BYTES, stream>>>(*args, maps);
         else
             MMA.launch(args, count, stream);
     }
