@@ -109,15 +109,29 @@ template <int MT, int NT> __device__ __forceinline__ bool some_are_nonfinite(con
     return sum != 0;
 }
 
-/* Addresses of the fragments of one operand of a product. A tile's rows are PITCH elements, swizzled as in
- * async_copy.cuh; all row offsets below are multiples of 8, so that the row's part in the swizzle is the lane's alone,
- * and those of chunks are even, so that adding them is an exclusive or.
+/* The address of a chunk that stands so many rows and chunks behind the one at base. Rows are PITCH elements, swizzled
+ * as in async_copy.cuh. Row offsets are multiples of 8, so that the row's part in the swizzle is the lane's alone; those
+ * of chunks have no bit in common with the first one's, so that adding them is an exclusive or. Bits of a chunk that are
+ * not swizzled are added, which takes no instruction. */
+template <int PITCH> __device__ __forceinline__ uint32_t fragment_at(uint32_t base, int row, int chunk) {
+    constexpr int BITS = swizzle_bits<PITCH * 2>;
+    return (base ^ (chunk & BITS) << 4) + (chunk & ~BITS) * 16 + row * PITCH * 2;
+}
+
+/* Addresses of the fragments of one operand of a product.
  *
  *   A [m, k]: m along rows, or (ALONG_ROWS false) k along rows          B [n, k]: likewise n, or k */
+/* The thread's lane, which the compiler cannot know to be the same as before: what is computed from it is computed where
+ * it is used, and not kept, where registers are short. */
+__device__ __forceinline__ int lane_anew(void) {
+    int lane = (int)threadIdx.x & 31;
+    asm volatile("" : "+r"(lane));
+    return lane;
+}
+
 template <int PITCH, bool ALONG_ROWS> struct fragment_a {
     uint32_t base;
-    __device__ __forceinline__ fragment_a(uint32_t tile, int m0) {
-        int lane = (int)threadIdx.x & 31;
+    __device__ __forceinline__ fragment_a(uint32_t tile, int m0, int lane = (int)threadIdx.x & 31) {
         int row = ALONG_ROWS ? m0 + (lane & 15) : (lane & 7) + (lane >> 4 << 3);
         int chunk = ALONG_ROWS ? lane >> 4 : m0 / 8 + (lane >> 3 & 1);
         base = tile + row * PITCH * 2 + ((chunk ^ (lane & swizzle_bits<PITCH * 2>)) << 4);
@@ -125,14 +139,13 @@ template <int PITCH, bool ALONG_ROWS> struct fragment_a {
     /* Rows m0 + 16 m on, k from 16 k on. */
     __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
         int row = ALONG_ROWS ? m * 16 : k * 16, chunk = ALONG_ROWS ? k * 2 : m * 2;
-        load_matrices<!ALONG_ROWS>(x, (base ^ chunk << 4) + row * PITCH * 2);
+        load_matrices<!ALONG_ROWS>(x, fragment_at<PITCH>(base, row, chunk));
     }
 };
 
 template <int PITCH, bool ALONG_ROWS> struct fragment_b {
     uint32_t base;
-    __device__ __forceinline__ fragment_b(uint32_t tile, int n0) {
-        int lane = (int)threadIdx.x & 31;
+    __device__ __forceinline__ fragment_b(uint32_t tile, int n0, int lane = (int)threadIdx.x & 31) {
         int row = ALONG_ROWS ? n0 + (lane & 7) + (lane >> 4 << 3) : lane & 15;
         int chunk = ALONG_ROWS ? lane >> 3 & 1 : n0 / 8 + (lane >> 4);
         base = tile + row * PITCH * 2 + ((chunk ^ (lane & swizzle_bits<PITCH * 2>)) << 4);
@@ -140,7 +153,7 @@ template <int PITCH, bool ALONG_ROWS> struct fragment_b {
     /* Columns n0 + 16 n on: x[0], x[1] for the first 8 of them, x[2], x[3] for the others. */
     __device__ __forceinline__ void load(uint32_t (&x)[4], int n, int k) const {
         int row = ALONG_ROWS ? n * 16 : k * 16, chunk = ALONG_ROWS ? k * 2 : n * 2;
-        load_matrices<!ALONG_ROWS>(x, (base ^ chunk << 4) + row * PITCH * 2);
+        load_matrices<!ALONG_ROWS>(x, fragment_at<PITCH>(base, row, chunk));
     }
 };
 
@@ -156,33 +169,75 @@ template <class T, int MT, int NT> struct fragment_a_held {
     }
 };
 
-/* acc [16 MT, 8 NT] += A [16 MT, 16 DEPTH] . B^T, both from shared memory. The fragments of the next step are on their
- * way while those at hand are multiplied. */
-template <class T, int DEPTH, int MT, int NT, class A, class B>
+/* A [16 MT, 16 DEPTH] that is in registers as it is multiplied. */
+template <int MT, int DEPTH> struct fragment_a_packed {
+    const uint32_t (&held)[MT][DEPTH][4];
+    __device__ __forceinline__ fragment_a_packed(const uint32_t (&x)[MT][DEPTH][4]) : held(x) {
+    }
+    __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
+#pragma unroll
+        for (int i = 0; i < 4; i++) x[i] = held[m][k][i];
+    }
+};
+
+/* acc [16 MT, 8 NT] += A [16 MT, 16 DEPTH] . B^T. The fragments of the next AHEAD steps are on their way while those at
+ * hand are multiplied. Where NT is odd, the 8 columns of B behind the last are read as well, and not used. */
+template <class T, int DEPTH, int AHEAD = 1, int MT, int NT, class A, class B>
 __device__ __forceinline__ void add_product(float (&acc)[MT][NT][4], const A &a, const B &b) {
-    static_assert(NT % 2 == 0, "columns come in pairs of 8");
-    uint32_t x[2][MT][4], y[2][4];
+    constexpr int EACH = (NT + 1) / 2, STEPS = DEPTH * EACH, RING = AHEAD + 1;
+    constexpr int A_AT = EACH > AHEAD ? EACH - AHEAD : 0; /* the step of k that A's next fragments are asked for in */
+    uint32_t x[2][MT][4], y[RING][4];
 #pragma unroll
     for (int m = 0; m < MT; m++) a.load(x[0][m], m, 0);
-    b.load(y[0], 0, 0);
 #pragma unroll
-    for (int k = 0; k < DEPTH; k++)
+    for (int i = 0; i < AHEAD && i < STEPS; i++) b.load(y[i], i % EACH, i / EACH);
 #pragma unroll
-        for (int n = 0; n < NT / 2; n++) {
-            int at = (k * (NT / 2) + n) % 2;
-            if (n + 1 < NT / 2) {
-                b.load(y[at ^ 1], n + 1, k);
-            } else if (k + 1 < DEPTH) {
-                b.load(y[at ^ 1], 0, k + 1);
+    for (int i = 0; i < STEPS; i++) {
+        int k = i / EACH, n = i % EACH, next = i + AHEAD;
+        if (next < STEPS) b.load(y[next % RING], next % EACH, next / EACH);
 #pragma unroll
-                for (int m = 0; m < MT; m++) a.load(x[(k + 1) % 2][m], m, k + 1);
-            }
+        for (int m = 0; m < MT && n == A_AT && k + 1 < DEPTH; m++) a.load(x[(k + 1) % 2][m], m, k + 1);
 #pragma unroll
-            for (int m = 0; m < MT; m++) {
-                element<T>::mma(acc[m][2 * n], x[k % 2][m], y[at][0], y[at][1]);
-                element<T>::mma(acc[m][2 * n + 1], x[k % 2][m], y[at][2], y[at][3]);
-            }
+        for (int m = 0; m < MT; m++) {
+            element<T>::mma(acc[m][2 * n], x[k % 2][m], y[i % RING][0], y[i % RING][1]);
+            if (2 * n + 1 < NT) element<T>::mma(acc[m][2 * n + 1], x[k % 2][m], y[i % RING][2], y[i % RING][3]);
         }
+    }
+}
+
+/* Two products of the same size at once, whose steps take turns. */
+template <class T, int DEPTH, int AHEAD, int MT, int NT, class A, class B, class OTHER_A, class OTHER_B>
+__device__ __forceinline__ void add_products(float (&acc)[MT][NT][4], const A &a, const B &b,
+                                             float (&other)[MT][NT][4], const OTHER_A &other_a,
+                                             const OTHER_B &other_b) {
+    static_assert(NT % 2 == 0, "columns come in twos of 8");
+    constexpr int EACH = NT, STEPS = DEPTH * EACH, RING = AHEAD + 1; /* EACH: steps of k */
+    uint32_t x[2][MT][4], z[2][MT][4], y[RING][4];
+    auto load = [&](int i) {
+        if (i % 2)
+            other_b.load(y[i % RING], i % EACH / 2, i / EACH);
+        else
+            b.load(y[i % RING], i % EACH / 2, i / EACH);
+    };
+    auto load_a = [&](int k) {
+#pragma unroll
+        for (int m = 0; m < MT; m++) a.load(x[k % 2][m], m, k), other_a.load(z[k % 2][m], m, k);
+    };
+    load_a(0);
+#pragma unroll
+    for (int i = 0; i < AHEAD && i < STEPS; i++) load(i);
+#pragma unroll
+    for (int i = 0; i < STEPS; i++) {
+        int k = i / EACH, n = i % EACH / 2;
+        if (i + AHEAD < STEPS) load(i + AHEAD);
+        if (i % EACH == 0 && k + 1 < DEPTH) load_a(k + 1);
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                element<T>::mma((i % 2 ? other : acc)[m][2 * n + e], (i % 2 ? z : x)[k % 2][m], y[i % RING][2 * e],
+                                y[i % RING][2 * e + 1]);
+    }
 }
 
 #endif
