@@ -72,10 +72,10 @@ template <class S>
 __device__ __forceinline__ char *begin_query_gradient(query_sums<S> &old, const half_memory<S> &memory, int j) {
     const planned_queries &step = memory.plan().steps[j % PLANNED];
     const query_source<float> &to = memory.plan().sources[step.source];
-    query_gradient<S> part;
-    char *at = part.at(to, step.block);
+    query_gradient<S> mine;
+    char *at = mine.at(to, step.block);
     int64_t each = to.dq.step * 8;
-    if (!step.whole || part.d0 >= S::DIM) return at;
+    if (!step.whole || mine.d0 >= S::DIM) return at;
 #pragma unroll
     for (int r = 0; r < 2 * S::Q_MT; r++)
 #pragma unroll
@@ -89,8 +89,8 @@ __device__ __forceinline__ char *begin_query_gradient(query_sums<S> &old, const 
 
 /* A block that is not whole. Not inline, and on a copy in local memory: seldom needed. */
 template <class S>
-__device__ __noinline__ void add_odd_rows(const float *dq, float scale, const query_source<float> *to, int first, int d0,
-                                          int width) {
+__device__ __noinline__ void add_odd_rows(const float *dq, float scale, const query_source<float> *to, int first,
+                                          int d0, int width) {
     query_sums<S> old, x;
 #pragma unroll
     for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) x[i / (S::Q_NT * 4)][i / 4 % S::Q_NT][i % 4] = dq[i];
@@ -104,18 +104,18 @@ __device__ __forceinline__ void add_query_gradient(const query_sums<S> &old, cha
                                                    const half_memory<S> &memory, int j) {
     const planned_queries &step = memory.plan().steps[j % PLANNED];
     const query_source<float> &to = memory.plan().sources[step.source];
-    query_gradient<S> part;
-    if (part.d0 >= S::DIM) return;
+    query_gradient<S> mine;
+    if (mine.d0 >= S::DIM) return;
     query_sums<S> dq = {};
-    fragment_ds<S::ROWS> ds(shared_address(memory.ds(j % 2)), part.row0);
-    fragment_b<S::PITCH, false> keys(shared_address(memory.k()), part.d0, lane_anew());
+    fragment_ds<S::ROWS> ds(shared_address(memory.ds(j % 2)), mine.row0);
+    fragment_b<S::PITCH, false> keys(shared_address(memory.k()), mine.d0, lane_anew());
     add_product<typename S::T, S::KEYS / 16, AHEAD>(dq, ds, keys);
     float scale = (float)p.scale;
     if (!step.whole) {
         float copy[S::Q_MT * S::Q_NT * 4];
 #pragma unroll
         for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) copy[i] = dq[i / (S::Q_NT * 4)][i / 4 % S::Q_NT][i % 4];
-        add_odd_rows<S>(copy, scale, &to, step.block * S::ROWS + part.row0, part.d0, p.dim);
+        add_odd_rows<S>(copy, scale, &to, step.block * S::ROWS + mine.row0, mine.d0, p.dim);
         return;
     }
     int64_t each = to.dq.step * 8;
@@ -141,8 +141,8 @@ __device__ __forceinline__ pair_columns_place pairs_of_thread(const half_memory<
 
 /* x = rows that are held . queries^T, those from `from` on. */
 template <class S>
-__device__ __forceinline__ void multiply_held(pair_columns<S> &x, const key_rows<S> &keys,
-                                              const unsigned char *queries, int from) {
+__device__ __forceinline__ void multiply_held(pair_columns<S> &x, const key_rows<S> &keys, const unsigned char *queries,
+                                              int from) {
     add_product<typename S::T, S::DIM / 16, AHEAD>(
         x, fragment_a_packed<S::KEY_MT, S::DIM / 16>(keys.held),
         fragment_b<S::PITCH, true>(shared_address(queries) + from * S::PITCH * 2, 0, lane_anew()));
@@ -284,8 +284,8 @@ __device__ __forceinline__ bool sums_are_nonfinite(const float (&sum)[MT][NT][4]
     return nonfinite;
 }
 
-/* Rows of dk or dv, which are nobody else's in this launch. Where they are overwritten, they are not read. A few columns
- * at a time, for want of registers. */
+/* Rows of dk or dv, which are nobody else's in this launch. Where they are overwritten, they are not read. A few
+ * columns at a time, for want of registers. */
 template <class S>
 __device__ __forceinline__ void write_sums(const row_source &to, const float (&sum)[S::KEY_MT][S::DIM / 8][4], float by,
                                            int first, int count, int width, bool overwrite) {

@@ -88,9 +88,9 @@ __device__ __forceinline__ void slow_write(const row_source &to, int row, int li
 
 /* By one block of queries: P and dS, dV and dK, and dQ where it is asked for. */
 template <class S>
-__device__ __forceinline__ void slow_queries(const gpu_problem &p, const slow_keys &keys,
-                                             const query_source<float> &s, int a0, int b0, bool with_dq,
-                                             float (&dk)[slow_columns<S>], float (&dv)[slow_columns<S>]) {
+__device__ __forceinline__ void slow_queries(const gpu_problem &p, const slow_keys &keys, const query_source<float> &s,
+                                             int a0, int b0, bool with_dq, float (&dk)[slow_columns<S>],
+                                             float (&dv)[slow_columns<S>]) {
     using T = typename S::T;
     int thread = (int)threadIdx.x, key = thread % S::KEYS, column0 = thread / S::KEYS * slow_columns<S>;
     __syncthreads();
@@ -110,7 +110,8 @@ __device__ __forceinline__ void slow_queries(const gpu_problem &p, const slow_ke
     if (with_dq) slow_dq<S>(p, keys, s, a0, b0);
 }
 
-template <class S> __device__ __noinline__ void slow_item(const gpu_backward &args, half_memory<S> memory, bool with_dq) {
+template <class S>
+__device__ __noinline__ void slow_item(const gpu_backward &args, half_memory<S> memory, bool with_dq) {
     using T = typename S::T;
     static_assert(2 * SLOW_ROWS * S::KEYS * 4 <= 4 * S::QUERY_TILE, "P and dS fit");
     static_assert(S::ROWS % SLOW_ROWS == 0, "whole pieces of blocks");

@@ -72,8 +72,8 @@ __device__ __noinline__ void copy_odd_rows(unsigned char *to, const row_source *
     copy_rows<typename S::T, S::PITCH, S::ROWS, S::THREADS>(to, *s, first, limit, width);
 }
 
-/* to [ROWS, PITCH] = rows [first, first + ROWS) of the source, which has no index; zero beyond them and from row `limit`
- * on. */
+/* to [ROWS, PITCH] = rows [first, first + ROWS) of the source, which has no index; zero beyond them and from row
+ * `limit` on. */
 template <class S>
 __device__ __forceinline__ void copy_query_rows(unsigned char *to, const row_source &s, int first, int limit,
                                                 int width) {

@@ -1,7 +1,7 @@
 /* Mask and softmax of the backward kernel for 16-bit elements.
  *
- * S^T and dP^T are [keys, queries]: a thread has keys that are 8 apart, and in each n8 tile two neighbouring queries. So lse
- * and delta go along an accumulator's columns.
+ * S^T and dP^T are [keys, queries]: a thread has keys that are 8 apart, and in each n8 tile two neighbouring queries.
+ * So lse and delta go along an accumulator's columns.
  */
 #ifndef RA_KERNEL_CUDA_SM80_BACKWARD_HALF_SOFTMAX_CUH
 #define RA_KERNEL_CUDA_SM80_BACKWARD_HALF_SOFTMAX_CUH
@@ -13,8 +13,8 @@ template <class S> using pair_columns = float[S::KEY_MT][S::NT][4];
 /* P or dS as the A operand of products along the queries. */
 template <class S> using pair_operand = uint32_t[S::KEY_MT][S::DEPTH][4];
 
-/* Where this thread's elements are: keys b, b + 8, b + 16, ... of the tile; queries a + 8 n and a + 8 n + 1 of the tile, whose lse
- * and delta are at 8 n and 8 n + 1 of the pointers. */
+/* Where this thread's elements are: keys b, b + 8, b + 16, ... of the tile; queries a + 8 n and a + 8 n + 1 of the
+ * tile, whose lse and delta are at 8 n and 8 n + 1 of the pointers. */
 struct pair_columns_place {
     int a, b;
     const float *lse, *delta;
@@ -76,8 +76,8 @@ template <class S> __device__ __forceinline__ void pack_pairs(pair_operand<S> &t
         for (int k = 0; k < S::DEPTH; k++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                to[m][k][i] = element<typename S::T>::pack(x[m][2 * k + i / 2][i % 2 * 2],
-                                                           x[m][2 * k + i / 2][i % 2 * 2 + 1]);
+                to[m][k][i] =
+                    element<typename S::T>::pack(x[m][2 * k + i / 2][i % 2 * 2], x[m][2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
 /* dS^T [KEYS, ROWS]: the warp's keys from key0 on, queries from chunk0 * 8 on. */

@@ -1,9 +1,8 @@
 /* Forward on mma.sync: FlashAttention-2 (Dao, 2023), with the state read first and written last. How elements are
  * multiplied is the products' affair: half_products.cuh for 16-bit elements, tf32_products.cuh for f32.
  *
- *   Q [ROWS, DIM] stays in shared memory, or in registers; a warp owns 16 MT of its rows, their scores and their outputs
- *   in registers.
- *   For every block of keys that some row of the unit sees, over all tiles of its group:
+ *   Q [ROWS, DIM] stays in shared memory, or in registers; a warp owns 16 MT of its rows, their scores and their
+ * outputs in registers. For every block of keys that some row of the unit sees, over all tiles of its group:
  *
  *     copy V ────────────────┐          copy the next K ───────────┐
  *     S = Q K^T              │ barrier  P = e^{S - m}   O += P V   │ barrier

@@ -110,9 +110,9 @@ template <int MT, int NT> __device__ __forceinline__ bool some_are_nonfinite(con
 }
 
 /* The address of a chunk that stands so many rows and chunks behind the one at base. Rows are PITCH elements, swizzled
- * as in async_copy.cuh. Row offsets are multiples of 8, so that the row's part in the swizzle is the lane's alone; those
- * of chunks have no bit in common with the first one's, so that adding them is an exclusive or. Bits of a chunk that are
- * not swizzled are added, which takes no instruction. */
+ * as in async_copy.cuh. Row offsets are multiples of 8, so that the row's part in the swizzle is the lane's alone;
+ * those of chunks have no bit in common with the first one's, so that adding them is an exclusive or. Bits of a chunk
+ * that are not swizzled are added, which takes no instruction. */
 template <int PITCH> __device__ __forceinline__ uint32_t fragment_at(uint32_t base, int row, int chunk) {
     constexpr int BITS = swizzle_bits<PITCH * 2>;
     return (base ^ (chunk & BITS) << 4) + (chunk & ~BITS) * 16 + row * PITCH * 2;
@@ -121,8 +121,8 @@ template <int PITCH> __device__ __forceinline__ uint32_t fragment_at(uint32_t ba
 /* Addresses of the fragments of one operand of a product.
  *
  *   A [m, k]: m along rows, or (ALONG_ROWS false) k along rows          B [n, k]: likewise n, or k */
-/* The thread's lane, which the compiler cannot know to be the same as before: what is computed from it is computed where
- * it is used, and not kept, where registers are short. */
+/* The thread's lane, which the compiler cannot know to be the same as before: what is computed from it is computed
+ * where it is used, and not kept, where registers are short. */
 __device__ __forceinline__ int lane_anew(void) {
     int lane = (int)threadIdx.x & 31;
     asm volatile("" : "+r"(lane));
@@ -181,10 +181,11 @@ template <int MT, int DEPTH> struct fragment_a_packed {
 };
 
 /* acc [16 MT, 8 NT] += A [16 MT, 16 DEPTH] . B^T. The fragments of the next AHEAD steps are on their way while those at
- * hand are multiplied. Where NT is odd, the 8 columns of B behind the last are read as well, and not used. */
+ * hand are multiplied. */
 template <class T, int DEPTH, int AHEAD = 1, int MT, int NT, class A, class B>
 __device__ __forceinline__ void add_product(float (&acc)[MT][NT][4], const A &a, const B &b) {
-    constexpr int EACH = (NT + 1) / 2, STEPS = DEPTH * EACH, RING = AHEAD + 1;
+    static_assert(NT % 2 == 0, "columns come in twos of 8");
+    constexpr int EACH = NT / 2, STEPS = DEPTH * EACH, RING = AHEAD + 1;
     constexpr int A_AT = EACH > AHEAD ? EACH - AHEAD : 0; /* the step of k that A's next fragments are asked for in */
     uint32_t x[2][MT][4], y[RING][4];
 #pragma unroll
@@ -200,16 +201,15 @@ __device__ __forceinline__ void add_product(float (&acc)[MT][NT][4], const A &a,
 #pragma unroll
         for (int m = 0; m < MT; m++) {
             element<T>::mma(acc[m][2 * n], x[k % 2][m], y[i % RING][0], y[i % RING][1]);
-            if (2 * n + 1 < NT) element<T>::mma(acc[m][2 * n + 1], x[k % 2][m], y[i % RING][2], y[i % RING][3]);
+            element<T>::mma(acc[m][2 * n + 1], x[k % 2][m], y[i % RING][2], y[i % RING][3]);
         }
     }
 }
 
 /* Two products of the same size at once, whose steps take turns. */
 template <class T, int DEPTH, int AHEAD, int MT, int NT, class A, class B, class OTHER_A, class OTHER_B>
-__device__ __forceinline__ void add_products(float (&acc)[MT][NT][4], const A &a, const B &b,
-                                             float (&other)[MT][NT][4], const OTHER_A &other_a,
-                                             const OTHER_B &other_b) {
+__device__ __forceinline__ void add_products(float (&acc)[MT][NT][4], const A &a, const B &b, float (&other)[MT][NT][4],
+                                             const OTHER_A &other_a, const OTHER_B &other_b) {
     static_assert(NT % 2 == 0, "columns come in twos of 8");
     constexpr int EACH = NT, STEPS = DEPTH * EACH, RING = AHEAD + 1; /* EACH: steps of k */
     uint32_t x[2][MT][4], z[2][MT][4], y[RING][4];
