@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { REPEATS = 3, DOCUMENTS = 10000, PACKED = 512 };
+enum { REPEATS = 3, DOCUMENTS = 10000, DEALT = 4000, PACKED = 512 };
 
 static double seconds_of(clockid_t clock) {
     struct timespec t;
@@ -28,11 +28,13 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static int time_one(const char *name, const ra_problem *problem, int ranks) {
+static int time_one(const char *name, const ra_problem *problem, int ranks, ra_layout layout, ra_strategy strategy) {
     double times[3 * REPEATS];
     ra_options options = RA_OPTIONS_INIT;
     ra_plan_info info = RA_PLAN_INFO_INIT;
     options.backward = 1;
+    options.layout = layout;
+    options.strategy = strategy;
     for (int i = 0; i < 3 * REPEATS; i++) {
         double start = seconds();
         if (ra_predict(problem, &options, ranks, (ranks - 1) * (i % 3) / 2, &info) != RA_OK) {
@@ -107,7 +109,7 @@ static void cut(int64_t *cu, int64_t documents, int64_t length) {
 }
 
 int main(int argc, char **argv) {
-    static int64_t cu[DOCUMENTS + 1], packed_cu[PACKED + 1];
+    static int64_t cu[DOCUMENTS + 1], dealt_cu[DEALT + 1], packed_cu[PACKED + 1];
     static const ra_branch branches[] = {{2048, 1}, {16384, 8}, {131072, 64}};
     ra_problem causal = RA_PROBLEM_INIT;
     causal.seq_q = 1 << 20;
@@ -121,6 +123,10 @@ int main(int argc, char **argv) {
     cut(cu, DOCUMENTS, documents.seq_q);
     documents.documents = DOCUMENTS;
     documents.cu_seqlens_q = cu;
+    ra_problem dealt = documents;
+    cut(dealt_cu, DEALT, dealt.seq_q);
+    dealt.documents = DEALT;
+    dealt.cu_seqlens_q = dealt_cu;
     dilated.branches = 3;
     dilated.dilated = branches;
     shared = dilated;
@@ -138,22 +144,27 @@ int main(int argc, char **argv) {
         const char *name;
         const ra_problem *problem;
         int ranks;
+        ra_layout layout;
+        ra_strategy strategy;
     } all[] = {
-        {"causal", &causal, 1024},
-        {"causal", &causal, 4096},
-        {"full", &full, 1024},
-        {"full", &full, 4096},
-        {"window of 4096", &window, 1024},
-        {"window of 4096", &window, 4096},
-        {"10,000 documents", &documents, 256},
-        {"10,000 documents", &documents, 1024},
-        {"512 documents, 128 K", &packed, 8},
-        {"three branches", &dilated, 1024},
-        {"three branches, 32:8", &shared, 1024},
+        {"causal", &causal, 1024, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO},
+        {"causal", &causal, 4096, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO},
+        {"full", &full, 1024, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO},
+        {"full", &full, 4096, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO},
+        {"window of 4096", &window, 1024, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO},
+        {"window of 4096", &window, 4096, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO},
+        {"10,000 documents", &documents, 256, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO},
+        {"10,000 documents", &documents, 1024, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO},
+        {"4,000 documents, dealt", &dealt, 256, RA_LAYOUT_DOCUMENTS, RA_STRATEGY_PAIRWISE},
+        {"4,000 documents, dealt", &dealt, 256, RA_LAYOUT_DOCUMENTS, RA_STRATEGY_RING},
+        {"512 documents, 128 K", &packed, 8, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO},
+        {"three branches", &dilated, 1024, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO},
+        {"three branches, 32:8", &shared, 1024, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO},
     };
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (argc < 2 || strstr(all[i].name, argv[1])) failed |= time_one(all[i].name, all[i].problem, all[i].ranks);
+        if (argc < 2 || strstr(all[i].name, argv[1]))
+            failed |= time_one(all[i].name, all[i].problem, all[i].ranks, all[i].layout, all[i].strategy);
     if (argc < 2 || strstr("512 documents, 128 K", argv[1])) {
         failed |= time_together("512 documents, 128 K", &packed, RA_LAYOUT_AUTO);
         failed |= time_together("512 documents, 128 K", &packed, RA_LAYOUT_ZIGZAG);

@@ -4,7 +4,7 @@
     bench/peers/torch_accuracy.py build/ringattn [--seq 4096] [--heads 4] [--dim 128] [--ranks 1,4,8]
         [--types bf16,f16,f32] [--kernel NAME]
 
-PyTorch's is its flash backend, and its efficient one for f32.
+PyTorch's are its cuDNN and flash backends, and its efficient one for f32.
 
 For machines with a GPU, torch and numpy. Errors are relative, in norm. ringattn's outputs are rounded to the type of the
 inputs before they are compared, as torch's are.
@@ -20,8 +20,9 @@ import torch.nn.functional as functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
-BACKENDS = {"bf16": "flash", "f16": "flash", "f32": "efficient"}
-SDP = {"flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
+PEERS = {"bf16": ("cudnn", "flash"), "f16": ("cudnn", "flash"), "f32": ("efficient",)}
+SDP = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
+       "efficient": SDPBackend.EFFICIENT_ATTENTION}
 NAMES = ("o", "dq", "dk", "dv")
 
 
@@ -70,13 +71,14 @@ def main():
             shape = (1, args.heads, args.seq, args.dim)
             inputs = {name: torch.randn(shape, device="cuda").to(TYPES[dtype]) for name in ("q", "k", "v", "dout")}
             wanted = attend(*(x.double() for x in inputs.values()), causal, SDPBackend.MATH)
-            peer = BACKENDS[dtype]
-            theirs = errors(attend(*inputs.values(), causal, SDP[peer]), wanted)
+            theirs = {peer: errors(attend(*inputs.values(), causal, SDP[peer]), wanted) for peer in PEERS[dtype]}
             for ranks in map(int, args.ranks.split(",")):
                 ours = errors(ringattn(args.command, inputs, dtype, causal, ranks, args.kernel), wanted)
-                line = "  ".join(f"{name} {a:.2e} / {b:.2e} = {a / b:.2f}"
-                                 for name, a, b in zip(NAMES, ours, theirs))
-                print(f"{dtype:4s} {'causal' if causal else 'full  '} p={ranks}  ringattn / {peer}:  {line}", flush=True)
+                for peer, their in theirs.items():
+                    line = "  ".join(f"{name} {a:.2e} / {b:.2e} = {a / b:.2f}"
+                                     for name, a, b in zip(NAMES, ours, their))
+                    print(f"{dtype:4s} {'causal' if causal else 'full  '} p={ranks}  ringattn / {peer}:  {line}",
+                          flush=True)
 
 
 if __name__ == "__main__":

@@ -179,8 +179,10 @@ static void print_machine(void) {
 static void print_transports(void) {
     char version[MACHINE_TEXT_BYTES];
     printf("transports   ");
-    for (int i = 0; i < TRANSPORTS; ++i)
-        if (transport_at(i)) printf(" %s", transport_at(i));
+    for (int i = 0; i < TRANSPORTS; ++i) {
+        const char *name = transport_at(i);
+        if (name) printf(" %s", name);
+    }
     for (int i = 0; i < LIBRARIES; ++i) {
         int found = libraries[i].version(version);
         printf("\n%-13s %s: %s%s%s", i ? "" : "libraries", libraries[i].name, found ? "" : "(", version,

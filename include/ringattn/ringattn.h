@@ -376,7 +376,7 @@ RA_API ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, 
  */
 RA_API ra_status ra_plan_wait(ra_plan *plan, void *stream);
 
-/* NULL is allowed. */
+/* NULL is allowed. Passes may still be on a stream; the work of graphs that captured passes of the plan is done. */
 RA_API void ra_plan_destroy(ra_plan *plan);
 
 typedef struct ra_traffic {
@@ -389,7 +389,7 @@ typedef struct ra_plan_info {
     int rank, ranks;
     int64_t rows_q, rows_k;  /* of this rank */
     int64_t pairs;           /* visible (query, key) pairs over batch and heads that this rank computes */
-    int64_t workspace_bytes; /* all that the run path uses, of which: */
+    int64_t workspace_bytes; /* all that the run path uses, beside a device's tile lists, of which: */
     int64_t kv_slot_bytes;   /*   slots of what travels to be computed with: keys and values, or queries */
     int64_t state_bytes;     /*   m, l and, unless sums are made in the outputs, O; or lse, delta, dQ if that is more */
     int64_t grad_slot_bytes; /*   slots of sums that travel home: dK and dV, or states and dQ; and the own dK, dV */

@@ -87,6 +87,8 @@ def _view_torch(x: Any, name: str) -> View:
         raise ArgumentError(f"{name} is a tensor of layout {x.layout}; make it dense first")
     if x.device.type not in ("cpu", "cuda"):
         raise ArgumentError(f"{name} is on {x.device}; ringattn computes on cpu and cuda")
+    if x.is_neg():
+        raise ArgumentError(f"{name} is to be negated when it is read; give x.resolve_neg()")
     dtype = _named(str(x.dtype).replace("torch.", ""), name)
     device = (x.device.type, x.device.index or 0)
     return View(x.data_ptr(), dtype, tuple(x.shape), tuple(x.stride()), device, x)
@@ -96,6 +98,8 @@ def _view_numpy(x: Any, name: str) -> View:
     import numpy
 
     dtype = _named(x.dtype.name, name)
+    if hasattr(x, "mask"):
+        raise ArgumentError(f"{name} has a mask of its own; fill it in first")
     if not x.dtype.isnative:
         raise ArgumentError(
             f"{name} has elements in the other byte order; convert it with x.astype(x.dtype.newbyteorder('='))")
@@ -114,8 +118,12 @@ def _view_cuda_interface(x: Any, name: str) -> View:
     dtype = _TYPESTRS.get(about["typestr"])
     if dtype is None:
         raise ArgumentError(f"{name} has elements of type {about['typestr']}; use float64, float32 or float16")
+    if about.get("mask") is not None:
+        raise ArgumentError(f"{name} has a mask of its own; fill it in first")
     shape = tuple(about["shape"])
     if about.get("strides"):
+        if any(stride % _BYTES[dtype] for stride in about["strides"]):
+            raise ArgumentError(f"{name} has strides that are no whole elements")
         strides = tuple(stride // _BYTES[dtype] for stride in about["strides"])
     else:
         strides = c_order(shape)

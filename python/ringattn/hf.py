@@ -50,12 +50,25 @@ def _names_in(function: Any, depth: int = 4) -> set:
     return names
 
 
+# The functions that transformers puts masks together from and that are computed, or that are said otherwise.
+_MASKS = {"causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay",
+          "sliding_window_bidirectional_overlay", "and_masks", "padding_mask_function", "packed_sequence_mask_function",
+          "add_offsets_to_mask_function"}
+
+
 def mask(*_sizes: Any, mask_function: Any = None, attention_mask: Optional[Tensor] = None, **_how: Any) -> None:
     """No mask is needed: causality, windows and documents are said otherwise. Padding that matters is refused.
 
     transformers takes the jumps in a cut sequence's positions for documents. What mask_function makes of them is
     ignored on purpose: documents come from shard_batch.
     """
+    made_of = {name.split(".")[0] for name in _names_in(mask_function)} - {""}
+    if "chunked_overlay" in made_of:
+        raise UnsupportedError("ringattn has no chunked attention (config.attention_chunk_size)")
+    if made_of - _MASKS:
+        unknown = ", ".join(sorted(made_of - _MASKS))
+        raise UnsupportedError(f"ringattn does not know the mask function {unknown}; it has causal masks, windows and "
+                               "documents")
     if attention_mask is not None:
         kept = attention_mask.to(torch.bool)
         if kept.dim() != 2:
@@ -63,8 +76,9 @@ def mask(*_sizes: Any, mask_function: Any = None, attention_mask: Optional[Tenso
         if bool((kept[:, 1:] & ~kept[:, :-1]).any()):
             raise UnsupportedError("attention_mask has padding before tokens; pad to the right, or pack documents with "
                                    "ringattn.torch.shard_batch")
-    if any("chunked_overlay" in name for name in _names_in(mask_function)):
-        raise UnsupportedError("ringattn has no chunked attention (config.attention_chunk_size)")
+        if any("bidirectional" in name for name in made_of) and not bool(kept.all()):
+            raise UnsupportedError("attention_mask has padding, which attention that is not causal would see; pack "
+                                   "documents with ringattn.torch.shard_batch")
     return None
 
 
@@ -77,6 +91,8 @@ def _refuse(dropout: float, softcap: Any, s_aux: Any, attention_mask: Any, extra
         raise UnsupportedError("ringattn has no attention sinks (s_aux)")
     if extra.get("position_bias") is not None:
         raise UnsupportedError("ringattn has no additive bias (position_bias)")
+    if extra.get("head_mask") is not None:
+        raise UnsupportedError("ringattn masks no heads (head_mask)")
     if attention_mask is not None:
         raise UnsupportedError("ringattn takes no attention masks of pairs; use causal, windows or documents")
 
@@ -95,6 +111,17 @@ def _sequence(ctx: Context, query: Tensor, key: Tensor) -> Tuple[int, int, Optio
                         f"for, but the model has {rows} queries and {key.shape[2]} keys; caches are for one rank only")
 
 
+def _check_offsets(extra: dict, documents: Optional[Tensor]) -> None:
+    """Documents that a data collator has given the model must be those that shard_batch was told."""
+    given = extra.get("cu_seq_lens_q")
+    if given is None:
+        return
+    known = [] if documents is None else documents.tolist()
+    if given.tolist() != known and not (documents is None and len(given) == 2):
+        raise ArgumentError(f"cu_seq_lens_q is {given.tolist()}, but shard_batch was told of the documents {known}; "
+                            "give it them as cu_seqlens")
+
+
 def attention_forward(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor] = None,
                       dropout: float = 0.0, scaling: Optional[float] = None, sliding_window: Optional[int] = None,
                       softcap: Optional[float] = None, is_causal: Optional[bool] = None, s_aux: Optional[Tensor] = None,
@@ -104,6 +131,7 @@ def attention_forward(module: Any, query: Tensor, key: Tensor, value: Tensor, at
     ctx = ctx or _context()
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     seq_q, seq_k, documents = _sequence(ctx, query, key)
+    _check_offsets(extra, documents)
     # transformers counts the query itself; a window that is not causal reaches as far the other way.
     reach = -1 if sliding_window is None else sliding_window - 1
     o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), seq_len=seq_q, seq_len_k=seq_k,

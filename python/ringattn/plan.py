@@ -3,8 +3,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-import sys
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import _arrays, _capi, _library
 from .comm import Comm
@@ -168,16 +167,18 @@ class Plan:
         self.out_dtype = problem.out_dtype or problem.dtype
         self.lse_dtype = "f64" if problem.dtype == "f64" else "f32"
         self.device = _device_of(device)
-        self._torch: Optional[Tuple[Dict[str, Any], Any]] = None  # its types by our names, and the device, once needed
         first = self.info
         self.rows_q, self.rows_k, self.layout = first.rows_q, first.rows_k, first.layout
         self.shapes = self._shapes()
+        self.strides = {name: _arrays.c_order(shape) for name, shape in self.shapes.items()}
         # One of each for all runs: a plan runs once at a time.
-        self._tensors, self._gradients = _capi.Tensors(), _capi.Gradients()
-        library.ra_tensors_init(ctypes.byref(self._tensors))
-        library.ra_gradients_init(ctypes.byref(self._gradients))
+        self._tensors, self._gradients = _new_tensors(), _new_gradients()
         self._forward_slots = _slots(self._tensors)
         self._backward_slots = _slots(self._gradients)
+        # And for arrays that are given by address: all dense, or some with strides.
+        self._forward_dense, self._forward_strided = _Addresses(_new_tensors(), ()), _Addresses(_new_tensors(), _QKV)
+        self._backward_dense = _Addresses(_new_gradients(), ())
+        self._backward_strided = _Addresses(_new_gradients(), _QKV + ("dout",))
 
     @property
     def handle(self) -> int:
@@ -243,20 +244,24 @@ class Plan:
         check(_library.core().ra_plan_backward(self.handle, self._gradients, stream))
         return dq, dk, dv
 
-    def forward_at(self, q: int, k: int, v: int, o: int, lse: int, stream: Optional[int] = None) -> None:
-        """forward() for addresses of dense arrays of the shapes in `shapes`, which nobody checks."""
-        for name, address in zip(("q", "k", "v", "o"), (q, k, v, o)):
-            _point(self._forward_slots[name], address)
-        _point_lse(self._tensors, lse)
-        check(_library.core().ra_plan_forward(self.handle, self._tensors, stream))
+    def forward_at(self, q: int, k: int, v: int, o: int, lse: int, stream: Optional[int] = None,
+                   strides: Optional[Tuple[Sequence[int], ...]] = None) -> None:
+        """forward() for addresses of arrays of the shapes in `shapes`, which nobody checks. All are dense, or q, k and
+        v have these strides, in elements."""
+        run = self._forward_dense if strides is None else self._forward_strided.with_strides(strides)
+        words = run.words
+        words[_Q], words[_K], words[_V], words[_O], words[_LSE] = q, k, v, o, lse
+        check(_library.core().ra_plan_forward(self.handle, run.structure, stream))
 
     def backward_at(self, q: int, k: int, v: int, o: int, lse: int, dout: int, dq: int, dk: int, dv: int,
-                    stream: Optional[int] = None) -> None:
-        """backward() for addresses of dense arrays, which nobody checks."""
-        for name, address in zip(("q", "k", "v", "o", "dout", "dq", "dk", "dv"), (q, k, v, o, dout, dq, dk, dv)):
-            _point(self._backward_slots[name], address)
-        _point_lse(self._gradients, lse)
-        check(_library.core().ra_plan_backward(self.handle, self._gradients, stream))
+                    stream: Optional[int] = None, strides: Optional[Tuple[Sequence[int], ...]] = None) -> None:
+        """backward() for addresses of arrays, which nobody checks. All are dense, or q, k, v and dout have these
+        strides, in elements."""
+        run = self._backward_dense if strides is None else self._backward_strided.with_strides(strides)
+        words = run.words
+        words[_Q], words[_K], words[_V], words[_O], words[_LSE] = q, k, v, o, lse
+        words[_DOUT], words[_DQ], words[_DK], words[_DV] = dout, dq, dk, dv
+        check(_library.core().ra_plan_backward(self.handle, run.structure, stream))
 
     def wait(self, stream: Optional[int] = None) -> None:
         """Waits until all that is on the stream is done; at once on the CPU."""
@@ -280,10 +285,6 @@ class Plan:
              output: bool = False) -> None:
         """Points the slot of a structure to x, which must be of this type, on the plan's device, of the shape of that
         name."""
-        pointer = self._plain(x, name, dtype)
-        if pointer is not None:
-            _point(slot, pointer)
-            return
         seen = _arrays.view(x, name)
         if seen.dtype != dtype or seen.device != self.device:
             raise ArgumentError(f"{name} is {seen.dtype} on {seen.device[0]}:{seen.device[1]}; this plan takes "
@@ -294,26 +295,8 @@ class Plan:
         made = _arrays.tensor(seen, name, self.shapes[name], output)
         slot.data, slot.strided, slot.stride = made.data, made.strided, made.stride
 
-    def _plain(self, x: Any, name: str, dtype: str) -> Optional[int]:
-        """The address of what layers give, a dense torch tensor as it should be, in a microsecond; None: look
-        closer."""
-        torch = sys.modules.get("torch")
-        if torch is None or not isinstance(x, torch.Tensor):
-            return None
-        if self._torch is None:
-            kinds = {name: getattr(torch, kind) for name, kind in _TORCH_NAMES.items()}
-            self._torch = (kinds, torch.device("cpu") if self.device[0] == "cpu" else torch.device(*self.device))
-        kinds, device = self._torch
-        if x.shape != self.shapes[name] or x.dtype is not kinds[dtype] or x.device != device:
-            return None
-        return x.data_ptr() if x.layout is torch.strided and x.is_contiguous() else None
-
     def _put_lse(self, run: ctypes.Structure, x: Any, output: bool = False) -> None:
         """Points a structure's lse to x [batch, heads_q, rows_q]; any strides."""
-        pointer = self._plain(x, "lse", self.lse_dtype)
-        if pointer is not None:
-            _point_lse(run, pointer)
-            return
         seen = _arrays.view(x, "lse")
         if seen.dtype != self.lse_dtype or seen.device != self.device or seen.shape != self.shapes["lse"]:
             raise ArgumentError(f"lse must be {self.lse_dtype} of shape {list(self.shapes['lse'])} on the plan's "
@@ -325,23 +308,43 @@ class Plan:
         run.lse, run.lse_strided, run.lse_stride = seen.pointer, 1, (ctypes.c_int64 * 3)(*seen.strides)
 
 
-_TORCH_NAMES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
-_NO_STRIDES = (ctypes.c_int64 * 4)()
-_NO_LSE_STRIDES = (ctypes.c_int64 * 3)()
+# Where the addresses are in ra_tensors and ra_gradients, which begin alike: in units of 8 bytes.
+_Q, _K, _V, _O, _LSE, _DOUT, _DQ, _DK, _DV = (getattr(_capi.Gradients, _name).offset // 8 for _name in (
+    "q", "k", "v", "o", "lse", "dout", "dq", "dk", "dv"))
+_QKV = ("q", "k", "v")
 
 
-def _point(slot: _capi.Tensor, address: int) -> None:
-    """Makes the slot a dense array."""
-    slot.data = address
-    if slot.strided:
-        slot.strided, slot.stride = 0, _NO_STRIDES
+def _new_tensors() -> _capi.Tensors:
+    made = _capi.Tensors()
+    _library.core().ra_tensors_init(ctypes.byref(made))
+    return made
 
 
-def _point_lse(run: ctypes.Structure, address: int) -> None:
-    """Makes a structure's lse a dense array."""
-    run.lse = address
-    if run.lse_strided:
-        run.lse_strided, run.lse_stride = 0, _NO_LSE_STRIDES
+def _new_gradients() -> _capi.Gradients:
+    made = _capi.Gradients()
+    _library.core().ra_gradients_init(ctypes.byref(made))
+    return made
+
+
+class _Addresses:
+    """A structure of a run in which only addresses change, and the strides of the arrays named.
+
+    words is its memory in units of 8 bytes: that is written several times as fast as fields of ctypes are.
+    """
+
+    def __init__(self, structure: ctypes.Structure, strided: Tuple[str, ...]) -> None:
+        self.structure = structure
+        self.words = memoryview(structure).cast("B").cast("q")  # type: ignore[arg-type]
+        for name in strided:
+            getattr(structure, name).strided = 1
+        self._strides_at = [(getattr(type(structure), name).offset + _capi.Tensor.stride.offset) // 8
+                            for name in strided]
+
+    def with_strides(self, strides: Tuple[Sequence[int], ...]) -> "_Addresses":
+        words = self.words
+        for at, stride in zip(self._strides_at, strides):
+            words[at], words[at + 1], words[at + 2], words[at + 3] = stride
+        return self
 
 
 def _slots(run: ctypes.Structure) -> Dict[str, _capi.Tensor]:

@@ -69,14 +69,14 @@ static ra_status locate(const ra_sequence *sequence, ra_layout layout, int ranks
 }
 
 ra_status ra_layout_position(ra_layout layout, int64_t n, int ranks, int rank, int64_t row, int64_t *position_out) {
-    ra_sequence sequence;
+    ra_sequence sequence = {0};
     RA_TRY(check(layout, n, ranks, rank));
     RA_TRY(plain(layout, n, &sequence));
     return position_of(&sequence, layout, ranks, rank, row, position_out);
 }
 
 ra_status ra_layout_locate(ra_layout layout, int64_t n, int ranks, int64_t position, int *rank_out, int64_t *row_out) {
-    ra_sequence sequence;
+    ra_sequence sequence = {0};
     RA_TRY(check(layout, n, ranks, 0));
     RA_TRY(plain(layout, n, &sequence));
     return locate(&sequence, layout, ranks, position, rank_out, row_out);
@@ -84,7 +84,7 @@ ra_status ra_layout_locate(ra_layout layout, int64_t n, int ranks, int64_t posit
 
 ra_status ra_packed_locate(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu_seqlens, int ranks,
                            int64_t position, int *rank_out, int64_t *row_out) {
-    ra_sequence sequence;
+    ra_sequence sequence = {0};
     RA_TRY(check(layout, n, ranks, 0));
     RA_TRY(packed(n, documents, cu_seqlens, &sequence));
     return locate(&sequence, layout, ranks, position, rank_out, row_out);
@@ -121,7 +121,7 @@ static ra_status positions_of(const ra_sequence *sequence, ra_layout layout, int
 }
 
 ra_status ra_layout_positions(ra_layout layout, int64_t n, int ranks, int rank, int64_t *positions_out) {
-    ra_sequence sequence;
+    ra_sequence sequence = {0};
     RA_TRY(check(layout, n, ranks, rank));
     RA_TRY(plain(layout, n, &sequence));
     return positions_of(&sequence, layout, ranks, rank, positions_out);
@@ -129,7 +129,7 @@ ra_status ra_layout_positions(ra_layout layout, int64_t n, int ranks, int rank, 
 
 ra_status ra_packed_positions(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu_seqlens, int ranks,
                               int rank, int64_t *positions_out) {
-    ra_sequence sequence;
+    ra_sequence sequence = {0};
     RA_TRY(check(layout, n, ranks, rank));
     RA_TRY(packed(n, documents, cu_seqlens, &sequence));
     return positions_of(&sequence, layout, ranks, rank, positions_out);
@@ -169,7 +169,7 @@ static ra_status copy_all(const ra_sequence *sequence, ra_layout layout, int ran
 }
 
 static ra_status copy_plain(ra_layout layout, int64_t n, int ranks, int rank, int64_t batch, shard_copy copy) {
-    ra_sequence sequence;
+    ra_sequence sequence = {0};
     RA_TRY(check(layout, n, ranks, rank));
     RA_TRY(plain(layout, n, &sequence));
     return copy_all(&sequence, layout, ranks, rank, batch, copy);
@@ -177,7 +177,7 @@ static ra_status copy_plain(ra_layout layout, int64_t n, int ranks, int rank, in
 
 static ra_status copy_packed(ra_layout layout, int64_t n, int64_t documents, const int64_t *cu, int ranks, int rank,
                              int64_t batch, shard_copy copy) {
-    ra_sequence sequence;
+    ra_sequence sequence = {0};
     RA_TRY(check(layout, n, ranks, rank));
     RA_TRY(packed(n, documents, cu, &sequence));
     return copy_all(&sequence, layout, ranks, rank, batch, copy);

@@ -118,6 +118,30 @@ ra_shard ra_shard_in_document(int64_t first, int64_t end, int ranks, int from, i
     return shard;
 }
 
+ra_runs ra_runs_of(int64_t first, int64_t end, int64_t count) {
+    dealt a = deal(first, count), b = deal(end, count);
+    int more = b.extra > a.extra;
+    return (ra_runs){.first = first,
+                     .count = count,
+                     .each = b.each - a.each,
+                     .from = more ? a.extra : b.extra,
+                     .to = more ? b.extra : a.extra,
+                     .extra = more ? 1 : -1};
+}
+
+int64_t ra_runs_start(const ra_runs *runs, int64_t i) {
+    int64_t reached = i < runs->from ? runs->from : i > runs->to ? runs->to : i;
+    return runs->first + i * runs->each + (reached - runs->from) * runs->extra;
+}
+
+int64_t ra_runs_find(const ra_runs *runs, int64_t position) {
+    int64_t rest = position - runs->first, before = runs->from * runs->each, size = runs->each + runs->extra;
+    if (rest < before) return rest / runs->each;
+    rest -= before;
+    if (rest < (runs->to - runs->from) * size) return runs->from + rest / size;
+    return runs->to + (rest - (runs->to - runs->from) * size) / runs->each;
+}
+
 /* Where document d starts. */
 static int64_t start_of(const ra_sequence *s, int64_t d) {
     return s->cu ? s->cu[d] : d ? s->n : 0;
@@ -164,20 +188,11 @@ void ra_sequence_locate(const ra_sequence *sequence, ra_layout layout, int ranks
         ra_shard_locate(layout, sequence->n, ranks, position, rank_out, row_out);
         return;
     }
-    int64_t d = ra_sequence_document(sequence, 0, position), runs = 2 * (int64_t)ranks;
-    int64_t first = start_of(sequence, d), inside = position - first;
-    dealt a = deal(first, runs), b = deal(start_of(sequence, d + 1), runs);
-    int64_t lo = 0, hi = runs - 1; /* the run that ends behind the position */
-    while (lo < hi) {
-        int64_t mid = lo + (hi - lo) / 2;
-        if (before_run(b, mid + 1) - before_run(a, mid + 1) > inside)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    int rank = (int)(lo < ranks ? lo : runs - 1 - lo);
+    int64_t d = ra_sequence_document(sequence, 0, position), first = start_of(sequence, d);
+    ra_runs runs = ra_runs_of(first, start_of(sequence, d + 1), 2 * (int64_t)ranks);
+    int64_t i = ra_runs_find(&runs, position);
+    int upper = i >= ranks, rank = (int)(upper ? 2 * (int64_t)ranks - 1 - i : i);
     ra_shard shard = ra_shard_in_document(first, start_of(sequence, d + 1), ranks, rank, rank + 1);
-    int upper = lo >= ranks;
     *rank_out = rank;
     *row_out = shard.first_row[upper] + position - shard.spans[upper].first;
 }

@@ -26,6 +26,20 @@ ra_shard ra_shard_of(ra_layout layout, int64_t n, int ranks, int rank);
  * without looking at them. first_row is right for a single rank: to = from + 1. */
 ra_shard ra_shard_in_document(int64_t first, int64_t end, int ranks, int from, int to);
 
+/* Positions [first, end) cut into `count` runs as a document's are: run i has as many of them as leave the remainder i
+ * when divided by count. Of [0, n) these are the runs of ra_cut. */
+typedef struct ra_runs {
+    int64_t first, count;
+    int64_t each;            /* positions of a run ... */
+    int64_t from, to, extra; /* ... and `extra`, 1 or -1, more in the runs [from, to) */
+} ra_runs;
+
+ra_runs ra_runs_of(int64_t first, int64_t end, int64_t count);
+
+/* Where run i starts, 0 <= i <= count, and the run that holds a position. */
+int64_t ra_runs_start(const ra_runs *runs, int64_t i);
+int64_t ra_runs_find(const ra_runs *runs, int64_t position);
+
 /* Documents one after another: the d-th has positions [cu[d], cu[d + 1]). cu is NULL for one document of n. */
 typedef struct ra_sequence {
     int64_t n, documents;

@@ -16,8 +16,8 @@
 struct ra_device {
     const char *name;
 
-    /* 64-byte aligned; NULL when there is no memory. bytes 0 gives a pointer that can be freed. release comes after all
-     * work that uses the memory. */
+    /* 64-byte aligned, on an asynchronous device 256-byte; NULL when there is no memory. bytes 0 gives a pointer that
+     * can be freed. release comes after all work that uses the memory. */
     void *(*allocate)(const ra_device *device, size_t bytes);
     void (*release)(const ra_device *device, void *memory);
 
@@ -47,8 +47,13 @@ struct ra_device {
     /* What is put on the stream from now on comes after what the event stands for; it may be another device's event. */
     ra_status (*wait)(const ra_device *device, void *stream, void *event);
 
-    /* Whether what the event stands for is done; one never signalled is. Fails when the device did. */
+    /* Whether what the event stands for is done; one never signalled is. Fails when the device did. Also allowed while
+     * a stream captures. */
     ra_status (*query)(const ra_device *device, void *event, int *done_out);
+
+    /* Whether what is put on the stream is captured, to be done later and any number of times (a CUDA graph). NULL: no
+     * stream of the device ever captures. */
+    ra_status (*captures)(const ra_device *device, void *stream, int *captures_out);
 
     /* Between any two of: this device's memory, another one's, the host's. In stream order. */
     ra_status (*copy)(const ra_device *device, void *to, const void *from, size_t bytes, void *stream);

@@ -1,6 +1,7 @@
 /* Making a plan, which all ranks do together, and taking it apart. */
 #include "base/sized.h"
 #include "base/status.h"
+#include "exec/lists.h"
 #include "exec/plan.h"
 #include "plan/digest.h"
 #include "transport/collective.h"
@@ -27,15 +28,24 @@ static ra_status take_workspace(ra_plan *plan) {
     return RA_OK;
 }
 
-static ra_status bind(ra_plan *plan) {
+static ra_status bind_programs(ra_plan *plan) {
     ra_prediction *p = &plan->prediction;
     ra_comm *comm = plan->comm;
-    RA_TRY(take_workspace(plan));
     RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, comm, &plan->forward));
     if (!p->setup.backward) return RA_OK;
     RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->backward, comm, &plan->backward));
     if (p->setup.shape.states == 1) return RA_OK;
     return ra_program_bind_again(&plan->pool, &plan->forward, RA_TAGS_STATES_AGAIN, &plan->states_again);
+}
+
+static ra_status bind(ra_plan *plan) {
+    const ra_device *device = ra_plan_device(plan);
+    ra_uploader *uploader;
+    RA_TRY(take_workspace(plan));
+    RA_TRY(bind_programs(plan));
+    if (!ra_device_is_asynchronous(device)) return RA_OK;
+    RA_TRY(ra_comm_uploader(plan->comm, device, &uploader));
+    return ra_lists_upload(uploader, &plan->forward, &plan->backward, &plan->lists);
 }
 
 /* As planned: the backward pass's may include the forward pass's. */
@@ -132,6 +142,7 @@ void ra_plan_dismantle(ra_plan *plan) {
     if (plan->memory_is_ours && !ra_comm_holds_memory(plan->comm)) device->release(device, plan->memory);
     ra_program_release(&plan->forward);
     ra_program_release(&plan->backward);
+    ra_upload_end(&plan->lists);
     if (plan->finished) device->event_destroy(device, plan->finished);
     if (entered) ra_device_leave(device, previous);
     ra_pool_free(&plan->pool);

@@ -35,11 +35,19 @@ static void forget_finished(ra_plan *plan) {
     if (device->query(device, plan->finished, &done) == RA_OK && done) forget_all(plan);
 }
 
-/* After a pass: marks its end where it may have to be waited for. */
+/* Before a pass: its kernels are behind the upload of what they read. */
+static ra_status join_lists(ra_plan *plan, void *stream) {
+    ra_status status = ra_upload_join(&plan->lists, stream);
+    return status == RA_OK ? RA_OK : ra_comm_lose(plan->comm, status);
+}
+
+/* After a pass: marks its end where it may have to be waited for, and for the next plan that takes the lists' memory.
+ * After one that failed there is none, for the comm is lost. */
 static ra_status mark_end(ra_plan *plan, ra_status status, void *stream) {
     const ra_device *device = ra_plan_device(plan);
-    if (status != RA_OK || !ends_on_device(plan)) return status;
-    status = device->signal(device, plan->finished, stream);
+    if (status != RA_OK) return status;
+    status = ra_upload_mark(&plan->lists, stream);
+    if (status == RA_OK && ends_on_device(plan)) status = device->signal(device, plan->finished, stream);
     return status == RA_OK ? RA_OK : ra_comm_lose(plan->comm, status);
 }
 
@@ -47,7 +55,8 @@ ra_status ra_pass_forward(ra_plan *plan, const ra_forward_io *io, void *stream) 
     int previous;
     RA_TRY(ra_device_enter(ra_plan_device(plan), &previous));
     forget_finished(plan);
-    ra_status ran = ra_exec_forward(&plan->forward, io, stream, &plan->forward_traffic);
+    ra_status ran = join_lists(plan, stream);
+    if (ran == RA_OK) ran = ra_exec_forward(&plan->forward, io, stream, &plan->forward_traffic);
     ra_status status = mark_end(plan, ran, stream);
     if (status != ran) ra_exec_spoil_forward(&plan->forward, io, stream);
     if (status != RA_OK && ended_early(plan)) spoil_pending(plan, stream);
@@ -62,7 +71,8 @@ ra_status ra_pass_backward(ra_plan *plan, const ra_backward_io *io, void *stream
     int previous;
     RA_TRY(ra_device_enter(ra_plan_device(plan), &previous));
     forget_finished(plan);
-    ra_status ran = ra_exec_backward(&plan->backward, &plan->states_again, io, stream, &plan->backward_traffic);
+    ra_status ran = join_lists(plan, stream);
+    if (ran == RA_OK) ran = ra_exec_backward(&plan->backward, &plan->states_again, io, stream, &plan->backward_traffic);
     ra_status status = mark_end(plan, ran, stream);
     if (status != ran) ra_exec_spoil_backward(&plan->backward, io, stream);
     if (status != RA_OK && ended_early(plan)) spoil_pending(plan, stream);

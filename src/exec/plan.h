@@ -24,6 +24,7 @@ struct ra_plan {
     int memory_is_ours;
     ra_program forward, backward;
     ra_program states_again; /* the forward program inside the backward pass, where softmaxes are kept apart */
+    ra_upload lists;         /* what the kernels of these programs read, on an asynchronous device */
     ra_traffic forward_traffic, backward_traffic; /* as planned, and as the last pass each way sent */
     /* The life of the last pass each way. */
     void *finished; /* event, on an asynchronous device: the end of what was put on a stream last */

@@ -105,7 +105,7 @@ static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_c
     return RA_OK;
 }
 
-/* Device kernels have their tiles on the device from here on. */
+/* Device kernels list what they need of the tiles; lists.h brings it to the device. */
 static ra_status prepare(const ra_program *program, const ra_compute *compute, ra_bound_compute *bound) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = bound->visitors ? &bound->visitors->shape : &setup->shape;

@@ -68,8 +68,16 @@ typedef struct ra_context {
     int *stop;
 } ra_context;
 
-/* A device kernel's own form of a compute's tiles and parts, in device memory: see prepare. */
+/* A device kernel's own form of a compute's tiles and parts: see prepare. */
 typedef struct ra_prepared ra_prepared;
+
+/* The device memory of a prepared object, in bytes. */
+typedef struct ra_list_size {
+    size_t lists;    /* written at plan time, read by calls */
+    size_t counters; /* written by calls, whatever they hold before */
+} ra_list_size;
+
+enum { RA_LIST_ALIGNMENT = 256 }; /* of both on the device */
 
 typedef struct ra_forward_call {
     const ra_shape *shape;
@@ -106,11 +114,21 @@ typedef struct ra_kernel {
     /* Scratch that forward or backward need, whatever the tiles; must not depend on rows_q. */
     size_t (*scratch_bytes)(const ra_shape *shape, int threads, int backward);
 
-    /* Device kernels; NULL on the CPU. Uploads at plan time what forward or backward need of these tiles, so that calls
-     * upload nothing. parts [part_count]: pieces of a slot, whose addresses stay; NULL for the rank's own rows, of
-     * which there is one part, whose addresses come with every call. */
+    /* Device kernels; all four are NULL on the CPU. What forward or backward need of these tiles is listed at plan
+     * time, so that calls upload nothing:
+     *
+     *     prepare ──► list_size ──► place ──► the caller's copy ──► forward or backward, any number ──► discard
+     *
+     * prepare lists on the host, and neither allocates device memory nor waits for the device. tiles and parts stay
+     * until place. parts [part_count]: pieces of a slot, whose addresses stay; NULL for the rank's own rows, of which
+     * there is one part, whose addresses come with every call. Many objects can share a block and one copy. */
     ra_status (*prepare)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int64_t part_count,
                          ra_pass pass, ra_prepared **prepared_out);
+    ra_list_size (*list_size)(const ra_prepared *prepared);
+
+    /* Once. lists and counters: device memory of list_size, the object's until it is discarded. lists_out: host memory;
+     * gets what is to be copied to lists before the first call. */
+    void (*place)(ra_prepared *prepared, void *lists, void *counters, void *lists_out);
     void (*discard)(ra_prepared *prepared); /* NULL is allowed */
 
     /* How many rows of the parts' dk and dv, over their heads, a backward call writes before it adds to them, when it

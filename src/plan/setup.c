@@ -76,7 +76,7 @@ static ra_status choose_strategy(const ra_options *options, ra_setup *setup) {
 }
 
 ra_status ra_setup_layout(const ra_problem *problem, const ra_options *options, int ranks, ra_layout *layout_out) {
-    ra_options o;
+    ra_options o = {0};
     ra_setup s = {.ranks = ranks};
     RA_TRY(check(problem, options, (ra_seat){0, ranks, ranks, ranks}, &o, &s));
     RA_TRY(choose_layout(&o, &s));
@@ -86,7 +86,7 @@ ra_status ra_setup_layout(const ra_problem *problem, const ra_options *options, 
 
 ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra_seat seat, ra_setup *setup_out) {
     int rank = seat.rank, ranks = seat.ranks;
-    ra_options o;
+    ra_options o = {0};
     ra_setup s = {.rank = rank, .ranks = ranks};
     RA_TRY(check(problem, options, seat, &o, &s));
     RA_TRY(choose_layout(&o, &s));

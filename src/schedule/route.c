@@ -1,11 +1,82 @@
 /* Routes: which of an owner's rows travel how far around the ring.
  *
- * Hops are looked at from the farthest inwards: what a hop needs and no farther one does stops there, and goes behind
- * the rest. A range of hops whose hints (core/pattern.h) name no row that does not travel farther anyway adds nothing
- * and is skipped as a whole; else its farthest hop is looked at, and then what is left of it by halves. So a route
- * costs a few looks for each hop where something stops, and not one for every rank.
+ * Without dilation the last hop of every row is known by arithmetic (core/reach.h), and a route is its rows sorted by
+ * it.
+ *
+ * With dilation hops are looked at from the farthest inwards: what a hop needs and no farther one does stops there, and
+ * goes behind the rest. A range of hops whose hints (core/pattern.h) name no row that does not travel farther anyway
+ * adds nothing and is skipped as a whole; else its farthest hop is looked at, and then what is left of it by halves. So
+ * a route costs a few looks for each hop where something stops, and not one for every rank.
  */
+#include "core/reach.h"
 #include "schedule/builder.h"
+
+/* ---- without dilation -------------------------------------------------------------------------------------------- */
+
+typedef struct reach_list {
+    ra_pool pool;
+    int least; /* rows that stop before this hop are left out */
+    ra_reach *items;
+    int64_t count, capacity;
+} reach_list;
+
+/* Runs come in rising order: one that goes as far as the run it touches is made one with it. */
+static ra_status list_reach(const ra_reach *reach, void *user) {
+    reach_list *list = user;
+    ra_reach *last = list->count ? &list->items[list->count - 1] : NULL;
+    if (reach->hop < list->least) return RA_OK;
+    if (last && last->hop == reach->hop && last->rows.first + last->rows.count == reach->rows.first) {
+        last->rows.count += reach->rows.count;
+        return RA_OK;
+    }
+    ra_reach *item = ra_pool_append(&list->pool, &list->items, &list->count, &list->capacity, sizeof *item);
+    if (!item) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    *item = *reach;
+    return RA_OK;
+}
+
+/* The pieces of a list, the longest travelling first, those that stop at the same hop in rising order of rows: counted
+ * by hop, then put into their places. */
+static ra_status sort_by_hop(ra_builder *b, reach_list *list, ra_piece *pieces, int *last) {
+    int least = list->count ? list->items[0].hop : 0, most = least;
+    for (int64_t i = 1; i < list->count; i++) {
+        if (list->items[i].hop < least) least = list->items[i].hop;
+        if (list->items[i].hop > most) most = list->items[i].hop;
+    }
+    int64_t *place = ra_pool_take(&list->pool, most - least + 1, sizeof *place); /* [hop - least] */
+    int64_t behind = list->count;
+    if (!place) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    for (int64_t i = 0; i < list->count; i++) place[list->items[i].hop - least]++;
+    for (int hop = least; hop <= most; hop++) place[hop - least] = behind -= place[hop - least];
+    for (int64_t i = 0; i < list->count; i++) {
+        const ra_reach *item = &list->items[i];
+        int64_t at = place[item->hop - least]++;
+        pieces[at] = (ra_piece){item->rows, ra_head_set(b->cut->problem, 0)};
+        last[at] = item->hop;
+    }
+    return RA_OK;
+}
+
+static ra_status route_of_list(ra_builder *b, int owner, reach_list *list, ra_route *route_out) {
+    ra_piece *pieces = ra_pool_take(b->scratch, list->count, sizeof *pieces);
+    int *last = ra_pool_take(b->scratch, list->count, sizeof *last);
+    if (!pieces || !last) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    RA_TRY(sort_by_hop(b, list, pieces, last));
+    ra_parcel parcel = {.owner = owner, .pieces = pieces, .piece_count = list->count};
+    parcel.elements = ra_parcel_offset(b->cut->problem, &parcel, list->count);
+    *route_out = (ra_route){parcel, last};
+    return RA_OK;
+}
+
+static ra_status route_by_reach(ra_builder *b, int owner, int hop, ra_route *route_out) {
+    reach_list list = {.least = hop};
+    ra_status status = ra_reach_of(b->cut, owner, list_reach, &list);
+    if (status == RA_OK) status = route_of_list(b, owner, &list, route_out);
+    ra_pool_free(&list.pool);
+    return status;
+}
+
+/* ---- with dilation ----------------------------------------------------------------------------------------------- */
 
 typedef struct route_loop {
     ra_builder *b;
@@ -86,7 +157,7 @@ static ra_status route_inwards(route_loop *loop, int from, int to) {
     return route_inwards(loop, from, middle);
 }
 
-ra_status ra_route_make(ra_builder *b, int owner, int hop, ra_route *route_out) {
+static ra_status route_by_hints(ra_builder *b, int owner, int hop, ra_route *route_out) {
     route_loop loop = {.b = b, .owner = owner};
     loop.covered = ra_pool_take(&loop.pool, ra_head_sets(b->cut->problem), sizeof *loop.covered);
     ra_status status = loop.covered ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
@@ -97,6 +168,11 @@ ra_status ra_route_make(ra_builder *b, int owner, int hop, ra_route *route_out) 
     route_out->parcel = (ra_parcel){.owner = owner, .pieces = loop.pieces, .piece_count = loop.piece_count};
     route_out->parcel.elements = ra_parcel_offset(b->cut->problem, &route_out->parcel, loop.piece_count);
     return RA_OK;
+}
+
+ra_status ra_route_make(ra_builder *b, int owner, int hop, ra_route *route_out) {
+    return b->cut->problem->branches ? route_by_hints(b, owner, hop, route_out)
+                                     : route_by_reach(b, owner, hop, route_out);
 }
 
 ra_parcel ra_route_from(const ra_builder *b, const ra_route *route, int t) {

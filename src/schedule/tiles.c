@@ -91,6 +91,19 @@ static ra_status index_pieces(tile_loop *loop, int64_t kv_head) {
     return RA_OK;
 }
 
+static int compare_rows(const void *x, const void *y) {
+    const indexed_piece *a = x, *b = y;
+    return (a->rows.first > b->rows.first) - (a->rows.first < b->rows.first);
+}
+
+/* Without dilation pieces are runs of rows that have none in common: sorted, they are one run, in which a contact's
+ * keys are found at once. On a ring, where they come by the hop at which they stop, there may be as many as ranks. */
+static void sort_index(tile_loop *loop) {
+    if (loop->start_count < 2 || loop->b->cut->problem->branches) return;
+    qsort(loop->index, (size_t)loop->index_count, sizeof *loop->index, compare_rows);
+    loop->start_count = 1;
+}
+
 /* The first piece of [from, to) that ends behind a row. */
 static int64_t first_piece(const tile_loop *loop, int64_t from, int64_t to, int64_t row) {
     while (from < to) {
@@ -284,6 +297,7 @@ ra_status ra_tiles_make(ra_builder *b, ra_compute *compute) {
         loop.heads =
             together ? (ra_head_range){0, problem->heads_q} : (ra_head_range){i * gqa_ratio, (i + 1) * gqa_ratio};
         RA_TRY(index_pieces(&loop, i));
+        sort_index(&loop);
         RA_TRY(ra_pattern_contacts_of(b->cut, compute->visit.owner, parcel->owner, loop.heads, place_contact, &loop));
     }
     return make_list(&loop);

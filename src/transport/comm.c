@@ -37,6 +37,7 @@ void ra_comm_destroy(ra_comm *comm) {
     if (!comm) return;
     ra_staging_destroy(comm->staging);
     comm->ops.destroy(comm->self);
+    ra_uploaders_destroy(comm->uploaders); /* waits for the devices: nothing on them waits for a peer by now */
     free(comm);
 }
 
@@ -166,6 +167,10 @@ ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, ra_group_size m
         RA_TRY(ra_staging_attach(&comm->ops, comm->self, device, most.send_bytes, most.receive_bytes, &comm->staging));
     comm->device = device;
     return RA_OK;
+}
+
+ra_status ra_comm_uploader(ra_comm *comm, const ra_device *device, ra_uploader **uploader_out) {
+    return ra_uploader_find(&comm->uploaders, device, uploader_out);
 }
 
 static ra_status post(ra_comm *comm, const ra_message *messages, int count) {

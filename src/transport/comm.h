@@ -3,7 +3,7 @@
 #ifndef RA_TRANSPORT_COMM_H
 #define RA_TRANSPORT_COMM_H
 
-#include "device/device.h"
+#include "device/upload.h"
 
 /* Where a wait stands, for the error's text. */
 typedef struct ra_place {
@@ -42,6 +42,10 @@ typedef struct ra_group_size {
 
 /* At plan time: gets ready for groups of that size in the memory of device. Nothing to do for a rank that is alone. */
 ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, ra_group_size most);
+
+/* At plan time: what the lists of the comm's plans come to an asynchronous device by. The comm's: plans made after one
+ * another use its memory again. */
+ra_status ra_comm_uploader(ra_comm *comm, const ra_device *device, ra_uploader **uploader_out);
 
 /* Posts a group; on failure the comm is lost. queue: what its memory belongs to, the attached device; NULL, or a device
  * that is not asynchronous, for host memory. */

@@ -27,6 +27,7 @@ struct ra_comm {
     const ra_device *device;    /* whose memory it moves beside the host's; NULL: none yet */
     struct ra_staging *staging; /* where the transport moves host memory only; else NULL */
     ra_queue in_flight;         /* of the last group; its device is NULL for host memory */
+    ra_uploader *uploaders;     /* for the lists of its plans, one for each device that they are on */
 };
 
 #endif

@@ -7,6 +7,8 @@
  * the last of them gives up, names the dead, and its notice ends the others' waits. Two things end a wait: a peer that
  * has left every question of a whole timeout unanswered; and a circle of ranks that are alive but have all been
  * waiting, for as long, each for the next: ranks that follow different plans, or a message that does not get through.
+ * Before a circle is given up, every rank is asked: one that is silent is named, for it may be what holds the message
+ * up.
  *
  * Time in which this rank itself did not run (it was stopped, or the whole machine was) is nobody's silence.
  */
@@ -22,6 +24,7 @@ typedef struct ra_watch {
     double polled; /* on ra_clock(): when the slice under way began */
     int peer;      /* whom it is for; -1: nobody yet */
     double asked;  /* on ra_clock(): when that one was first asked, and this rank ran since */
+    double called; /* on ra_clock(): when all ranks were first asked, as the wait may be in vain; -1: not yet */
 } ra_watch;
 
 ra_watch ra_watch_start(double timeout_seconds);

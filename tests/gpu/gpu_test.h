@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The backend of the first GPU, or NULL after saying that there is none. */
+/* The backend of the first GPU, or NULL after saying that there is none. What is printed from then on is seen also when
+ * the program is ended early. */
 static inline const ra_backend *gpu_backend(void) {
     const ra_backend *backend = NULL;
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     if (ra_cuda_devices() == 0 || ra_cuda_backend(0, &backend) != RA_OK) puts("no GPU, skipped");
     return backend;
 }

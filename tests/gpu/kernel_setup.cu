@@ -54,6 +54,17 @@ int kernel_takes(ra_dtype dtype) {
     return strcmp(kernel->name, "cuda_sm75") != 0 || dtype == RA_F16 || dtype == RA_F32;
 }
 
+static std::vector<void *> taken;
+
+/* In memory of its own, to the byte, so that memcheck sees who reads beyond its lists or writes beyond its counters. */
+static void place(ra_prepared *prepared) {
+    ra_list_size size = kernel->list_size(prepared);
+    std::vector<unsigned char> lists(size.lists + 1);
+    void *memory = take(size.lists), *counters = take(size.counters);
+    kernel->place(prepared, memory, counters, lists.data());
+    CHECK(cudaMemcpy(memory, lists.data(), size.lists, cudaMemcpyHostToDevice));
+}
+
 ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const ra_kv_rows *parts, int64_t count,
                          ra_pass pass) {
     ra_prepared *prepared = NULL;
@@ -61,10 +72,9 @@ ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const 
         fprintf(stderr, "prepare: %s\n", ra_last_error());
         exit(1);
     }
+    place(prepared);
     return prepared;
 }
-
-static std::vector<void *> taken;
 
 void *take(size_t bytes) {
     void *memory;

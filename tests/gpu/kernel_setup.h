@@ -36,7 +36,7 @@ int kernel_choose(const char *name);
 /* Whether it takes elements of that type. */
 int kernel_takes(ra_dtype dtype);
 
-/* Exits when it cannot be prepared. */
+/* Ready for calls, its lists on the device until give_all_back. Exits when it cannot be prepared. */
 ra_prepared *prepared_of(const ra_shape &shape, const ra_tile_list &list, const ra_kv_rows *parts, int64_t count,
                          ra_pass pass);
 

@@ -1,6 +1,6 @@
 /* Plans of one comm that share a workspace, as those of a training step do: their passes follow one another and leave
  * nothing in it that a later one needs. The same bits as with a workspace for each, on the CPU and on a device whose
- * work is put on one stream. */
+ * work is put on one stream; also when each plan is destroyed as soon as its passes are on the stream. */
 #include "support/cmocka.h"
 
 #include "support/queued/queued.h"
@@ -15,9 +15,12 @@
 enum { RANKS = 3, PLANS = 3, ROUNDS = 2, HEADS = 4, DIM = 16, TOKENS = 250 };
 enum { Q, K, V, O, DOUT, DQ, DK, DV, ARRAYS };
 
+/* What the plans share: nothing, a workspace, or that and the time that only one of them exists. */
+typedef enum sharing { APART, SHARED, ONE_BY_ONE } sharing;
+
 typedef struct job {
     const ra_backend *backend;
-    int shared;
+    sharing sharing;
     uint64_t bits[RANKS][PLANS]; /* of all outputs */
 } job;
 
@@ -91,12 +94,20 @@ static ra_status run_all(task *tasks, void *stream) {
     return ra_plan_wait(tasks[PLANS - 1].plan, stream);
 }
 
-static ra_status body(ra_comm *comm, void *user) {
-    job *j = user;
-    task tasks[PLANS] = {{0}};
-    void *workspace = NULL, *stream = NULL;
+/* Every plan with its passes, without a wait; the last one stays. */
+static ra_status run_one_by_one(task *tasks, int i, void *stream) {
+    for (int round = 0; round < ROUNDS; round++) {
+        RA_TRY(run_forward(&tasks[i], stream));
+        RA_TRY(run_backward(&tasks[i], stream));
+    }
+    if (i == PLANS - 1) return ra_plan_wait(tasks[i].plan, stream);
+    ra_plan_destroy(tasks[i].plan);
+    tasks[i].plan = NULL;
+    return RA_OK;
+}
+
+static ra_status workspace_for(const job *j, int rank, void **workspace_out, size_t *bytes_out) {
     size_t most = 0;
-    int rank = ra_comm_rank(comm);
     for (int i = 0; i < PLANS; i++) {
         ra_problem p = problem_of(i);
         ra_options o = options_of(j, i);
@@ -104,18 +115,29 @@ static ra_status body(ra_comm *comm, void *user) {
         RA_TRY(ra_predict(&p, &o, RANKS, rank, &info));
         if ((size_t)info.workspace_bytes > most) most = (size_t)info.workspace_bytes;
     }
-    RA_TRY(ra_backend_allocate(j->backend, (most + 63) / 64 * 64, &workspace));
+    *bytes_out = most;
+    return ra_backend_allocate(j->backend, (most + 63) / 64 * 64, workspace_out);
+}
+
+static ra_status body(ra_comm *comm, void *user) {
+    job *j = user;
+    task tasks[PLANS] = {{0}};
+    void *workspace = NULL, *stream = NULL;
+    size_t most = 0;
+    int rank = ra_comm_rank(comm);
+    RA_TRY(workspace_for(j, rank, &workspace, &most));
     RA_TRY(ra_backend_stream_create(j->backend, &stream));
     for (int i = 0; i < PLANS; i++) {
         ra_problem p = problem_of(i);
         ra_options o = options_of(j, i);
         ra_plan_info info = RA_PLAN_INFO_INIT;
-        if (j->shared) o.workspace = workspace, o.workspace_bytes = most;
+        if (j->sharing != APART) o.workspace = workspace, o.workspace_bytes = most;
         RA_TRY(ra_plan_create(comm, &p, &o, &tasks[i].plan));
         RA_TRY(ra_plan_describe(tasks[i].plan, &info));
         RA_TRY(make_arrays(j, &tasks[i], &info, (uint64_t)(100 * i + rank)));
+        if (j->sharing == ONE_BY_ONE) RA_TRY(run_one_by_one(tasks, i, stream));
     }
-    RA_TRY(run_all(tasks, stream));
+    if (j->sharing != ONE_BY_ONE) RA_TRY(run_all(tasks, stream));
     for (int i = 0; i < PLANS; i++) {
         uint64_t h = hash(0xcbf29ce484222325u, tasks[i].lse, tasks[i].lse_bytes);
         for (int a = 0; a < ARRAYS; a++) h = hash(h, tasks[i].arrays[a], tasks[i].bytes);
@@ -140,12 +162,14 @@ static void run_job(job *j) {
 }
 
 static void check_sharing(const ra_backend *backend) {
-    static job apart, shared;
-    apart = (job){.backend = backend};
-    shared = (job){.backend = backend, .shared = 1};
+    static job apart, other;
+    apart = (job){.backend = backend, .sharing = APART};
     run_job(&apart);
-    run_job(&shared);
-    assert_memory_equal(apart.bits, shared.bits, sizeof apart.bits);
+    for (int how = SHARED; how <= ONE_BY_ONE; how++) {
+        other = (job){.backend = backend, .sharing = (enum sharing)how};
+        run_job(&other);
+        assert_memory_equal(apart.bits, other.bits, sizeof apart.bits);
+    }
 }
 
 static void test_on_the_cpu(void **state) {

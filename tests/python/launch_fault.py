@@ -11,6 +11,7 @@ import ringattn
 import ringattn.torch as rt
 
 TIMEOUT = 3.0
+assert "torch._dynamo" not in sys.modules  # which takes longer to import than all the rest
 
 
 def main(how):

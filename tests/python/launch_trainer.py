@@ -1,19 +1,16 @@
-"""Run by torchrun: transformers' Trainer and accelerate with sequences cut over pairs of ranks, and with 4 ranks two
-such pairs; parameters after some steps against one process by hand. Rank 0 prints what it has shown."""
-import pathlib
-import sys
+"""Run by launch_all.py: transformers' Trainer and accelerate with sequences cut over pairs of ranks, and with 4 ranks
+two such pairs; parameters after some steps against one process by hand. Rank 0 prints what it has shown."""
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-import transformers  # noqa: E402
+import torch
+import torch.distributed as dist
+import transformers
 
-import ringattn  # noqa: E402
-import ringattn.hf  # noqa: E402
-import ringattn.torch as rt  # noqa: E402
-from ringattn.trainer import TrainerMixin, data_parallel, same_batches  # noqa: E402
-from test_training import by_hand, close, tiny  # noqa: E402
+import ringattn
+import ringattn.hf
+import ringattn.torch as rt
+from ringattn.trainer import TrainerMixin, data_parallel, same_batches
+from test_training import by_hand, close, tiny
 
 STEPS, RATE, MICRO_BATCHES = 3, 0.5, 2
 
@@ -123,8 +120,7 @@ def refusals(ctx, folder):
         say("what Trainer cannot do is refused")
 
 
-def main():
-    dist.init_process_group("gloo")
+def show():
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "cp"))
     ctx = rt.init(mesh["cp"])
     ringattn.hf.register()
@@ -134,8 +130,3 @@ def main():
     by_accelerate(ctx)
     dist.barrier()
     ctx.close()
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

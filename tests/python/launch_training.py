@@ -1,20 +1,14 @@
-"""Run by torchrun, one process per rank: random problems against SDPA, and a tiny Llama under DDP and FSDP2 against one
-process. Ranks 0 prints what it has shown, one line each; any rank that finds a difference fails."""
-import sys
-
+"""Run by launch_all.py, one process per rank: random problems against SDPA, and a tiny Llama under DDP and FSDP2
+against one process. Rank 0 prints what it has shown, one line each; any rank that finds a difference fails."""
 import numpy as np
-import pathlib
+import reference
+import torch
+import torch.distributed as dist
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import reference  # noqa: E402
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-
-import ringattn  # noqa: E402
-import ringattn.hf  # noqa: E402
-import ringattn.torch as rt  # noqa: E402
-from test_torch import TOLERANCE, whole  # noqa: E402
-from test_training import N, batch_of, by_hand, close, gradients, tiny  # noqa: E402
+import ringattn.hf
+import ringattn.torch as rt
+from test_torch import TOLERANCE, whole
+from test_training import N, batch_of, by_hand, close, gradients, tiny
 
 
 def say(text):
@@ -85,20 +79,8 @@ def under_fsdp2(model, checkpointing=False):
     return model, lambda: {name: p.grad.full_tensor() for name, p in model.named_parameters()}
 
 
-def counted(runs):
-    """Plan.forward that also says when it runs."""
-    real = ringattn.Plan.forward
-
-    def forward(self, *arguments, **how):
-        runs.append(1)
-        return real(self, *arguments, **how)
-
-    return forward
-
-
 def training(ctx):
-    runs = []
-    ringattn.Plan.forward = counted(runs)
+    runs = reference.count_calls("ra_plan_forward")
     ways = {"DDP": under_ddp, "FSDP2": under_fsdp2, "FSDP2 with checkpointing": lambda m: under_fsdp2(m, True)}
     for packed in (False, True):
         batch = batch_of(packed)
@@ -156,8 +138,7 @@ def other_interfaces(ctx):
     say("context_parallel and ring_flash_attn")
 
 
-def main():
-    dist.init_process_group("gloo")
+def show():
     ctx = rt.init(timeout=60)
     assert ctx.comm.transport == "ucx" or dist.get_world_size() == 1
     ringattn.hf.register()
@@ -169,8 +150,3 @@ def main():
         on_two_axes()
     dist.barrier()
     ctx.close()
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

@@ -126,6 +126,25 @@ def test_dlpack():
     assert isinstance(got, np.ndarray) and (got == ringattn.attention(q, k, v, ranks=2)).all()
 
 
+def test_cuda_array_interface():
+    """What an array on a GPU says of itself; nothing is read here."""
+    from types import SimpleNamespace
+
+    from ringattn import _arrays
+
+    about = dict(data=(4096, False), typestr="<f2", shape=(2, 3, 4), version=3)
+    named = lambda **change: SimpleNamespace(__cuda_array_interface__={**about, **change},
+                                             device=SimpleNamespace(id=1))
+    seen = _arrays.view(named(strides=None), "x")
+    assert seen[:5] == (4096, "f16", (2, 3, 4), (12, 4, 1), ("cuda", 1)) and seen.contiguous()
+    seen = _arrays.view(named(strides=(0, -16, 4)), "x")
+    assert seen.strides == (0, -8, 2) and seen.repeats()
+    for change, words in ((dict(typestr="<i4"), "<i4"), (dict(strides=(24, 7, 2)), "whole elements"),
+                          (dict(mask=object()), "mask")):
+        with pytest.raises(ringattn.ArgumentError, match=words):
+            _arrays.view(named(**change), "x")
+
+
 @pytest.mark.parametrize("change, words", [
     (dict(layout="diagonal"), "one of auto, contiguous"),
     (dict(strategy="none"), "one of auto, ring"),
@@ -149,7 +168,7 @@ def test_refused_arrays():
     o, lse = ringattn.attention(q, k, v, return_lse=True)
     for arguments, words in [((q.astype("f4"), k, v), "but q f32"), ((q.astype("i4"), k, v), "int32"),
                              ((q, k[:, :, :, :4], v), "belong together"), ((q[0, 0], k, v), "must be [batch"),
-                             ((q.astype(">f8"), k, v), "byte order")]:
+                             ((q.astype(">f8"), k, v), "byte order"), ((np.ma.array(q), k, v), "mask of its own")]:
         with pytest.raises(ringattn.ArgumentError, match=words.replace("[", r"\[")):
             ringattn.attention(*arguments)
     with pytest.raises(ringattn.ArgumentError, match="lse has shape"):

@@ -212,6 +212,8 @@ def test_yunchang():
         set_seq_parallel_pg(2, 2, 0, 4)
     with pytest.raises(ringattn.UnsupportedError, match="softcap"):
         module(*inputs, softcap=30.0)
+    with pytest.raises(ringattn.UnsupportedError, match="attn_processor"):
+        LongContextAttention(attn_processor=object())
 
 
 def test_deepspeed():
@@ -234,6 +236,27 @@ def test_deepspeed():
         assert reference.furthest(got, expected) < 1e-12
     with pytest.raises(ringattn.UnsupportedError, match="whether it is causal"):
         DistributedAttention(torch.nn.Linear(1, 1), None)
+
+
+def test_deepspeed_takes_every_setting():
+    """What a module of flash_attn's, or RingAttention, was told is computed, or refused."""
+    from types import SimpleNamespace
+
+    from ringattn.compat.deepspeed import DistributedAttention
+
+    inputs, _ = four()
+    ctx = rt.init()
+    try:
+        flash = SimpleNamespace(causal=True, softmax_scale=0.7, window_size=(3, 0))
+        for local, how in ((flash, dict(causal=True, scale=0.7, window=(3, 0))),
+                           (rt.RingAttention(dilated=[(8, 2)]), dict(dilated=[(8, 2)]))):
+            got = DistributedAttention(local, ctx, gather_idx=1)(*inputs, 0)
+            assert reference.furthest(got, rt.attention(*inputs, ctx=ctx, **how)) < 1e-12
+    finally:
+        ctx.close()
+    for name in ("alibi_slopes", "softcap"):
+        with pytest.raises(ringattn.UnsupportedError, match=name):
+            DistributedAttention(SimpleNamespace(causal=True, **{name: 1.0}), None)
 
 
 def test_context_parallel():

@@ -1,5 +1,6 @@
 """Ranks that are processes, launched by torchrun over gloo, connected over UCX. Few launches, many cases in each."""
 import ctypes
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -7,15 +8,21 @@ import sys
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-from ringattn import _library  # noqa: E402
+from ringattn import _library
 
 HERE = pathlib.Path(__file__).resolve().parent
 
 
+def has(package):
+    """Whether a package is installed; to import it here would take seconds."""
+    return importlib.util.find_spec(package) is not None
+
+
 def missing():
     """Why there are no ranks over UCX here, or None."""
+    for package in ("torch", "transformers"):
+        if not has(package):
+            return f"{package} is not installed"
     library = _library.core()
     _library.load_ucx()
     version = ctypes.c_char_p()
@@ -36,28 +43,34 @@ def launch(ranks, script, *arguments, timeout=240):
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_training(ranks):
-    ran = launch(ranks, "launch_training.py")
+    """A tiny Llama under DDP and FSDP2; and, where accelerate is there, under Trainer and accelerate, with 4 ranks two
+    sequences at a time, each over two ranks."""
+    modules = ["launch_training"] + (["launch_trainer"] if has("accelerate") else [])
+    ran = launch(ranks, "launch_all.py", *modules)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
-    assert ran.stdout.count("shown:") == (9 if ranks == 2 else 10)
-
-
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_trainer(ranks):
-    """transformers' Trainer and accelerate: with 4 ranks two sequences at a time, each over two ranks."""
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
-    ran = launch(ranks, "launch_trainer.py")
-    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
-    assert ran.stdout.count("shown:") == 3
+    assert ran.stdout.count("shown:") == (9 if ranks == 2 else 10) + 3 * (len(modules) - 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_zero(ranks):
     """DeepSpeed compiles an extension when it is first used, which takes minutes."""
-    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    if not has("deepspeed"):
+        pytest.skip("deepspeed is not installed")
     ran = launch(ranks, "launch_zero.py", timeout=560)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
     assert ran.stdout.count("shown:") == 4
+
+
+@pytest.mark.slow
+def test_scripts_of_ring_flash_attn():
+    """Its own test scripts, of the checkout that RING_FLASH_ATTENTION names, with only the import changed."""
+    checkout = os.environ.get("RING_FLASH_ATTENTION")
+    if not checkout:
+        pytest.skip("RING_FLASH_ATTENTION does not name a checkout of ring-flash-attention")
+    ran = launch(2, "launch_scripts.py", str(pathlib.Path(checkout, "test").resolve()))
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
+    assert ran.stdout.count("shown:") == 14
 
 
 @pytest.mark.parametrize("how", ["dies", pytest.param("stalls", marks=pytest.mark.slow)])

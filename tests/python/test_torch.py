@@ -9,6 +9,7 @@ import reference
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import ringattn  # noqa: E402
 import ringattn.torch as rt  # noqa: E402
+from ringattn import _library  # noqa: E402
 from ringattn.torch import ops  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention as sdpa  # noqa: E402
 
@@ -172,6 +173,79 @@ def test_autocast(ctx):
         assert reference.furthest(o.float(), rt.attention(q, k, v, ctx=ctx)) < 3e-2
 
 
+class _Seen(torch.utils._python_dispatch.TorchDispatchMode):
+    """The names of the operators that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def test_modes_and_profilers_see_the_operators(ctx):
+    """A call goes past torch's dispatcher only where nobody would notice; its results are the same."""
+    from torch.profiler import ProfilerActivity, profile
+
+    dout = torch.randn(1, 19, 2, 8, dtype=torch.float64)
+
+    def step():
+        inputs = tensors(requires_grad=True)
+        o = rt.attention(*inputs, causal=True, ctx=ctx)
+        o.backward(dout)
+        return [o.detach()] + [x.grad for x in inputs]
+
+    want = step()
+    with _Seen() as seen:
+        under_mode = step()
+    for name in ("attention", "attention_backward"):
+        assert seen.names.count(f"ringattn.{name}.default") == 1
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        under_profiler = step()
+    events = {event.key for event in profiled.key_averages()}
+    assert {"ringattn::attention", "ringattn::attention_backward"} <= events
+    for results in (under_mode, under_profiler):
+        assert all((x == y).all() for x, y in zip(results, want))
+
+
+def test_no_kernel_for_the_gradient_of_lse(ctx):
+    """Nothing is launched beside the passes: no zeros for lse's gradient, no copies of the inputs' gradients."""
+    inputs = tensors(requires_grad=True)
+    dout = torch.randn(1, 19, 2, 8, dtype=torch.float64)
+    o = rt.attention(*inputs, causal=True, ctx=ctx)
+    with _Seen() as seen:
+        o.backward(dout)
+    made = {"aten.new_empty_strided.default", "aten.detach.default", "ringattn.attention_backward.default"}
+    assert set(seen.names) <= made, seen.names
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_what_stands_between_is_heeded(ctx):
+    """A tensor that is negated when it is read, a trace, a tangent, a second derivative: right, or refused."""
+    q, k, v = tensors()
+    negated = torch.randn(1, 19, 2, 8, dtype=torch.complex128).conj().imag
+    assert negated.is_neg()
+    assert (rt.attention(negated, k, v, ctx=ctx) == rt.attention(negated.resolve_neg(), k, v, ctx=ctx)).all()
+    with pytest.raises(ringattn.ArgumentError, match="resolve_neg"):
+        ringattn.attention(negated, k, v)
+    gradients = []
+    for key in (negated, negated.resolve_neg()):
+        leaf = q.clone().requires_grad_()
+        rt.attention(leaf, key, v, causal=True, ctx=ctx).backward(k)
+        gradients.append(leaf.grad)
+    assert (gradients[0] == gradients[1]).all()
+    traced = torch.jit.trace(lambda *x: rt.attention(*x, causal=True, ctx=ctx), (q, k, v))
+    assert (traced(k, v, q) == rt.attention(k, v, q, causal=True, ctx=ctx)).all()
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
+        rt.attention(torch.autograd.forward_ad.make_dual(q, k), k, v, ctx=ctx)
+    inputs = tensors(requires_grad=True)
+    dq, = torch.autograd.grad(rt.attention(*inputs, ctx=ctx).sum(), inputs[:1], create_graph=True)
+    with pytest.raises(ringattn.UnsupportedError, match="no gradient of its own"):
+        torch.autograd.grad(dq.sum(), inputs[1], allow_unused=True)
+
+
 def test_lse_has_no_gradient(ctx):
     q, k, v = tensors(requires_grad=True)
     o, lse = rt.attention(q, k, v, causal=True, return_lse=True, ctx=ctx)
@@ -193,9 +267,8 @@ def test_plans_are_kept_and_evicted(ctx, monkeypatch):
 def test_checkpointing_runs_attention_once(ctx, monkeypatch):
     from torch.utils.checkpoint import checkpoint
 
-    runs = []
-    real = ringattn.Plan.forward
-    monkeypatch.setattr(ringattn.Plan, "forward", lambda *a, **k: runs.append(1) or real(*a, **k))
+    monkeypatch.setattr(_library.core(), "ra_plan_forward", _library.core().ra_plan_forward)  # put back at the end
+    runs = reference.count_calls("ra_plan_forward")
     f = lambda *x: rt.attention(*(y.sin() for y in x), causal=True, ctx=ctx).cos().sum()
     a, b = (tensors(requires_grad=True) for _ in range(2))
     checkpoint(f, *a, use_reentrant=False, context_fn=rt.save_attention).backward()

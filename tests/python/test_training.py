@@ -157,6 +157,7 @@ def test_generation_with_one_rank():
 @pytest.mark.parametrize("change, words", [
     (dict(dropout=0.1), "dropout"), (dict(softcap=30.0), "softcap"), (dict(s_aux=torch.zeros(4)), "sinks"),
     (dict(attention_mask=torch.zeros(1, 1, 5, 5)), "masks of pairs"), (dict(position_bias=torch.zeros(1)), "bias"),
+    (dict(head_mask=torch.ones(4)), "head_mask"),
 ])
 def test_what_is_not_computed_is_refused(change, words):
     x = torch.randn(1, 4, 5, 8)
@@ -173,11 +174,42 @@ def test_masks_that_matter_are_refused():
             tiny("ringattn")(input_ids=torch.zeros(2, 6, dtype=torch.long), attention_mask=left)
     finally:
         ctx.close()
-    from transformers.masking_utils import chunked_causal_mask_function
+    from transformers import masking_utils as masks
 
-    chunked = chunked_causal_mask_function(4, torch.zeros(2, dtype=torch.long))
+    chunked = masks.chunked_causal_mask_function(4, torch.zeros(2, dtype=torch.long))
     with pytest.raises(ringattn.UnsupportedError, match="chunked"):
         ringattn.hf.mask(mask_function=chunked)
+
+    def images(*_):
+        return True
+
+    with pytest.raises(ringattn.UnsupportedError, match="does not know the mask function"):
+        ringattn.hf.mask(mask_function=masks.and_masks(masks.causal_mask_function, images))
+    # Tokens that see what follows see padding to the right.
+    right = left.flip(1)
+    assert ringattn.hf.mask(mask_function=masks.causal_mask_function, attention_mask=right) is None
+    for seen in (masks.bidirectional_mask_function, masks.sliding_window_bidirectional_mask_function(4)):
+        with pytest.raises(ringattn.UnsupportedError, match="not causal"):
+            ringattn.hf.mask(mask_function=seen, attention_mask=right)
+        assert ringattn.hf.mask(mask_function=seen, attention_mask=torch.ones(2, 6)) is None
+
+
+def test_documents_that_shard_batch_was_not_told_are_refused():
+    """As data collators that flatten give them; they would be left out."""
+    ids, cu = torch.zeros(1, 12, dtype=torch.long), torch.tensor([0, 5, 12], dtype=torch.int32)
+    ctx = rt.init()
+    try:
+        ringattn.hf.register()
+        model = tiny("ringattn")
+        how = dict(cu_seq_lens_q=cu, cu_seq_lens_k=cu, max_length_q=7, max_length_k=7)
+        for told in (None, [0, 6, 12]):
+            batch = rt.shard_batch({"input_ids": ids}, ctx=ctx, cu_seqlens=told)
+            with pytest.raises(ringattn.ArgumentError, match="cu_seq_lens_q"):
+                model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], **how)
+        batch = rt.shard_batch({"input_ids": ids}, ctx=ctx, cu_seqlens=cu)
+        model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], **how)
+    finally:
+        ctx.close()
 
 
 def test_batch_without_shard_batch_is_refused():

@@ -36,7 +36,7 @@ class Job:
         self.folder = tempfile.TemporaryDirectory(prefix="ringattn-faults-")
         self.args, self.mode, self.transports = args, mode, transports
         self.environment = environment
-        self.processes, self.readers, self.text = {}, [], ""
+        self.processes, self.readers, self.lines = {}, [], []
         for rank in range(args.processes) if ranks is None else ranks:
             self.start(rank)
 
@@ -55,7 +55,11 @@ class Job:
 
     def read(self, process):
         for line in process.stdout:
-            self.text += line
+            self.lines.append(line)  # readers run at the same time: this loses none
+
+    @property
+    def text(self):
+        return "".join(self.lines)
 
     def wait_for_ranks(self):
         end = time.monotonic() + STARTUP_SECONDS

@@ -5,10 +5,10 @@
 
 #include "processes/messages.h"
 
-/* Around the sizes at which UCX changes how it sends. */
+/* Around the sizes at which UCX changes how it sends, and messages begin to go in chunks. */
 static size_t random_size(void *self, uint64_t *random) {
     (void)self;
-    static const size_t edges[] = {93, 8192, 8256, 20553, 65536, 262144};
+    static const size_t edges[] = {93, 8192, 8256, 20553, 65536, 262144, 512000};
     switch (next_random(random) % 8) {
     case 0:
         return 1 + next_random(random) % 8;
@@ -16,7 +16,7 @@ static size_t random_size(void *self, uint64_t *random) {
         return (1 << 20) + next_random(random) % (3 << 20);
     case 2:
     case 3:
-        return edges[next_random(random) % 6] - 3 + next_random(random) % 7;
+        return edges[next_random(random) % 7] - 3 + next_random(random) % 7;
     default:
         return 1 + next_random(random) % 20000;
     }
@@ -55,6 +55,24 @@ static void run_rounds(ra_rendezvous *meeting, const char *transports, int round
     ra_ucx_ops.destroy(second);
 }
 
+/* From each rank to the next, messages with one tag: neither they nor their chunks overtake each other. */
+static void one_tag(ra_rendezvous *meeting, const char *transports) {
+    static const size_t sizes[] = {700000, 100, 1 << 20, 300000, 512001};
+    static group g;
+    ra_ucx *ucx = open_transport(meeting, transports);
+    group_target target = target_of(ucx);
+    int next = (ucx->rank + 1) % ucx->ranks, before = (ucx->rank + ucx->ranks - 1) % ucx->ranks;
+    g.count = 0;
+    for (int i = 0; i < 5 && ucx->ranks > 1; i++) {
+        add_message(&g, next, 1, 7, sizes[i], (uint64_t)(100 * i + ucx->rank));
+        add_message(&g, before, 0, 7, sizes[i], (uint64_t)(100 * i + before));
+    }
+    post_group(&g, &target);
+    finish_group(&g, &target);
+    check_group(&g);
+    ra_ucx_ops.destroy(ucx);
+}
+
 int main(void) {
     const uint64_t seed = 20240611;
     ra_rendezvous *meeting = meet();
@@ -62,6 +80,8 @@ int main(void) {
         printf("seed %llu, %d ranks\n", (unsigned long long)seed, ra_rendezvous_ranks(meeting));
     run_rounds(meeting, NULL, 6, seed);
     run_rounds(meeting, "tcp", 6, seed + 1);
+    one_tag(meeting, NULL);
+    one_tag(meeting, "tcp");
     ra_rendezvous_destroy(meeting);
     return 0;
 }

@@ -1,17 +1,22 @@
 /* How much of a ring's transfers is hidden behind its arithmetic, over UCX: no test, a measurement for machines with a
  * core or more for every process.
  *
- *     start_ranks.py 4 ucx_overlap [REPEATS]
+ *     start_ranks.py 4 ucx_overlap [REPEATS [TOKENS]]
  *
- * For full attention of several lengths, the best of so many repeats, of the slowest rank:
+ * For full attention of 256 to TOKENS (8,192) tokens, in turns, the best and the median of so many repeats, of the
+ * slowest rank:
  *
  *     one step   the same pairs with all keys at home, every process at once
  *     compute    the forward pass of a ring plan whose messages are not sent: its steps, with nothing to wait for
  *     transfer   the same bytes to the neighbour and from the other one, p - 1 times, and nothing else
  *     ring       the forward pass of the same plan, messages and all
  *
- * The last column is ring over the larger of compute and transfer: 1 would be perfect.
+ * The ratios are ring over the larger of compute and transfer, of the best and of the medians: 1 would be perfect. The
+ * last column is the least that it can be. Where ranks share memory one of a rank's threads copies what comes, so that
+ * threads which share the arithmetic evenly take compute + transfer / threads. And where a message takes longer than
+ * the step that hides it, the last step has nothing left to hide: p - 1 times the longer of the two, and one step.
  */
+#include "base/cores.h"
 #include "transport/ucx/ucx_transport.h"
 #include "ucx_test.h"
 
@@ -78,82 +83,139 @@ static void *filled(size_t bytes) {
     return memory;
 }
 
-/* A forward pass of the queries of one rank's shard with keys of `keys` positions, over that comm. */
-static double time_pass(bench *b, ra_comm *comm, int mute, int64_t queries, int64_t keys, int threads) {
+enum { HEADS = 8, DIM = 128, MOST_REPEATS = 1000 };
+
+/* A plan over a comm, and this rank's rows for it. */
+typedef struct pass {
+    ra_plan *plan;
+    void *q, *k, *v, *o, *lse;
+    ra_tensors tensors; /* of these */
+} pass;
+
+static pass make_pass(ra_comm *comm, int64_t queries, int64_t keys, int threads) {
     ra_problem p = RA_PROBLEM_INIT;
     ra_options o = RA_OPTIONS_INIT;
     ra_plan_info info = RA_PLAN_INFO_INIT;
-    ra_tensors t = RA_TENSORS_INIT;
-    ra_plan *plan = NULL;
-    double best = 1e9;
-    p.seq_q = queries, p.seq_k = keys, p.heads_q = 8, p.heads_kv = 8, p.dim = 128, p.dtype = RA_BF16;
+    pass made = {.tensors = RA_TENSORS_INIT};
+    p.seq_q = queries, p.seq_k = keys, p.heads_q = HEADS, p.heads_kv = HEADS, p.dim = DIM, p.dtype = RA_BF16;
     o.strategy = RA_STRATEGY_RING, o.layout = RA_LAYOUT_CONTIGUOUS, o.threads = threads;
-    CHECK(ra_plan_create(comm, &p, &o, &plan) == RA_OK && ra_plan_describe(plan, &info) == RA_OK);
-    size_t q_bytes = (size_t)info.rows_q * 8 * 128 * 2, k_bytes = (size_t)info.rows_k * 8 * 128 * 2;
-    void *q = filled(q_bytes), *k = filled(k_bytes), *v = filled(k_bytes), *out = filled(2 * q_bytes);
-    float *lse = filled((size_t)info.rows_q * 8 * sizeof *lse);
-    t.q.data = q, t.k.data = k, t.v.data = v, t.o.data = out, t.lse = lse;
-    for (int i = 0; i < b->repeats + 1; i++) {
-        slowest(b, 0);
-        b->ring_ucx.muted = mute;
-        double start = test_clock();
-        CHECK(ra_plan_forward(plan, &t, NULL) == RA_OK);
-        double seconds = test_clock() - start;
-        b->ring_ucx.muted = 0;
-        seconds = slowest(b, seconds);
-        if (i > 0 && seconds < best) best = seconds;
-    }
-    ra_plan_destroy(plan);
-    free(q), free(k), free(v), free(out), free(lse);
-    return best;
+    CHECK(ra_plan_create(comm, &p, &o, &made.plan) == RA_OK && ra_plan_describe(made.plan, &info) == RA_OK);
+    size_t q_bytes = (size_t)info.rows_q * HEADS * DIM * 2, k_bytes = (size_t)info.rows_k * HEADS * DIM * 2;
+    made.q = filled(q_bytes), made.o = filled(q_bytes), made.k = filled(k_bytes), made.v = filled(k_bytes);
+    made.lse = filled((size_t)info.rows_q * HEADS * sizeof(float));
+    made.tensors.q.data = made.q, made.tensors.k.data = made.k, made.tensors.v.data = made.v;
+    made.tensors.o.data = made.o, made.tensors.lse = made.lse;
+    return made;
 }
 
-static double time_transfers(const bench *b, size_t bytes) {
+static void free_pass(pass *p) {
+    ra_plan_destroy(p->plan);
+    free(p->q), free(p->k), free(p->v), free(p->o), free(p->lse);
+}
+
+static double time_pass(bench *b, const pass *p, int mute) {
+    slowest(b, 0);
+    b->ring_ucx.muted = mute;
+    double start = test_clock();
+    CHECK(ra_plan_forward(p->plan, &p->tensors, NULL) == RA_OK);
+    double seconds = test_clock() - start;
+    b->ring_ucx.muted = 0;
+    return slowest(b, seconds);
+}
+
+static double time_transfers(const bench *b, char *out, char *in, size_t bytes) {
     int next = (b->rank + 1) % b->ranks, before = (b->rank + b->ranks - 1) % b->ranks, done, culprit;
-    char *out = filled(bytes), *in = filled(bytes);
     ra_message group[] = {{.peer = before, .tag = 1, .data = in, .bytes = bytes},
                           {.peer = next, .is_send = 1, .tag = 1, .data = out, .bytes = bytes}};
-    double best = 1e9;
-    for (int i = 0; i < b->repeats + 1; i++) {
-        slowest(b, 0);
-        double start = test_clock();
-        for (int step = 1; step < b->ranks; step++) {
-            CHECK(ra_ucx_ops.post(b->ucx, group, 2, NULL) == RA_OK);
-            CHECK(ra_ucx_ops.poll(b->ucx, 60, &done, &culprit) == RA_OK && done);
-        }
-        double seconds = slowest(b, test_clock() - start);
-        if (i > 0 && seconds < best) best = seconds;
+    slowest(b, 0);
+    double start = test_clock();
+    for (int step = 1; step < b->ranks; step++) {
+        CHECK(ra_ucx_ops.post(b->ucx, group, 2, NULL) == RA_OK);
+        CHECK(ra_ucx_ops.poll(b->ucx, 60, &done, &culprit) == RA_OK && done);
     }
+    return slowest(b, test_clock() - start);
+}
+
+/* ---- what is printed --------------------------------------------------------------------------------------------- */
+
+enum { ONE_STEP, COMPUTE, TRANSFER, RING, TIMES };
+
+typedef struct times {
+    double of[TIMES];
+} times;
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The best of each, and the median. */
+static void sum_up(const times *all, int count, times *best_out, times *median_out) {
+    static double sorted[MOST_REPEATS];
+    for (int what = 0; what < TIMES; what++) {
+        for (int i = 0; i < count; i++) sorted[i] = all[i].of[what];
+        qsort(sorted, (size_t)count, sizeof *sorted, by_value);
+        best_out->of[what] = sorted[0];
+        median_out->of[what] = sorted[count / 2];
+    }
+}
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+static double ratio_of(const times *t) {
+    return t->of[RING] / larger(t->of[COMPUTE], t->of[TRANSFER]);
+}
+
+static double least_ratio(const times *t, int ranks, int threads) {
+    double step = t->of[COMPUTE] / ranks, message = t->of[TRANSFER] / (ranks - 1);
+    double copied = t->of[COMPUTE] + t->of[TRANSFER] / threads;
+    double in_turn = (ranks - 1) * larger(step, message) + step;
+    return larger(copied, in_turn) / larger(t->of[COMPUTE], t->of[TRANSFER]);
+}
+
+static void measure(bench *b, int64_t tokens, int threads) {
+    static times all[MOST_REPEATS];
+    times best, median;
+    size_t bytes = (size_t)(tokens / b->ranks) * HEADS * DIM * 2 * 2;
+    char *out = filled(bytes), *in = filled(bytes);
+    pass alone = make_pass(b->alone, tokens / b->ranks, tokens, threads),
+         ring = make_pass(b->ring, tokens, tokens, threads);
+    for (int i = -1; i < b->repeats; i++) { /* the first of all is not counted */
+        times t = {{time_pass(b, &alone, 0), time_pass(b, &ring, 1), time_transfers(b, out, in, bytes),
+                    time_pass(b, &ring, 0)}};
+        if (i >= 0) all[i] = t;
+    }
+    sum_up(all, b->repeats, &best, &median);
+    if (b->rank == 0) {
+        printf("%8lld", (long long)tokens);
+        for (int what = 0; what < TIMES; what++) printf(" %7.3f ms", 1e3 * best.of[what]);
+        printf(" %7.2f %7.2f %7.2f\n", ratio_of(&best), ratio_of(&median), least_ratio(&best, b->ranks, threads));
+        fflush(stdout);
+    }
+    free_pass(&alone), free_pass(&ring);
     free(out), free(in);
-    return best;
 }
 
 int main(int argc, char **argv) {
-    bench b = {.meeting = meet(), .repeats = argc > 1 ? atoi(argv[1]) : 5};
-    int machine_ranks, cores = test_number("RINGATTN_CORES");
+    bench b = {.meeting = meet(), .repeats = argc > 1 ? atoi(argv[1]) : 15};
+    int machine_ranks;
+    int64_t most_tokens = argc > 2 ? atoll(argv[2]) : 8192;
     b.rank = ra_rendezvous_rank(b.meeting);
     b.ranks = ra_rendezvous_ranks(b.meeting);
-    int threads = cores > b.ranks ? cores / b.ranks : 1;
     CHECK(ra_ucx_open(b.rank, b.ranks, ra_rendezvous_allgather, b.meeting, NULL, &b.ucx, &machine_ranks) == RA_OK);
     CHECK(ra_ucx_open(b.rank, b.ranks, ra_rendezvous_allgather, b.meeting, NULL, &b.ring_ucx.ucx, &machine_ranks) ==
           RA_OK);
     CHECK(ra_comm_create_custom(&MUTABLE, &b.ring_ucx, b.rank, b.ranks, &b.ring) == RA_OK);
     CHECK(ra_comm_create_ucx(b.rank, b.ranks, ra_rendezvous_allgather, b.meeting, NULL, &b.words) == RA_OK);
     CHECK(ra_comm_create_self(&b.alone) == RA_OK);
+    int threads = ra_core_share(1, machine_ranks);
+    CHECK(b.ranks > 1 && b.repeats > 0 && b.repeats <= MOST_REPEATS);
     if (b.rank == 0)
-        printf("%d processes of %d threads, bf16, 8 heads of 128\n%8s %10s %10s %10s %10s %7s\n", b.ranks, threads,
-               "tokens", "one step", "compute", "transfer", "ring", "ratio");
-    for (int64_t tokens = 256; tokens <= 8192; tokens *= 2) {
-        size_t bytes = (size_t)(tokens / b.ranks) * 8 * 128 * 2 * 2;
-        double one_step = time_pass(&b, b.alone, 0, tokens / b.ranks, tokens, threads);
-        double compute = time_pass(&b, b.ring, 1, tokens, tokens, threads);
-        double transfer = time_transfers(&b, bytes);
-        double ring = time_pass(&b, b.ring, 0, tokens, tokens, threads);
-        if (b.rank == 0)
-            printf("%8lld %7.2f ms %7.2f ms %7.2f ms %7.2f ms %7.2f\n", (long long)tokens, 1e3 * one_step,
-                   1e3 * compute, 1e3 * transfer, 1e3 * ring, ring / (compute > transfer ? compute : transfer));
-        fflush(stdout);
-    }
+        printf("%d processes of %d threads, bf16, %d heads of %d\n%8s %10s %10s %10s %10s %7s %7s %7s\n", b.ranks,
+               threads, HEADS, DIM, "tokens", "one step", "compute", "transfer", "ring", "best", "median", "least");
+    for (int64_t tokens = 256; tokens <= most_tokens; tokens *= 2) measure(&b, tokens, threads);
     ra_comm_destroy(b.alone);
     ra_comm_destroy(b.ring);
     ra_comm_destroy(b.words);

@@ -16,7 +16,7 @@ from ..torch.functional import attention
 
 class DistributedAttention(nn.Module):
     """local_attention says what is computed and is not called: a ringattn.torch.RingAttention, or a module with
-    `causal` and `softmax_scale`, as flash_attn's have.
+    `causal`, `softmax_scale` and `window_size`, as flash_attn's have.
 
     gather_idx is the dimension of the sequence and scatter_idx that of the heads; the last one is the elements'.
     """
@@ -29,6 +29,10 @@ class DistributedAttention(nn.Module):
                                    "whether it is causal; give a ringattn.torch.RingAttention")
         if getattr(local_attention, "drop", None) is not None and getattr(local_attention.drop, "p", 0):
             raise UnsupportedError("local_attention has dropout; ringattn has none")
+        if getattr(local_attention, "alibi_slopes", None) is not None:
+            raise UnsupportedError("local_attention has alibi_slopes; ringattn has no additive bias")
+        if getattr(local_attention, "softcap", None):
+            raise UnsupportedError("local_attention has a softcap; ringattn has none")
         self.local_attn, self.spg = local_attention, sequence_process_group
         self.scatter_idx, self.gather_idx = scatter_idx, gather_idx
 
@@ -42,9 +46,10 @@ class DistributedAttention(nn.Module):
         batch = ({0, 1, 2} - {rows, heads}).pop() if batch_dim_idx is None else batch_dim_idx
         order = (batch, rows, heads, 3)
         local = self.local_attn
-        scale = getattr(local, "scale", None) or getattr(local, "softmax_scale", None)
+        scale = getattr(local, "scale", getattr(local, "softmax_scale", None))
+        window = getattr(local, "window", getattr(local, "window_size", (-1, -1)))
         o = attention(*(x.permute(order) for x in (query, key, value)),
                       seq_len=ctx.sequence_length(query.shape[rows]), causal=bool(local.causal),
-                      window=getattr(local, "window", (-1, -1)), scale=scale, ctx=ctx)
+                      window=tuple(window), scale=scale, dilated=getattr(local, "dilated", None), ctx=ctx)
         back = [order.index(dim) for dim in range(4)]
         return o.permute(back)

@@ -19,6 +19,7 @@ from .. import hf
 from ..errors import ArgumentError, UnsupportedError
 from ..torch import functional
 from ..torch.context import for_group
+from ..torch.graphs import outside_graphs
 
 
 def _refuse(dropout_p: float, alibi_slopes: Any) -> None:
@@ -38,7 +39,7 @@ def _fixed(layout: str, q: Tensor, k: Tensor, v: Tensor, dropout_p: float, softm
     return (o, lse, None) if return_attn_probs else o
 
 
-@torch.compiler.disable
+@outside_graphs
 def _varlen(layout: str, q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, dropout_p: float,
             softmax_scale: Optional[float], causal: bool, window_size: Tuple[int, int], alibi_slopes: Any,
             return_attn_probs: bool, group: Any) -> Any:
@@ -151,7 +152,7 @@ def llama3_flash_attn_prepare_cu_seqlens(cu_seqlens: Tensor, causal: bool, rank:
     return _prepare(cu_seqlens, causal, rank, world_size)
 
 
-@torch.compiler.disable  # its results are numbers, which a graph has not
+@outside_graphs  # its results are numbers, which a graph has not
 def _prepare(cu_seqlens: Tensor, causal: bool, rank: int, world_size: int) -> Tuple[Tensor, Tensor, int, int, slice]:
     whole = [int(n) for n in cu_seqlens.tolist()]
     if whole[-1] % world_size:
@@ -172,7 +173,7 @@ def _prepare(cu_seqlens: Tensor, causal: bool, rank: int, world_size: int) -> Tu
     return result
 
 
-@torch.compiler.disable
+@outside_graphs
 def _whole_of(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, local_k_slice: slice) -> Tensor:
     """cu_seqlens of the whole packed sequence, from what the prepare function made of them."""
     whole = _wholes.get(_key(cu_seqlens_q, cu_seqlens_k, local_k_slice))

@@ -28,7 +28,7 @@ def set_seq_parallel_pg(sp_ulysses_degree: int, sp_ring_degree: int, rank: int, 
 
 class LongContextAttention(nn.Module):
     """query, key, value [B, rows, H, D], this rank's as ring_impl_type ("basic", "zigzag", "strip") cuts them -> the
-    same."""
+    same. attn_type, which chose a kernel, is taken and has no effect, as have use_pack_qkv and use_sync."""
 
     def __init__(self, scatter_idx: int = 2, gather_idx: int = 1, ring_impl_type: str = "basic",
                  use_pack_qkv: bool = False,
@@ -38,6 +38,8 @@ class LongContextAttention(nn.Module):
             raise ArgumentError(f"ring_impl_type is {ring_impl_type!r}; it must be one of {', '.join(_RINGS)}")
         if (scatter_idx, gather_idx) != (2, 1):
             raise ArgumentError("tensors are [batch, rows, heads, dim]: scatter_idx 2, gather_idx 1")
+        if attn_processor is not None:
+            raise UnsupportedError("attn_processor: ringattn's own attention is computed, and no other")
         self.ring, self.group = _RINGS[ring_impl_type], group
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0,

@@ -21,10 +21,11 @@ from ..layout import layout_positions, layout_rows
 from ..plan import Plan, predict
 from ..problem import Problem, choice
 from .. import _capi, _library
+from .graphs import outside_graphs
 
 PLANS_KEPT = 64
 
-_contexts: "weakref.WeakValueDictionary[int, Context]" = weakref.WeakValueDictionary()
+_contexts: "Dict[int, weakref.ref[Context]]" = {}
 _numbers = itertools.count(1)
 _current = threading.local()
 _default: List["Context"] = []
@@ -51,7 +52,7 @@ class Context:
         self._device_comms: Dict[int, Comm] = {}
         self._last_plans: Dict[torch.device, Plan] = {}
         self._siblings: Dict[str, "Context"] = {self.layout: self}
-        _contexts[self.number] = self
+        _contexts[self.number] = weakref.ref(self, lambda _, number=self.number: _contexts.pop(number, None))
 
     def with_layout(self, layout: str) -> "Context":
         """The same ranks with rows laid out otherwise: one and the same object each time."""
@@ -59,7 +60,7 @@ class Context:
             self._make_sibling(layout)
         return self._siblings[layout]
 
-    @torch.compiler.disable
+    @outside_graphs
     def _make_sibling(self, layout: str) -> None:
         made = Context(self.comm, self.group, layout, self.strategy, self.timeout, self.threads)
         made._siblings, made._workspaces, made._device_comms = self._siblings, self._workspaces, self._device_comms
@@ -114,13 +115,15 @@ class Context:
 
     # ---- plans
 
-    def plan(self, key: Hashable, make: Callable[[], Problem], training: bool, device: torch.device) -> Plan:
-        """The plan kept under key, or a new one of make(). Every rank asks in the same order, so all evict the same."""
+    def kept(self, key: Hashable) -> Optional[Plan]:
+        """The plan that was made under key, unless it was evicted."""
         found = self._plans.get(key)
         if found is not None:
             self._plans.move_to_end(key)
-            return found
-        problem = make()
+        return found
+
+    def plan(self, key: Hashable, problem: Problem, training: bool, device: torch.device) -> Plan:
+        """A new plan, kept under key. Collective: every rank asks in the same order, so all evict the same."""
         options: Dict[str, Any] = {"layout": self.layout, "strategy": self.strategy, "backward": training,
                                    "threads": self.threads, "device": _device_name(device)}
         planned = predict(problem, self.ranks, self.rank, **options)
@@ -237,7 +240,8 @@ def positions_of(ctx: Context, n: int, rank: int, device: Optional[Any] = None) 
 
 
 def by_number(number: int) -> Context:
-    ctx = _contexts.get(number)
+    found = _contexts.get(number)
+    ctx = None if found is None else found()
     if ctx is None:
         raise ArgumentError("the context of this operator is gone; keep what ringattn.torch.init gave")
     return ctx
@@ -299,7 +303,7 @@ def for_group(group: Any, layout: str) -> Context:
     return _of_group[found].with_layout(layout)
 
 
-@torch.compiler.disable
+@outside_graphs
 def _connect(group: Any) -> None:
     """Makes the context of a group. Never inside a graph: ranks meet once, not whenever it runs."""
     _of_group[group] = init(group)

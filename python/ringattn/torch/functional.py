@@ -10,6 +10,7 @@ from ..errors import ArgumentError
 from ..problem import Dilated, DilatedLike, offsets
 from . import ops
 from .context import Context, current
+from .straight import straight
 
 
 def _tensor_of(cu: Any) -> Optional[Tensor]:
@@ -29,8 +30,10 @@ def _autocast(*tensors: Tensor) -> Tuple[Tensor, ...]:
 
 def _check_documents(ctx: Context, seq_len: Optional[int], seq_len_k: Optional[int], cu: Any, cu_k: Any) -> None:
     """In layout "documents" rows that were cut by other documents would be taken for those at other positions."""
+    if ctx.layout != "documents" or ctx.ranks == 1:
+        return
     n = ctx.seq_len if seq_len is None else seq_len
-    if ctx.layout != "documents" or ctx.ranks == 1 or n is None:
+    if n is None:
         return
     n_k = n if seq_len_k is None else seq_len_k
     documents = offsets(cu, "cu_seqlens") or (0, n)
@@ -78,7 +81,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seq_len: Optional[int], seq_len_k: O
     if seq_len_k is None:
         seq_len_k = k.shape[1] if ctx.ranks == 1 else seq_len
     training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    call = ops.attention_op if training or torch.compiler.is_compiling() else ops.attention_without_gradient
+    call = ops.attention_straight if not torch.compiler.is_compiling() and straight(q, k, v) else ops.attention_op
     o, lse = call(q, k, v, _tensor_of(cu_seqlens), _tensor_of(cu_seqlens_k), ctx.number, training, seq_len, seq_len_k,
                   ops.describe(causal, window, scale, Dilated.of(dilated)))
     return (o, lse) if return_lse else o

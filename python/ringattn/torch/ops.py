@@ -6,14 +6,19 @@ torch.library.custom_op.
 """
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Tuple
+import functools
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .. import _arrays
+from ..errors import UnsupportedError
+from ..plan import Plan
 from ..problem import Dilated, Problem
 from . import context as contexts
+from .straight import straight
 
 # seq_q, seq_k: of the whole sequence. what: all else that is computed, as describe() writes it; each argument costs a
 # call half a microsecond.
@@ -62,24 +67,37 @@ def _offsets(cu: Optional[Tensor]) -> Optional[Tuple[int, ...]]:
     return None if cu is None else tuple(cu.tolist())
 
 
-def _plan(ctx: contexts.Context, q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor],
-          training: bool, seq_q: int, seq_k: int, what: str) -> Any:
+def _plan(here: contexts.Context, q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor],
+          training: bool, seq_q: int, seq_k: int, what: str) -> Plan:
     documents, documents_k = _offsets(cu_q), _offsets(cu_k)
-
-    def problem() -> Problem:
-        return Problem(batch=q.shape[0], seq_q=seq_q, seq_k=seq_k, heads_q=q.shape[2], heads_kv=k.shape[2],
-                       dim=q.shape[3], dim_v=v.shape[3], dtype=_arrays.view(q, "q").dtype, cu_seqlens=documents,
-                       cu_seqlens_k=documents_k, **_pattern_of(what))
-
     key = (q.shape, k.shape, v.shape, q.dtype, q.device, documents, documents_k, training, seq_q, seq_k, what)
-    return ctx.plan(key, problem, training, q.device)
+    found = here.kept(key)
+    if found is not None:
+        return found
+    problem = Problem(batch=q.shape[0], seq_q=seq_q, seq_k=seq_k, heads_q=q.shape[2], heads_kv=k.shape[2],
+                      dim=q.shape[3], dim_v=v.shape[3], dtype=_arrays.view(q, "q").dtype, cu_seqlens=documents,
+                      cu_seqlens_k=documents_k, **_pattern_of(what))
+    return here.plan(key, problem, training, q.device)
 
 
-def _stream(x: Tensor) -> Optional[int]:
-    return torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
+def _fits(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether the tensors are of the plan's shapes, and of q's type and device, for which it was made."""
+    dtype, device, shapes = q.dtype, q.device, plan.shapes
+    return (k.dtype is dtype and v.dtype is dtype and k.device == device and v.device == device
+            and q.shape == shapes["q"] and k.shape == shapes["k"] and v.shape == shapes["v"])
 
 
-@torch.library.impl("ringattn::attention", ("cpu", "cuda"))
+if hasattr(torch._C, "_cuda_getCurrentRawStream"):
+
+    def _stream(x: Tensor) -> Optional[int]:
+        return torch._C._cuda_getCurrentRawStream(x.device.index) if x.is_cuda else None
+
+else:
+
+    def _stream(x: Tensor) -> Optional[int]:
+        return torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
+
+
 def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor], ctx: int,
                training: bool, seq_q: int, seq_k: int, what: str) -> Tuple[Tensor, Tensor]:
     """q [B, rows_q, H, D], k [B, rows_k, Hkv, D], v [B, rows_k, Hkv, Dv] -> o [B, rows_q, H, Dv], lse [B, H,
@@ -87,8 +105,13 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Op
     here = contexts.by_number(ctx)
     try:
         plan = _plan(here, q, k, v, cu_q, cu_k, training, seq_q, seq_k, what)
-        o, lse = _forward_like(q, v)
-        plan.forward(q, k, v, o, lse, stream=_stream(q))
+        o, lse = _empty(plan, q, "o"), _empty(plan, q, "lse", _lse_dtype(q.dtype))
+        if _fits(plan, q, k, v):
+            dense = q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
+            plan.forward_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), _stream(q),
+                            None if dense else (q.stride(), k.stride(), v.stride()))
+        else:
+            plan.forward(q, k, v, o, lse, _stream(q))  # which says what does not fit
         here.ran(plan, q.device)
         return o, lse
     except contexts.LOST:
@@ -96,18 +119,24 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Op
         raise
 
 
-def _forward_like(q: Tensor, v: Tensor) -> Tuple[Tensor, Tensor]:
-    lse_dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    o = torch.empty((q.shape[0], q.shape[1], q.shape[2], v.shape[3]), dtype=q.dtype, device=q.device)
-    return o, torch.empty((q.shape[0], q.shape[2], q.shape[1]), dtype=lse_dtype, device=q.device)
+torch.library.impl("ringattn::attention", ("cpu", "cuda"), _attention)
+
+
+def _empty(plan: Plan, like: Tensor, name: str, dtype: Optional[torch.dtype] = None) -> Tensor:
+    """A dense tensor for one of the plan's results, in half the time of torch.empty."""
+    return like.new_empty_strided(plan.shapes[name], plan.strides[name], dtype=dtype or like.dtype)
+
+
+def _lse_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype is torch.float64 else torch.float32
 
 
 @torch.library.register_fake("ringattn::attention")
 def _(q, k, v, *_rest):
-    return _forward_like(q, v)
+    o = q.new_empty((q.shape[0], q.shape[1], q.shape[2], v.shape[3]))
+    return o, q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=_lse_dtype(q.dtype))
 
 
-@torch.library.impl("ringattn::attention_backward", ("cpu", "cuda"))
 def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, cu_q: Optional[Tensor],
                         cu_k: Optional[Tensor], ctx: int, seq_q: int, seq_k: int,
                         what: str) -> Tuple[Tensor, Tensor, Tensor]:
@@ -115,8 +144,14 @@ def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor
     here = contexts.by_number(ctx)
     try:
         plan = _plan(here, q, k, v, cu_q, cu_k, True, seq_q, seq_k, what)
-        dq, dk, dv = _backward_like(q, k, v)
-        plan.backward(q, k, v, o, lse, dout, dq, dk, dv, stream=_stream(q))
+        dq, dk, dv = _empty(plan, q, "dq"), _empty(plan, q, "dk"), _empty(plan, q, "dv")
+        if _fits(plan, q, k, v) and _are_ours(plan, q, o, lse, dout):
+            dense = q.is_contiguous() and k.is_contiguous() and v.is_contiguous() and dout.is_contiguous()
+            plan.backward_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), dout.data_ptr(),
+                             dq.data_ptr(), dk.data_ptr(), dv.data_ptr(), _stream(q),
+                             None if dense else (q.stride(), k.stride(), v.stride(), dout.stride()))
+        else:
+            plan.backward(q, k, v, o, lse, dout, dq, dk, dv, _stream(q))
         here.ran(plan, q.device)
         return dq, dk, dv
     except contexts.LOST:
@@ -124,33 +159,65 @@ def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor
         raise
 
 
-def _backward_like(*inputs: Tensor) -> Tuple[Tensor, ...]:
-    return tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in inputs)
+def _are_ours(plan: Plan, q: Tensor, o: Tensor, lse: Tensor, dout: Tensor) -> bool:
+    """Whether o and lse are as the forward pass made them, and dout fits o. Hooks may have brought others."""
+    dtype, device, shape = q.dtype, q.device, plan.shapes["o"]
+    return (o.dtype is dtype and dout.dtype is dtype and lse.dtype is _lse_dtype(dtype)
+            and o.device == device and dout.device == device and lse.device == device
+            and o.shape == shape and dout.shape == shape and lse.shape == plan.shapes["lse"]
+            and o.is_contiguous() and lse.is_contiguous())
+
+
+torch.library.impl("ringattn::attention_backward", ("cpu", "cuda"), _attention_backward)
 
 
 @torch.library.register_fake("ringattn::attention_backward")
 def _(dout, q, k, v, *_rest):
-    return _backward_like(q, k, v)
+    return tuple(x.new_empty(x.shape) for x in (q, k, v))
 
 
 class _Attention(torch.autograd.Function):
-    """The operator with its gradient. torch.library.register_autograd would do, but it goes through the schema in every
-    call, which takes longer than all the rest."""
+    """The operator with its gradient: run(*inputs) is the forward pass, inputs are the operator's.
+
+    torch.library.register_autograd would do, but it goes through the schema in every call, which takes longer than all
+    the rest. lse has no gradient, and none is made up for it: that would be a kernel in every backward pass.
+    """
 
     @staticmethod
-    def forward(ctx: Any, keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
+    def forward(ctx: Any, run: Callable[..., Tuple[Tensor, Tensor]], *inputs: Any) -> Tuple[Tensor, Tensor]:
         q, k, v, cu_q, cu_k, number, _training, *rest = inputs
-        o, lse = _below_autograd(keyset, *inputs)
+        o, lse = run(*inputs)
         ctx.mark_non_differentiable(lse)
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, o, lse, cu_q, cu_k)
         ctx.rest = (number, *rest)
         return o, lse
 
     @staticmethod
-    def backward(ctx: Any, dout: Tensor, _dlse: Any) -> Tuple:
+    def backward(ctx: Any, dout: Optional[Tensor], _dlse: Any) -> Tuple:
+        if dout is None:
+            return (None,) * 11
         q, k, v, o, lse, cu_q, cu_k = ctx.saved_tensors
-        dq, dk, dv = attention_backward_op(dout, q, k, v, o, lse, cu_q, cu_k, *ctx.rest)
-        return (None, dq, dk, dv) + (None,) * 7
+        call = _attention_backward if straight(dout, q, k, v, o, lse) else attention_backward_op
+        with torch.no_grad():
+            gradients = call(dout, q, k, v, o, lse, cu_q, cu_k, *ctx.rest)
+        if torch.is_grad_enabled():  # create_graph=True
+            gradients = _Gradients.apply(*gradients, dout, q, k, v)
+        return (None, *gradients) + (None,) * 7
+
+
+class _Gradients(torch.autograd.Function):
+    """dq, dk, dv as they are, and to differentiate them is an error: as constants they would leave terms out
+    silently."""
+
+    @staticmethod
+    def forward(ctx: Any, dq: Tensor, dk: Tensor, dv: Tensor, *_inputs: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+        return dq, dk, dv
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Tuple:
+        raise UnsupportedError("the gradient of attention has no gradient of its own, which create_graph=True asked "
+                               "for")
 
 
 def _below_autograd(keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
@@ -159,15 +226,17 @@ def _below_autograd(keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
 
 
 def _attention_autograd(keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
-    if torch.is_grad_enabled() and any(x.requires_grad for x in inputs[:3]):
-        return _Attention.apply(keyset, *inputs)
-    return _below_autograd(keyset, *inputs)
+    run = functools.partial(_below_autograd, keyset)
+    # A tangent, of torch.autograd.forward_ad, is refused by the function: it has no jvp.
+    if (torch.is_grad_enabled() and any(x.requires_grad for x in inputs[:3])) or forward_ad._current_level >= 0:
+        return _Attention.apply(run, *inputs)
+    return run(*inputs)
 
 
-def attention_without_gradient(*inputs: Any) -> Tuple[Tensor, Tensor]:
-    """attention_op where no gradient is wanted, a few microseconds faster."""
-    with torch._C._AutoDispatchBelowAutograd():
-        return attention_op(*inputs)
+def attention_straight(*inputs: Any) -> Tuple[Tensor, Tensor]:
+    """attention_op without torch's dispatcher, where straight() allows it."""
+    training = inputs[6]
+    return _Attention.apply(_attention, *inputs) if training else _attention(*inputs)
 
 
 _library = torch.library.Library("ringattn", "FRAGMENT")

@@ -128,12 +128,35 @@ static ra_status wait(const ra_device *device, void *stream, void *event) {
     return ra_cuda_status(cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
 }
 
-static ra_status query(const ra_device *device, void *event, int *done_out) {
-    (void)device;
+/* While any stream of the process captures, in the mode that is the default, threads may not ask for events unless they
+ * are relaxed: the question itself does no harm to a graph. */
+static cudaError_t query_relaxed(void *event) {
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
     cudaError_t error = cudaEventQuery(event);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return error;
+}
+
+/* The device is the current one meanwhile, since setting a thread's mode makes a context where there is none. Not by
+ * enter, which forgets errors that check is to find. */
+static ra_status query(const ra_device *device, void *event, int *done_out) {
+    int previous, ordinal = ra_device_cuda_ordinal(device);
+    RA_CUDA_TRY(cudaGetDevice(&previous));
+    if (previous != ordinal) RA_CUDA_TRY(cudaSetDevice(ordinal));
+    cudaError_t error = query_relaxed(event);
+    leave(device, previous);
     *done_out = error == cudaSuccess;
     if (error != cudaErrorNotReady) return ra_cuda_status(error, "the work on the device");
     cudaGetLastError(); /* "not ready" counts as an error */
+    return RA_OK;
+}
+
+static ra_status captures(const ra_device *device, void *stream, int *captures_out) {
+    (void)device;
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    RA_CUDA_TRY(cudaStreamIsCapturing(stream, &status));
+    *captures_out = status != cudaStreamCaptureStatusNone;
     return RA_OK;
 }
 
@@ -164,6 +187,7 @@ static void fill(void) {
                                                 .signal = signal_event,
                                                 .wait = wait,
                                                 .query = query,
+                                                .captures = captures,
                                                 .copy = copy,
                                                 .check = check},
                                       .ordinal = i};

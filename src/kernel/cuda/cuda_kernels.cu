@@ -163,9 +163,9 @@ static void backward(const ra_backward_call *call) {
 
 #define KERNEL(name, usable)                                                                                           \
     {                                                                                                                  \
-        "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_discard, overwrites, forward, backward,              \
-            gpu_rows_begin, gpu_rows_merge, gpu_rows_finish, gpu_rows_delta, gpu_rows_carry, gpu_rows_pack,            \
-            gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill                                             \
+        "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_list_size, gpu_place, gpu_discard, overwrites,       \
+            forward, backward, gpu_rows_begin, gpu_rows_merge, gpu_rows_finish, gpu_rows_delta, gpu_rows_carry,        \
+            gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill                              \
     }
 
 /* Best last. tf32 and fma differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on the

@@ -1,4 +1,4 @@
-/* What prepare makes of a tile list: arrays in device memory, and the launches that use them. */
+/* What prepare makes of a tile list: arrays for the device, and the launches that use them. */
 #ifndef RA_KERNEL_CUDA_PREPARED_CUH
 #define RA_KERNEL_CUDA_PREPARED_CUH
 
@@ -14,8 +14,9 @@ struct gpu_launch {
     int64_t state;
 };
 
-/* The arrays before they are uploaded. tiles[i].k_index is an offset into `index` plus 1 there; 0: none. */
+/* The arrays before they are placed. tiles[i].k_index is an offset into `index` plus 1 there; 0: none. */
 struct gpu_lists {
+    std::vector<ra_kv_rows> parts; /* none for the rank's own rows */
     std::vector<gpu_tile> tiles;
     std::vector<int64_t> index;
     std::vector<gpu_unit> units; /* forward */
@@ -40,7 +41,7 @@ struct gpu_variants {
 };
 
 struct ra_prepared {
-    void *memory; /* device: one block that holds all of the arrays below */
+    gpu_lists lists; /* until they are placed, which sets the pointers that follow, all to device memory */
     const ra_kv_rows *parts;
     const gpu_tile *tiles;
     const gpu_unit *units;
@@ -68,5 +69,12 @@ void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_k
 ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
                       const ra_kv_rows *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out);
 void gpu_discard(ra_prepared *prepared);
+
+/* When prepared->lists is whole: takes over what the host keeps of it, which is launches, maps and sizes. */
+void gpu_keep_lists(ra_prepared *prepared);
+
+/* As in the table: between prepare and place; and once, after which the lists are gone from the host. */
+ra_list_size gpu_list_size(const ra_prepared *prepared);
+void gpu_place(ra_prepared *prepared, void *lists, void *counters, void *lists_out);
 
 #endif

@@ -104,7 +104,7 @@ static ra_status publish(const ra_roll *roll, const pile *p, verdict what, const
     memcpy(list->key, roll->key, sizeof list->key);
     list->verdict = what;
     list->count = count;
-    snprintf(list->why, sizeof list->why, "%s", why);
+    snprintf(list->why, sizeof list->why, "%.*s", (int)sizeof list->why - 1, why);
     for (int i = 0; i < p->count; i++) {
         int seat = what == SEATED ? p->cards[i].rank : i;
         memcpy(nonces + (size_t)seat * RA_NONCE_BYTES, p->cards[i].nonce, RA_NONCE_BYTES);

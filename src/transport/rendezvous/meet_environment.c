@@ -40,7 +40,7 @@ static ra_status find_port(int *port_out) {
 
 ra_status ra_rendezvous_environment(double timeout_seconds, ra_rendezvous **rendezvous_out) {
     const char *address = NULL;
-    int rank, ranks, port;
+    int rank = 0, ranks = 0, port = 0;
     RA_TRY(read_number("RANK", &rank));
     RA_TRY(read_number("WORLD_SIZE", &ranks));
     RA_TRY(read_text("MASTER_ADDR", &address));

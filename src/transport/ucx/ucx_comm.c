@@ -26,7 +26,7 @@ static ra_status allocate(int rank, int ranks, ra_ucx **ucx_out) {
     ra_ucx *ucx = calloc(1, sizeof *ucx);
     if (!ucx) return ra_fail(RA_ERR_MEMORY, "no memory for a UCX transport");
     ucx->peers = calloc((size_t)ranks, sizeof *ucx->peers);
-    ucx->transfer_capacity = 2 * ranks + 4; /* more messages than any strategy posts at once */
+    ucx->transfer_capacity = 4 * ranks + 8; /* more than any strategy posts at once, two for each message */
     ucx->transfers = calloc((size_t)ucx->transfer_capacity, sizeof *ucx->transfers);
     if (!ucx->peers || !ucx->transfers) {
         free_memory(ucx);

@@ -1,4 +1,15 @@
-/* The group in flight: every message is one request, asked after between two rounds of progress. */
+/* The group in flight: every message is one request, or two, asked after between two rounds of progress.
+ *
+ * Before UCX sends a large message it asks the receiver for it (a rendezvous), and until the answer comes both ranks of
+ * a ring are idle. So where a rank is reached over a network the first chunk of a large message goes by itself, and the
+ * second one's question passes while the first is under way:
+ *
+ *     one      question ─► answer ─►           ████████████████████████
+ *     chunks   █████ question ─► answer ─► ███████████████████
+ *               the peer's █████
+ *
+ * Chunks have their message's tag, and UCX keeps the order of messages with one tag.
+ */
 #include "transport/ucx/ucx_transport.h"
 
 #include "base/status.h"
@@ -9,23 +20,36 @@
 static ra_status reserve(ra_ucx *ucx, int count) {
     if (count <= ucx->transfer_capacity) return RA_OK;
     ra_ucx_transfer *transfers = realloc(ucx->transfers, 2 * (size_t)count * sizeof *transfers);
-    if (!transfers) return ra_fail(RA_ERR_MEMORY, "no memory for a group of %d messages", count);
+    if (!transfers) return ra_fail(RA_ERR_MEMORY, "no memory for %d messages at once", count);
     ucx->transfers = transfers;
     ucx->transfer_capacity = 2 * count;
     return RA_OK;
 }
 
-static ra_status start_message(ra_ucx *ucx, int index) {
+static ra_status start_chunk(ra_ucx *ucx, int index, size_t offset, size_t bytes) {
     const ra_message *m = &ucx->messages[index];
+    char *data = (char *)m->data + offset;
     ra_ucx_transfer *transfer = &ucx->transfers[ucx->transfer_count];
-    *transfer = (ra_ucx_transfer){.message = index};
+    *transfer = (ra_ucx_transfer){.message = index, .offset = offset, .bytes = bytes};
     if (m->is_send)
-        RA_TRY(ra_ucx_send_from(ucx, m->peer, m->tag, m->data, m->bytes, ucx->memory, &transfer->request));
+        RA_TRY(ra_ucx_send_from(ucx, m->peer, m->tag, data, bytes, ucx->memory, &transfer->request));
     else
-        RA_TRY(ra_ucx_receive_to(ucx, m->peer, m->tag, m->data, m->bytes, ucx->memory, &transfer->request));
+        RA_TRY(ra_ucx_receive_to(ucx, m->peer, m->tag, data, bytes, ucx->memory, &transfer->request));
     ucx->transfer_count++;
     if (transfer->request) ucx->pending++;
     return RA_OK;
+}
+
+/* Over TCP, UCX asks no question for so much. */
+static const size_t FIRST_CHUNK = 250 << 10;
+
+/* Memory of a device takes its time for each message, whatever the size. Both ends decide alike. */
+static ra_status start_message(ra_ucx *ucx, int index) {
+    const ra_message *m = &ucx->messages[index];
+    int split = ucx->peers[m->peer].in_chunks && ucx->memory == UCS_MEMORY_TYPE_HOST && m->bytes > 2 * FIRST_CHUNK;
+    if (!split) return start_chunk(ucx, index, 0, m->bytes);
+    RA_TRY(start_chunk(ucx, index, 0, FIRST_CHUNK));
+    return start_chunk(ucx, index, FIRST_CHUNK, m->bytes - FIRST_CHUNK);
 }
 
 /* An endpoint that fails is found by poll, where a notice may say more: a message to it is left for poll to name. */
@@ -39,7 +63,7 @@ static ra_status start_or_leave(ra_ucx *ucx, int index) {
 }
 
 ra_status ra_ucx_take_group(ra_ucx *ucx, const ra_message *messages, int count, ucs_memory_type_t memory) {
-    RA_TRY(reserve(ucx, count));
+    RA_TRY(reserve(ucx, 2 * count));
     ucx->messages = messages;
     ucx->memory = memory;
     ucx->transfer_count = 0;
@@ -73,9 +97,10 @@ static ra_status wrong_size(const ra_message *message, size_t came) {
         message->peer, came, message->bytes, message->tag);
 }
 
-static ra_status judge(const ra_ucx *ucx, const ra_message *m, ucs_status_t status, size_t came) {
-    if (!m->is_send && (status == UCS_ERR_MESSAGE_TRUNCATED || (status == UCS_OK && came != m->bytes)))
-        return wrong_size(m, came);
+static ra_status judge(const ra_ucx *ucx, const ra_ucx_transfer *transfer, ucs_status_t status, size_t came) {
+    const ra_message *m = &ucx->messages[transfer->message];
+    if (!m->is_send && (status == UCS_ERR_MESSAGE_TRUNCATED || (status == UCS_OK && came != transfer->bytes)))
+        return wrong_size(m, transfer->offset + came);
     if (status == UCS_OK) return RA_OK;
     return ra_fail(RA_ERR_PEER, "rank %d is gone (UCX: %s)", m->peer, ucx->api->ucs_status_string(status));
 }
@@ -90,7 +115,7 @@ static void advance(ra_ucx *ucx) {
         ucs_status_t status = ra_ucx_test(ucx, &transfer->request, m->is_send ? NULL : &came, NULL);
         if (status == UCS_INPROGRESS) continue;
         ucx->pending--;
-        ucx->failure = judge(ucx, m, status, came);
+        ucx->failure = judge(ucx, transfer, status, came);
         if (ucx->failure == RA_OK) continue;
         ucx->failed_message = transfer->message;
         snprintf(ucx->failure_text, sizeof ucx->failure_text, "%s", ra_last_error());

@@ -1,9 +1,11 @@
 /* How ranks find each other: cards and addresses go round by the caller's allgather, then every rank says hello to
  * every other over UCX.
  *
- *     allgather    card:     who I am and where, whether I can take part, a random number
+ *     allgather    card:     who I am and where, whether I can take part, a random number,
+ *                            whether my user names the transports
  *     worker       opened: over shared memory alone where all ranks share it
- *     allgather    length:   how long my address is, or why I have none
+ *     allgather    length:   how long my address is, or why I have none,
+ *                            whether my UCX moves memory of devices
  *     allgather    address:  padded to the longest
  *     connect      an endpoint to every peer
  *     hello        to and from everyone, with the job's whole key: rank 0's random number
@@ -17,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char MAGIC[8] = "ra-ucx1";
+static const char MAGIC[8] = "ra-ucx2";
 
 /* Whether a rank can go on, and why not. */
 typedef struct state_of_rank {
@@ -31,11 +33,13 @@ typedef struct card {
     state_of_rank state;
     unsigned char key[RA_UCX_KEY_BYTES];
     ra_ucx_identity identity;
+    int32_t names_transports; /* its user said what UCX is to use, which may not be shared memory */
 } card;
 
 typedef struct length_card {
     state_of_rank state;
     uint64_t address_bytes;
+    int32_t moves_devices;
 } length_card;
 
 static ra_status bring_round(ra_allgather allgather, void *user, const void *mine, size_t bytes, void *all_out) {
@@ -80,6 +84,7 @@ static ra_status exchange_cards(const ra_ucx *ucx, ra_status status, ra_allgathe
     card mine = {.rank = ucx->rank, .ranks = ucx->ranks};
     memcpy(mine.magic, MAGIC, sizeof MAGIC);
     ra_ucx_identify(&mine.identity);
+    mine.names_transports = ra_ucx_names_transports(ucx);
     if (status == RA_OK) status = ra_random_bytes(mine.key, sizeof mine.key);
     mine.state = describe(status);
     ra_status round = bring_round(allgather, user, &mine, sizeof mine, all_out);
@@ -89,18 +94,29 @@ static ra_status exchange_cards(const ra_ucx *ucx, ra_status status, ra_allgathe
     return RA_OK;
 }
 
+/* Whether large messages between this rank and another go in chunks: where it is not sure that they share memory. Ranks
+ * whose libraries do not both move memory of devices, or both not, may post one message from unlike memory. */
+static int goes_in_chunks(const card *mine, const card *other, int moves_alike) {
+    int over_memory =
+        ra_ucx_share_memory(&mine->identity, &other->identity) && !mine->names_transports && !other->names_transports;
+    return moves_alike && !over_memory;
+}
+
 /* Likewise. *stride_out: the longest address. */
-static ra_status exchange_lengths(const ra_ucx *ucx, ra_status status, size_t address_bytes, ra_allgather allgather,
-                                  void *user, size_t *stride_out) {
+static ra_status exchange_lengths(ra_ucx *ucx, ra_status status, const card *cards, size_t address_bytes,
+                                  ra_allgather allgather, void *user, size_t *stride_out) {
     length_card mine = {.state = describe(status), .address_bytes = address_bytes};
     length_card *all = calloc((size_t)ucx->ranks, sizeof *all);
     if (!all) return ra_fail(RA_ERR_MEMORY, "no memory for the lengths of %d addresses", ucx->ranks);
+    if (status == RA_OK) mine.moves_devices = ra_ucx_moves_devices(ucx);
     ra_status round = bring_round(allgather, user, &mine, sizeof mine, all);
     if (status != RA_OK) round = ra_fail(status, "%s", mine.state.reason);
     *stride_out = 1;
     for (int r = 0; r < ucx->ranks && round == RA_OK; r++) {
         round = check_state(&all[r].state, r);
         if (all[r].address_bytes > *stride_out) *stride_out = all[r].address_bytes;
+        ucx->peers[r].in_chunks =
+            goes_in_chunks(&cards[ucx->rank], &cards[r], all[r].moves_devices == mine.moves_devices);
     }
     free(all);
     return round;
@@ -161,7 +177,7 @@ static ra_status connect_and_greet(ra_ucx *ucx, const card *cards, ra_allgather 
     unsigned char *addresses = NULL;
     size_t bytes = 0, stride = 0;
     ra_status status = open_address(ucx, cards, &address, &bytes);
-    status = exchange_lengths(ucx, status, bytes, allgather, user, &stride);
+    status = exchange_lengths(ucx, status, cards, bytes, allgather, user, &stride);
     if (status == RA_OK) status = exchange_addresses(ucx, address, bytes, stride, allgather, user, &addresses);
     if (status == RA_OK) status = connect_all(ucx, cards, addresses, stride);
     if (status == RA_OK) status = greet(ucx);

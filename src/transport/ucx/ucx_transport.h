@@ -62,6 +62,7 @@ typedef struct ra_ucx_peer {
     int ended;         /* the kernel says that its process has */
     int left;          /* by its own word: it destroyed its comm, and needs nobody any more */
     int process;       /* a descriptor that tells; -1: none */
+    int in_chunks;     /* large messages to and from it go in two chunks: see ucx_group.c */
     void *telling;     /* request of the notice to it; NULL: none */
     void *closing;     /* request of taking the endpoint down; NULL: none */
 
@@ -74,10 +75,11 @@ typedef struct ra_ucx_peer {
     double waited;
 } ra_ucx_peer;
 
-/* A message of the group in flight. */
+/* A message of the group in flight, or a chunk of one. */
 typedef struct ra_ucx_transfer {
-    void *request; /* NULL once complete */
-    int message;   /* index into the group */
+    void *request;        /* NULL once complete */
+    int message;          /* index into the group */
+    size_t offset, bytes; /* of the message */
 } ra_ucx_transfer;
 
 /* A coming together of all ranks: see ra_ucx_assemble. */
@@ -138,6 +140,9 @@ ra_status ra_ucx_open(int rank, int ranks, ra_allgather allgather, void *user, c
 /* ucx_worker.c: the context and the worker. share_memory: whether all ranks do. */
 ra_status ra_ucx_worker_open(ra_ucx *ucx, int share_memory);
 void ra_ucx_worker_close(ra_ucx *ucx);
+
+/* Whether options or the environment say which transports UCX is to use; before the worker is open. */
+int ra_ucx_names_transports(const ra_ucx *ucx);
 
 /* RA_OK for UCS_OK, else RA_ERR_TRANSPORT with UCX's own text. call: "ucp_init". */
 ra_status ra_ucx_check(const ra_ucx *ucx, ucs_status_t status, const char *call);

@@ -14,28 +14,38 @@ ra_status ra_ucx_check(const ra_ucx *ucx, ucs_status_t status, const char *call)
 }
 
 typedef struct setting {
-    const char *name, *value, *variable; /* variable: of the environment, which then stands; NULL: none */
+    const char *name, *value;
+    const char *unless[2]; /* variables of the environment; where one of them is set, UCX is left to it */
 } setting;
 
 /* Shared memory is used by endpoints that must find out about dead peers only when it says that it can, which it does
  * when it is told to (its keepalive looks for the peer's process). Copies straight from a peer's memory (CMA) need
  * "invalidate": that a sender whose message was given up does not use its memory again. It does not: see
  * ra_transport_ops.abandon. Over TCP, UCX's segments of 8 KiB cost a system call each: with larger ones, and sockets
- * that hold several, messages of a ring go two to three times as fast over a loopback. Names differ between versions;
- * those that one does not know are ignored. */
+ * that hold several, messages of a ring go two to three times as fast over a loopback. Segments that are received must
+ * not be smaller than those that are sent. Names differ between versions (the early ones know no "TCP_" here); those
+ * that one does not know are ignored. */
 static const setting SETTINGS[] = {
-    {"WARN_INVALID_CONFIG", "n", NULL},
-    {"MM_ERROR_HANDLING", "y", NULL},
-    {"POSIX_ERROR_HANDLING", "y", NULL},
-    {"SYSV_ERROR_HANDLING", "y", NULL},
-    {"MEMORY_INVALIDATE", "y", NULL},
-    {"CMA_MEMORY_INVALIDATE", "y", NULL},
-    {"KEEPALIVE_INTERVAL", "1s", "UCX_KEEPALIVE_INTERVAL"},
-    {"TCP_TX_SEG_SIZE", "256k", "UCX_TCP_TX_SEG_SIZE"},
-    {"TCP_RX_SEG_SIZE", "256k", "UCX_TCP_RX_SEG_SIZE"},
-    {"TCP_SNDBUF", "4m", "UCX_TCP_SNDBUF"},
-    {"TCP_RCVBUF", "4m", "UCX_TCP_RCVBUF"},
+    {"WARN_INVALID_CONFIG", "n", {NULL}},
+    {"MM_ERROR_HANDLING", "y", {NULL}},
+    {"POSIX_ERROR_HANDLING", "y", {NULL}},
+    {"SYSV_ERROR_HANDLING", "y", {NULL}},
+    {"MEMORY_INVALIDATE", "y", {NULL}},
+    {"CMA_MEMORY_INVALIDATE", "y", {NULL}},
+    {"KEEPALIVE_INTERVAL", "1s", {"UCX_KEEPALIVE_INTERVAL"}},
+    {"TCP_TX_SEG_SIZE", "512k", {"UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}},
+    {"TX_SEG_SIZE", "512k", {"UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}},
+    {"TCP_RX_SEG_SIZE", "512k", {"UCX_TCP_RX_SEG_SIZE"}},
+    {"RX_SEG_SIZE", "512k", {"UCX_TCP_RX_SEG_SIZE"}},
+    {"TCP_SNDBUF", "4m", {"UCX_TCP_SNDBUF"}},
+    {"SNDBUF", "4m", {"UCX_TCP_SNDBUF"}},
+    {"TCP_RCVBUF", "4m", {"UCX_TCP_RCVBUF"}},
+    {"RCVBUF", "4m", {"UCX_TCP_RCVBUF"}},
 };
+
+static int is_left_to_user(const setting *s) {
+    return (s->unless[0] && getenv(s->unless[0])) || (s->unless[1] && getenv(s->unless[1]));
+}
 
 static ra_status modify(const ra_ucx *ucx, ucp_config_t *config, const char *name, const char *value) {
     ucs_status_t status = ucx->api->ucp_config_modify(config, name, value);
@@ -44,14 +54,18 @@ static ra_status modify(const ra_ucx *ucx, ucp_config_t *config, const char *nam
                    ucx->api->ucs_status_string(status));
 }
 
+int ra_ucx_names_transports(const ra_ucx *ucx) {
+    return ucx->transports || getenv("UCX_TLS");
+}
+
 /* Ranks that share memory need no network, and then nobody can come from there. */
 static ra_status configure(const ra_ucx *ucx, ucp_config_t *config, int share_memory) {
     for (size_t i = 0; i < sizeof SETTINGS / sizeof *SETTINGS; i++) {
         const setting *s = &SETTINGS[i];
-        if (!s->variable || !getenv(s->variable)) ucx->api->ucp_config_modify(config, s->name, s->value);
+        if (!is_left_to_user(s)) ucx->api->ucp_config_modify(config, s->name, s->value);
     }
     const char *transports = ucx->transports;
-    if (!transports && share_memory && !getenv("UCX_TLS")) transports = "^tcp";
+    if (share_memory && !ra_ucx_names_transports(ucx)) transports = "^tcp";
     if (transports) RA_TRY(modify(ucx, config, "TLS", transports));
     if (ucx->devices) RA_TRY(modify(ucx, config, "NET_DEVICES", ucx->devices));
     return RA_OK;

@@ -17,7 +17,7 @@ struct queued_device {
     pthread_mutex_t lock; /* of the fields that follow, none of which jobs touch */
     queued_stream *streams[MOST_STREAMS];
     int stream_count, streams_alive;
-    int64_t bytes, waits, checks;
+    int64_t bytes, memory_calls, copies, waits, checks;
     queued_event **ended; /* freed at last: streams may still wait for them */
     int64_t ended_count;
 };
@@ -31,17 +31,20 @@ static void drain_all(queued_device *q) {
         if (q->streams[i]) queued_drain(q->streams[i]);
 }
 
+enum { ALIGNMENT = 256 };
+
 /* The size stands before the memory. */
 static void *allocate(const ra_device *device, size_t bytes) {
     queued_device *q = of(device);
     unsigned char *block = NULL;
-    if (posix_memalign((void **)&block, 64, bytes + 64) != 0) return NULL;
-    memset(block, 0xff, bytes + 64); /* NaN: what is not written shows */
+    if (posix_memalign((void **)&block, ALIGNMENT, bytes + ALIGNMENT) != 0) return NULL;
+    memset(block, 0xff, bytes + ALIGNMENT); /* NaN: what is not written shows */
     memcpy(block, &bytes, sizeof bytes);
     pthread_mutex_lock(&q->lock);
     q->bytes += (int64_t)bytes;
+    q->memory_calls++;
     pthread_mutex_unlock(&q->lock);
-    return block + 64;
+    return block + ALIGNMENT;
 }
 
 static void release(const ra_device *device, void *memory) {
@@ -49,10 +52,11 @@ static void release(const ra_device *device, void *memory) {
     size_t bytes;
     pthread_mutex_lock(&q->lock);
     drain_all(q);
-    memcpy(&bytes, (unsigned char *)memory - 64, sizeof bytes);
+    memcpy(&bytes, (unsigned char *)memory - ALIGNMENT, sizeof bytes);
     q->bytes -= (int64_t)bytes;
+    q->memory_calls++;
     pthread_mutex_unlock(&q->lock);
-    free((unsigned char *)memory - 64);
+    free((unsigned char *)memory - ALIGNMENT);
 }
 
 static ra_status enter(const ra_device *device, int *previous_out) {
@@ -133,7 +137,10 @@ static void run_copy(const job *j) {
 }
 
 static ra_status copy(const ra_device *device, void *to, const void *from, size_t bytes, void *stream) {
-    (void)device;
+    queued_device *q = of(device);
+    pthread_mutex_lock(&q->lock);
+    q->copies++;
+    pthread_mutex_unlock(&q->lock);
     queued_put(stream, &(job){.run = run_copy, .to = to, .from = from, .count = (int64_t)bytes});
     return RA_OK;
 }
@@ -191,6 +198,14 @@ int queued_streams(queued_device *q) {
 
 int64_t queued_bytes(queued_device *q) {
     return q->bytes;
+}
+
+int64_t queued_memory_calls(queued_device *q) {
+    return q->memory_calls;
+}
+
+int64_t queued_copies(queued_device *q) {
+    return q->copies;
 }
 
 void queued_destroy(queued_device *q) {

@@ -21,9 +21,15 @@ typedef struct queued_device queued_device;
 queued_device *queued_create(queued_habits habits);
 const ra_backend *queued_backend(queued_device *queued);
 
-/* Streams made and not destroyed, bytes of memory allocated and not released. */
+/* Streams made and not destroyed, bytes of memory allocated and not released, of the device and of the host. */
 int queued_streams(queued_device *queued);
 int64_t queued_bytes(queued_device *queued);
+
+/* How often memory was allocated or released, of the device or of the host: calls that a GPU may be waited for in. */
+int64_t queued_memory_calls(queued_device *queued);
+
+/* Copies that were put on streams. */
+int64_t queued_copies(queued_device *queued);
 
 /* Waits for everything; everything made must have been destroyed. */
 void queued_destroy(queued_device *queued);

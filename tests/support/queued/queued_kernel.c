@@ -12,12 +12,17 @@ static const ra_kernel *inner(void) {
     return ra_kernel_at(1);
 }
 
-/* What a device kernel would have uploaded; used instead of what comes with the call. */
+/* What a device kernel has uploaded; used instead of what comes with the call. Calls write to the counters. */
 struct ra_prepared {
-    ra_tile_list tiles;
-    ra_kv_rows *parts; /* NULL: the rank's own rows, which come with the call */
+    ra_tile_list tiles; /* the plan's; once they are placed, in device memory */
+    const ra_tile *planned;
+    const ra_kv_rows *parts; /* likewise; NULL: the rank's own rows, which come with the call */
+    int64_t part_count;
+    void *counters;
     int64_t overwritten;
 };
+
+enum { COUNTER_BYTES = 100 };
 
 /* ---- gradients that hold nothing yet ---------------------------------------------------------------------------- */
 
@@ -92,18 +97,65 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
     ra_prepared *p = calloc(1, sizeof *p);
     if (!p) return ra_fail(RA_ERR_MEMORY, "no memory for a test");
     p->tiles = *tiles;
-    if (parts) {
-        p->parts = malloc((size_t)part_count * sizeof *parts);
-        memcpy(p->parts, parts, (size_t)part_count * sizeof *parts);
-    }
+    p->planned = tiles->tiles;
+    p->parts = parts;
+    p->part_count = parts ? part_count : 0;
     if (pass == RA_BACKWARD) p->overwritten = count_rows(shape, tiles, parts);
     *prepared_out = p;
     return RA_OK;
 }
 
+/* Where the arrays stand in the lists; each has the alignment of an int64_t. */
+typedef struct list_layout {
+    size_t tiles, groups, rounds, parts, index, bytes;
+} list_layout;
+
+static size_t index_bytes(const ra_tile *tile) {
+    return tile->k_index ? (size_t)tile->k_rows.count * sizeof *tile->k_index : 0;
+}
+
+static list_layout lay_out(const ra_prepared *p) {
+    list_layout at = {.groups = (size_t)p->tiles.tile_count * sizeof *p->tiles.tiles};
+    at.rounds = at.groups + (size_t)p->tiles.group_count * sizeof *p->tiles.groups;
+    at.parts = at.rounds + (size_t)p->tiles.round_count * sizeof *p->tiles.rounds;
+    at.index = at.parts + (size_t)p->part_count * sizeof *p->parts;
+    at.bytes = at.index;
+    for (int64_t i = 0; i < p->tiles.tile_count; i++) at.bytes += index_bytes(&p->tiles.tiles[i]);
+    return at;
+}
+
+static ra_list_size list_size(const ra_prepared *prepared) {
+    return (ra_list_size){lay_out(prepared).bytes, COUNTER_BYTES};
+}
+
+static void place_index(ra_tile *tiles, int64_t count, unsigned char *device, unsigned char *to) {
+    for (int64_t i = 0; i < count; i++) {
+        size_t bytes = index_bytes(&tiles[i]);
+        if (bytes == 0) continue;
+        memcpy(to, tiles[i].k_index, bytes);
+        tiles[i].k_index = (const int64_t *)(void *)device;
+        to += bytes;
+        device += bytes;
+    }
+}
+
+static void place(ra_prepared *p, void *lists, void *counters, void *lists_out) {
+    list_layout at = lay_out(p);
+    unsigned char *to = lists_out, *device = lists;
+    if ((uintptr_t)lists % RA_LIST_ALIGNMENT || (uintptr_t)counters % RA_LIST_ALIGNMENT) abort();
+    memcpy(to + at.tiles, p->tiles.tiles, at.groups - at.tiles);
+    memcpy(to + at.groups, p->tiles.groups, at.rounds - at.groups);
+    memcpy(to + at.rounds, p->tiles.rounds, at.parts - at.rounds);
+    if (p->parts) memcpy(to + at.parts, p->parts, at.index - at.parts);
+    place_index((ra_tile *)(void *)(to + at.tiles), p->tiles.tile_count, device + at.index, to + at.index);
+    p->tiles.tiles = (void *)(device + at.tiles);
+    p->tiles.groups = (void *)(device + at.groups);
+    p->tiles.rounds = (void *)(device + at.rounds);
+    if (p->parts) p->parts = (void *)(device + at.parts);
+    p->counters = counters;
+}
+
 static void discard(ra_prepared *prepared) {
-    if (!prepared) return;
-    free(prepared->parts);
     free(prepared);
 }
 
@@ -120,36 +172,44 @@ static void put(const ra_context *context, const job *j) {
 static void run_forward(const job *j) {
     ra_forward_call call = j->forward;
     call.shape = &j->shape;
-    call.parts = call.prepared->parts ? call.prepared->parts : &j->own;
-    call.tiles = call.prepared->tiles;
+    if (!call.parts) call.parts = &j->own;
     call.context = j->context;
+    memset(j->to, 0xff, COUNTER_BYTES);
     inner()->forward(&call);
 }
 
 static void forward(const ra_forward_call *call) {
     job j = job_of(call->shape, &call->context, run_forward);
-    if (!call->prepared || call->prepared->tiles.tiles != call->tiles.tiles) abort();
+    if (!call->prepared || call->prepared->planned != call->tiles.tiles) abort();
     j.forward = *call;
+    j.forward.tiles = call->prepared->tiles;
+    j.forward.parts = call->prepared->parts;
+    j.forward.prepared = NULL; /* it may be discarded before the job is done */
     j.own = call->parts[0];
+    j.to = call->prepared->counters;
     put(&call->context, &j);
 }
 
 static void run_backward(const job *j) {
     ra_backward_call call = j->backward;
     call.shape = &j->shape;
-    call.parts = call.prepared->parts ? call.prepared->parts : &j->own;
-    call.tiles = call.prepared->tiles;
+    if (!call.parts) call.parts = &j->own;
     call.context = j->context;
     if (call.overwrite) for_each_key(&j->shape, &call.tiles, call.parts, clear_row, (void *)(intptr_t)&j->shape);
     call.overwrite = 0;
+    memset(j->to, 0xff, COUNTER_BYTES);
     inner()->backward(&call);
 }
 
 static void backward(const ra_backward_call *call) {
     job j = job_of(call->shape, &call->context, run_backward);
-    if (!call->prepared || call->prepared->tiles.tiles != call->tiles.tiles) abort();
+    if (!call->prepared || call->prepared->planned != call->tiles.tiles) abort();
     j.backward = *call;
+    j.backward.tiles = call->prepared->tiles;
+    j.backward.parts = call->prepared->parts;
+    j.backward.prepared = NULL;
     j.own = call->parts[0];
+    j.to = call->prepared->counters;
     put(&call->context, &j);
 }
 
@@ -272,6 +332,8 @@ const ra_kernel *queued_kernel_at(int index) {
                                      .usable = usable,
                                      .scratch_bytes = scratch_bytes,
                                      .prepare = prepare,
+                                     .list_size = list_size,
+                                     .place = place,
                                      .discard = discard,
                                      .overwrites = overwrites,
                                      .forward = forward,

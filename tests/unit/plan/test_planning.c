@@ -113,6 +113,21 @@ static void test_documents_and_branches(void **state) {
     check_growth(&dilated, RA_LAYOUT_AUTO, RA_STRATEGY_AUTO, 200);
 }
 
+/* Where each rank meets each other in every document, a ring still looks at each other rank a few times, not at each
+ * pair of others. */
+static void test_documents_in_bits_on_the_ring(void **state) {
+    (void)state;
+    enum { DOCUMENTS = 100 };
+    static int64_t cu[DOCUMENTS + 1];
+    ra_problem packed = problem_of(1 << 15);
+    for (int64_t d = 1; d < DOCUMENTS; d++) cu[d] = packed.seq_q * d / DOCUMENTS + d * 37 % 211;
+    cu[DOCUMENTS] = packed.seq_q;
+    packed.documents = DOCUMENTS;
+    packed.cu_seqlens_q = cu;
+    check_growth(&packed, RA_LAYOUT_DOCUMENTS, RA_STRATEGY_RING, 2);
+    check_growth(&packed, RA_LAYOUT_STRIPED, RA_STRATEGY_RING, 2);
+}
+
 /* The layout alone needs each rank's load in each layout, and no strategy. */
 static void test_resolving_a_layout_chooses_no_strategy(void **state) {
     (void)state;
@@ -154,6 +169,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_looks_grow_with_ranks),
         cmocka_unit_test(test_documents_and_branches),
+        cmocka_unit_test(test_documents_in_bits_on_the_ring),
         cmocka_unit_test(test_resolving_a_layout_chooses_no_strategy),
         cmocka_unit_test(test_want_of_memory_is_reported),
     };

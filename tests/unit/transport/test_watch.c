@@ -23,7 +23,7 @@ typedef struct script {
     double compute;                 /* seconds that rank 0 computes between the post and the wait, making progress */
     double stopped;                 /* seconds after which it noticed that there is no more to compute for */
     double start;
-    int questions;
+    int questions, questions_of_3;
     char told[512];
 } script;
 
@@ -63,6 +63,7 @@ static void destroy(void *self) {
 static void inquire(void *self, int peer, ra_sign *sign_out) {
     script *s = self;
     s->questions++;
+    s->questions_of_3 += peer == 3;
     s->know(s, peer, ra_clock() - s->start, sign_out);
 }
 
@@ -161,6 +162,26 @@ static void circle_that_moves(const script *s, int peer, double at, ra_sign *sig
     *sign_out = (ra_sign){0, (peer + 1) % RANKS, peer == 2 ? 0.5 * TIMEOUT : at};
 }
 
+/* Rank 1 is held by rank 3, which was stopped; rank 2 computes. */
+static void silent_with_another(const script *s, int peer, double at, ra_sign *sign_out) {
+    (void)s;
+    *sign_out = (ra_sign){peer == 2 ? 0 : at, -1, 0};
+}
+
+/* Rank 1 and this one wait for each other; rank 3 was stopped, and rank 2 computes. */
+static void circle_beside_a_silent_rank(const script *s, int peer, double at, ra_sign *sign_out) {
+    (void)s;
+    *sign_out = peer == 1 ? (ra_sign){0, 0, at} : peer == 2 ? (ra_sign){0, -1, 0} : (ra_sign){at, -1, 0};
+}
+
+/* Nobody has been heard of before the question, which each answers in an eighth of the timeout; of which time is told
+ * by the first question to rank 3, who is asked only when the roll is called. */
+static double roll_called;
+static void circle_of_ranks_not_heard_of(const script *s, int peer, double at, ra_sign *sign_out) {
+    if (peer == 3 && s->questions_of_3 == 1) roll_called = at;
+    *sign_out = peer == 1 ? (ra_sign){0, 0, at} : (ra_sign){at < roll_called + TIMEOUT / 8 ? 100 : 0, -1, 0};
+}
+
 static void circle_of_others(const script *s, int peer, double at, ra_sign *sign_out) {
     (void)s;
     *sign_out = (ra_sign){0, peer == 1 ? 2 : 1, at};
@@ -176,6 +197,8 @@ static void test_work_is_waited_for(void **state) {
 static void test_silence_is_not(void **state) {
     (void)state;
     expect_timeout(&(script){.done_at = -1, .know = is_dead}, 1, "rank 1 has been silent for");
+    expect_timeout(&(script){.done_at = -1, .know = silent_with_another}, 1, ", rank 3 has been silent for");
+    assert_null(strstr(ra_last_error(), "rank 2"));
     expect_timeout(&(script){.done_at = -1, .know = dies_after_a_second}, 1 + 1 / TIMEOUT,
                    "rank 1 has been silent for");
 }
@@ -200,6 +223,12 @@ static void test_a_circle_ends(void **state) {
     (void)state;
     expect_timeout(&(script){.done_at = -1, .know = circle}, 1, "in a circle");
     expect_done(&(script){.done_at = 3 * TIMEOUT, .know = circle_that_moves});
+}
+
+static void test_a_silent_rank_is_blamed_for_a_circle(void **state) {
+    (void)state;
+    expect_timeout(&(script){.done_at = -1, .know = circle_beside_a_silent_rank}, 1, "rank 3 has been silent for");
+    expect_timeout(&(script){.done_at = -1, .know = circle_of_ranks_not_heard_of}, 1, "in a circle");
 }
 
 /* This rank was stopped itself, and then hears at once that the other is alive; or that it is not, in its own time. */
@@ -254,6 +283,7 @@ int main(void) {
         cmocka_unit_test(test_each_peer_is_given_its_time),
         cmocka_unit_test(test_a_waiter_is_not_blamed),
         cmocka_unit_test(test_a_circle_ends),
+        cmocka_unit_test(test_a_silent_rank_is_blamed_for_a_circle),
         cmocka_unit_test(test_own_absence_is_nobodys_silence),
         cmocka_unit_test(test_the_quick_ask_nothing),
         cmocka_unit_test(test_without_signs_time_counts),

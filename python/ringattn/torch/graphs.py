@@ -1,0 +1,23 @@
+"""Keeping functions out of compiled graphs."""
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Callable, TypeVar
+
+import torch
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def outside_graphs(function: Function) -> Function:
+    """torch.compiler.disable, which imports torch's compiler where it is used: that takes longer than all of this
+    package, so it is left until something has been compiled."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
+            return torch.compiler.disable(function)(*arguments, **named)
+        return function(*arguments, **named)
+
+    return call  # type: ignore[return-value]

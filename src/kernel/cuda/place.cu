@@ -1,0 +1,96 @@
+/* Place: where the arrays of a prepared object lie on the device, and their bytes for the upload.
+ *
+ *     lists      | parts | index | tiles | units | items | by_key | turns | other units | maps |
+ *     counters   | tickets, redo | chains |
+ *
+ * Each array starts at a multiple of RA_LIST_ALIGNMENT, which is more than tensor maps need. No CUDA call is made here.
+ */
+#include "kernel/cuda/prepared.cuh"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+static size_t aligned(size_t bytes) {
+    return (bytes + RA_LIST_ALIGNMENT - 1) / RA_LIST_ALIGNMENT * RA_LIST_ALIGNMENT;
+}
+
+template <class X> static size_t bytes_of(const std::vector<X> &x) {
+    return x.size() * sizeof(X);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
+
+static size_t list_bytes(const gpu_lists &lists) {
+    return aligned(bytes_of(lists.parts)) + aligned(bytes_of(lists.index)) + aligned(bytes_of(lists.tiles)) +
+           aligned(bytes_of(lists.units)) + aligned(bytes_of(lists.items)) + aligned(bytes_of(lists.by_key)) +
+           aligned(bytes_of(lists.turns)) + aligned(bytes_of(lists.other_units)) + aligned(bytes_of(lists.part_maps));
+}
+
+/* Forward, where another kernel does pieces of units again: behind the ticket, their number and the list of them. */
+static size_t redo_bytes(const gpu_lists &lists) {
+    unsigned most = 0;
+    if (lists.other_launches.empty()) return 0;
+    for (const gpu_launch &launch : lists.launches) most = std::max(most, launch.count);
+    return (1 + (size_t)most * REDO_PIECES) * sizeof(unsigned);
+}
+
+static size_t ticket_bytes(const gpu_lists &lists) {
+    return aligned(lists.launches.size() * sizeof(unsigned) + redo_bytes(lists));
+}
+
+void gpu_keep_lists(ra_prepared *prepared) {
+    gpu_lists &lists = prepared->lists;
+    prepared->launches = lists.launches;
+    prepared->overwritten = lists.overwritten;
+    prepared->maps = lists.maps;
+    prepared->other_launches = lists.other_launches;
+    prepared->zero_bytes = ticket_bytes(lists) + (size_t)lists.chains * sizeof(int);
+}
+
+/* Without a launch nothing is read. */
+ra_list_size gpu_list_size(const ra_prepared *prepared) {
+    if (prepared->launches.empty()) return {0, 0};
+    return {list_bytes(prepared->lists), prepared->zero_bytes};
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+/* Hands out device memory from front to back; what is to be there is written to the host's copy. */
+struct placer {
+    char *device, *host;
+    size_t used;
+
+    template <class X> const X *put(const std::vector<X> &from) {
+        size_t at = used, bytes = bytes_of(from);
+        if (from.empty()) return NULL;
+        memcpy(host + at, from.data(), bytes);
+        used += aligned(bytes);
+        return (const X *)(device + at);
+    }
+};
+
+/* The tiles point into the index, which so comes first. */
+static void put_lists(placer &p, gpu_lists &lists, ra_prepared *to) {
+    to->parts = p.put(lists.parts);
+    const int64_t *index = p.put(lists.index);
+    for (gpu_tile &t : lists.tiles)
+        if (t.k_index) t.k_index = index + ((uintptr_t)t.k_index - 1);
+    to->tiles = p.put(lists.tiles);
+    to->units = p.put(lists.units);
+    to->items = p.put(lists.items);
+    to->by_key = p.put(lists.by_key);
+    to->turns = p.put(lists.turns);
+    to->other_units = p.put(lists.other_units);
+    to->maps.parts = p.put(lists.part_maps);
+}
+
+void gpu_place(ra_prepared *prepared, void *lists, void *counters, void *lists_out) {
+    placer p = {(char *)lists, (char *)lists_out, 0};
+    if (prepared->launches.empty()) return;
+    prepared->tickets = (unsigned *)counters;
+    prepared->chains = (int *)((char *)counters + ticket_bytes(prepared->lists));
+    put_lists(p, prepared->lists, prepared);
+    assert(p.used == list_bytes(prepared->lists));
+    prepared->lists = gpu_lists();
+}

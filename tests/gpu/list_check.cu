@@ -1,0 +1,166 @@
+/* The device lists of prepared objects, without a device: where the arrays of random tile lists lie in the block that
+ * place is given, and that the bytes for the upload are those arrays, with pointers into the block. Needs no GPU.
+ *
+ *     list_check [--seeds 60]
+ */
+#include "gpu_test.h"
+#include "kernel/cuda/prepared.cuh"
+
+#include <algorithm>
+
+extern "C" {
+#include "support/tiles/tile_case.h"
+}
+
+enum { ROWS = 64, OTHER_ROWS = 32, KEYS = 64, GUARD = 1000 };
+
+static int failures;
+
+static void expect(bool right, const char *what, unsigned seed) {
+    if (right) return;
+    printf("FAILED: %s, seed %u\n", what, seed);
+    failures++;
+}
+
+/* Memory that stands for the device's, and the bytes that would be copied to it. */
+struct block {
+    std::vector<unsigned char> device, host;
+    unsigned char *lists; /* aligned, in device */
+    size_t bytes;
+
+    explicit block(size_t list_bytes) : device(list_bytes + RA_LIST_ALIGNMENT), host(list_bytes + GUARD, 0xaa) {
+        uintptr_t at = (uintptr_t)device.data();
+        lists = (unsigned char *)((at + RA_LIST_ALIGNMENT - 1) / RA_LIST_ALIGNMENT * RA_LIST_ALIGNMENT);
+        bytes = list_bytes;
+    }
+
+    void upload() {
+        std::copy(host.begin(), host.begin() + (long)bytes, lists);
+    }
+
+    bool guard_is_whole() const {
+        return std::all_of(host.begin() + (long)bytes, host.end(), [](unsigned char c) { return c == 0xaa; });
+    }
+};
+
+typedef std::pair<const unsigned char *, const unsigned char *> range;
+
+struct checker {
+    const block *b;
+    unsigned seed;
+    std::vector<range> ranges;
+
+    /* The place of an array, which nothing else has. */
+    template <class X> void note(const X *at, const std::vector<X> &want, const char *what) {
+        const unsigned char *from = (const unsigned char *)at, *to = (const unsigned char *)(at + want.size());
+        expect(want.empty() == (at == NULL), what, seed);
+        if (want.empty() || !at) return;
+        bool inside = from >= b->lists && to <= b->lists + b->bytes && (uintptr_t)from % RA_LIST_ALIGNMENT == 0;
+        expect(inside, what, seed);
+        ranges.push_back({from, to});
+    }
+
+    template <class X> void bytes(const X *at, const std::vector<X> &want, const char *what) {
+        note(at, want, what);
+        if (at && !want.empty()) expect(memcmp(at, want.data(), want.size() * sizeof(X)) == 0, what, seed);
+    }
+
+    /* But for the address of a tile's index, which is an offset plus 1 before it is placed. */
+    void tiles(const gpu_tile *at, const gpu_lists &want) {
+        note(at, want.tiles, "tiles");
+        for (size_t i = 0; at && i < want.tiles.size(); i++) {
+            gpu_tile placed = at[i];
+            const gpu_tile &listed = want.tiles[i];
+            const unsigned char *index = (const unsigned char *)placed.k_index;
+            expect(!placed.k_index == !listed.k_index, "whether a tile has an index", seed);
+            placed.k_index = listed.k_index;
+            expect(memcmp(&placed, &listed, sizeof placed) == 0, "a tile", seed);
+            if (!index) continue;
+            size_t bytes_of_index = (size_t)listed.k_count * sizeof(int64_t);
+            bool inside = index >= b->lists && index + bytes_of_index <= b->lists + b->bytes;
+            expect(inside, "the place of an index", seed);
+            const int64_t *keys = want.index.data() + ((uintptr_t)listed.k_index - 1);
+            if (inside) expect(memcmp(index, keys, bytes_of_index) == 0, "an index", seed);
+        }
+    }
+
+    void apart() {
+        std::sort(ranges.begin(), ranges.end());
+        for (size_t i = 1; i < ranges.size(); i++)
+            expect(ranges[i - 1].second <= ranges[i].first, "arrays that overlap", seed);
+    }
+};
+
+static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
+    gpu_lists &lists = p->lists;
+    const ra_kv_rows *parts = c.seed % 3 ? c.parts : NULL;
+    if (parts) lists.parts.assign(parts, parts + TEST_PARTS);
+    gpu_list_tiles(&tiles, &lists);
+    if (pass == RA_BACKWARD) gpu_list_items(&c.shape, &tiles, parts, ROWS, KEYS, &lists);
+    if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, &lists);
+    if (pass == RA_FORWARD && c.seed % 2) {
+        gpu_lists other;
+        gpu_list_units(&c.shape, &tiles, OTHER_ROWS, &other);
+        lists.other_units = other.units;
+        lists.other_launches = other.launches;
+    }
+    for (unsigned i = 0; i < 128 * (c.seed % 4); i++) lists.part_maps.push_back((unsigned char)(i * 7 + c.seed));
+    gpu_keep_lists(p);
+}
+
+/* What a call gets is the tile list's own keys, heads and rows. */
+static void check_keys(const gpu_tile *at, const ra_tile_list &tiles, unsigned seed) {
+    for (int64_t i = 0; i < tiles.tile_count; i++)
+        for (int64_t k = 0; k < tiles.tiles[i].k_rows.count; k++) {
+            int64_t row = at[i].k_index ? at[i].k_index[k] : at[i].k_first + k * at[i].k_stride;
+            expect(row == ra_tile_key(&tiles.tiles[i], k), "a key", seed);
+        }
+}
+
+static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
+    ra_prepared p = {};
+    list_all(&p, c, tiles, pass);
+    gpu_lists want = p.lists;
+    ra_list_size size = gpu_list_size(&p);
+    if (want.launches.empty()) {
+        expect(size.lists + size.counters == 0, "bytes for no launch", c.seed);
+        return;
+    }
+    block b(size.lists);
+    static unsigned char counters;
+    gpu_place(&p, b.lists, &counters, b.host.data());
+    b.upload();
+    expect(b.guard_is_whole(), "what lies behind the lists", c.seed);
+    expect(p.lists.tiles.empty(), "lists that stay on the host", c.seed);
+    checker check = {&b, c.seed, {}};
+    check.bytes(p.parts, want.parts, "parts");
+    check.tiles(p.tiles, want);
+    check.bytes(p.units, want.units, "units");
+    check.bytes(p.items, want.items, "items");
+    check.bytes(p.by_key, want.by_key, "tiles by key");
+    check.bytes(p.turns, want.turns, "turns");
+    check.bytes(p.other_units, want.other_units, "other units");
+    check.bytes((const unsigned char *)p.maps.parts, want.part_maps, "tensor maps");
+    check.apart();
+    check_keys(p.tiles, tiles, c.seed);
+    size_t tickets = (size_t)((unsigned char *)p.chains - &counters);
+    expect((unsigned char *)p.tickets == &counters, "tickets", c.seed);
+    expect(tickets >= want.launches.size() * sizeof(unsigned), "a ticket for each launch", c.seed);
+    expect(tickets + (size_t)want.chains * sizeof(int) == size.counters, "chains", c.seed);
+    expect(p.zero_bytes == size.counters, "bytes that a pass starts with as zeros", c.seed);
+}
+
+int main(int argc, char **argv) {
+    unsigned seeds = (unsigned)gpu_number(argc, argv, "--seeds", 60);
+    for (unsigned seed = 1; seed <= seeds; seed++) {
+        tile_case c;
+        tile_case_make(&c, seed, RA_F32, 32);
+        for (const test_list &call : c.calls) {
+            check(c, call.list, RA_FORWARD);
+            check(c, call.list, RA_BACKWARD);
+        }
+        tile_case_free(&c);
+    }
+    if (!failures) printf("lists of %u cases: as they were listed\n", seeds);
+    return failures != 0;
+}
