@@ -109,18 +109,6 @@ template <int MT, int NT> __device__ __forceinline__ bool some_are_nonfinite(con
     return sum != 0;
 }
 
-/* The address of a chunk that stands so many rows and chunks behind the one at base. Rows are PITCH elements, swizzled
- * as in async_copy.cuh. Row offsets are multiples of 8, so that the row's part in the swizzle is the lane's alone;
- * those of chunks have no bit in common with the first one's, so that adding them is an exclusive or. Bits of a chunk
- * that are not swizzled are added, which takes no instruction. */
-template <int PITCH> __device__ __forceinline__ uint32_t fragment_at(uint32_t base, int row, int chunk) {
-    constexpr int BITS = swizzle_bits<PITCH * 2>;
-    return (base ^ (chunk & BITS) << 4) + (chunk & ~BITS) * 16 + row * PITCH * 2;
-}
-
-/* Addresses of the fragments of one operand of a product.
- *
- *   A [m, k]: m along rows, or (ALONG_ROWS false) k along rows          B [n, k]: likewise n, or k */
 /* The thread's lane, which the compiler cannot know to be the same as before: what is computed from it is computed
  * where it is used, and not kept, where registers are short. */
 __device__ __forceinline__ int lane_anew(void) {
@@ -129,6 +117,11 @@ __device__ __forceinline__ int lane_anew(void) {
     return lane;
 }
 
+/* Addresses of the fragments of one operand of a product. A tile's rows are PITCH elements, swizzled as in
+ * async_copy.cuh; all row offsets below are multiples of 8, so that the row's part in the swizzle is the lane's alone,
+ * and those of chunks are even, so that adding them is an exclusive or.
+ *
+ *   A [m, k]: m along rows, or (ALONG_ROWS false) k along rows          B [n, k]: likewise n, or k */
 template <int PITCH, bool ALONG_ROWS> struct fragment_a {
     uint32_t base;
     __device__ __forceinline__ fragment_a(uint32_t tile, int m0, int lane = (int)threadIdx.x & 31) {
@@ -139,7 +132,7 @@ template <int PITCH, bool ALONG_ROWS> struct fragment_a {
     /* Rows m0 + 16 m on, k from 16 k on. */
     __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
         int row = ALONG_ROWS ? m * 16 : k * 16, chunk = ALONG_ROWS ? k * 2 : m * 2;
-        load_matrices<!ALONG_ROWS>(x, fragment_at<PITCH>(base, row, chunk));
+        load_matrices<!ALONG_ROWS>(x, (base ^ chunk << 4) + row * PITCH * 2);
     }
 };
 
@@ -153,7 +146,7 @@ template <int PITCH, bool ALONG_ROWS> struct fragment_b {
     /* Columns n0 + 16 n on: x[0], x[1] for the first 8 of them, x[2], x[3] for the others. */
     __device__ __forceinline__ void load(uint32_t (&x)[4], int n, int k) const {
         int row = ALONG_ROWS ? n * 16 : k * 16, chunk = ALONG_ROWS ? k * 2 : n * 2;
-        load_matrices<!ALONG_ROWS>(x, fragment_at<PITCH>(base, row, chunk));
+        load_matrices<!ALONG_ROWS>(x, (base ^ chunk << 4) + row * PITCH * 2);
     }
 };
 
@@ -193,17 +186,20 @@ __device__ __forceinline__ void add_product(float (&acc)[MT][NT][4], const A &a,
 #pragma unroll
     for (int i = 0; i < AHEAD && i < STEPS; i++) b.load(y[i], i % EACH, i / EACH);
 #pragma unroll
-    for (int i = 0; i < STEPS; i++) {
-        int k = i / EACH, n = i % EACH, next = i + AHEAD;
-        if (next < STEPS) b.load(y[next % RING], next % EACH, next / EACH);
+    for (int k = 0; k < DEPTH; k++)
 #pragma unroll
-        for (int m = 0; m < MT && n == A_AT && k + 1 < DEPTH; m++) a.load(x[(k + 1) % 2][m], m, k + 1);
+        for (int n = 0; n < EACH; n++) {
+            int i = k * EACH + n, next = i + AHEAD;
+            if (next < STEPS) b.load(y[next % RING], next % EACH, next / EACH);
 #pragma unroll
-        for (int m = 0; m < MT; m++) {
-            element<T>::mma(acc[m][2 * n], x[k % 2][m], y[i % RING][0], y[i % RING][1]);
-            element<T>::mma(acc[m][2 * n + 1], x[k % 2][m], y[i % RING][2], y[i % RING][3]);
+            for (int m = 0; m < MT; m++)
+                if (n == A_AT && k + 1 < DEPTH) a.load(x[(k + 1) % 2][m], m, k + 1);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                element<T>::mma(acc[m][2 * n], x[k % 2][m], y[i % RING][0], y[i % RING][1]);
+                element<T>::mma(acc[m][2 * n + 1], x[k % 2][m], y[i % RING][2], y[i % RING][3]);
+            }
         }
-    }
 }
 
 /* Two products of the same size at once, whose steps take turns. */
@@ -227,17 +223,19 @@ __device__ __forceinline__ void add_products(float (&acc)[MT][NT][4], const A &a
 #pragma unroll
     for (int i = 0; i < AHEAD && i < STEPS; i++) load(i);
 #pragma unroll
-    for (int i = 0; i < STEPS; i++) {
-        int k = i / EACH, n = i % EACH / 2;
-        if (i + AHEAD < STEPS) load(i + AHEAD);
-        if (i % EACH == 0 && k + 1 < DEPTH) load_a(k + 1);
+    for (int k = 0; k < DEPTH; k++)
 #pragma unroll
-        for (int m = 0; m < MT; m++)
+        for (int j = 0; j < EACH; j++) {
+            int i = k * EACH + j, n = j / 2;
+            if (i + AHEAD < STEPS) load(i + AHEAD);
+            if (j == 0 && k + 1 < DEPTH) load_a(k + 1);
 #pragma unroll
-            for (int e = 0; e < 2; e++)
-                element<T>::mma((i % 2 ? other : acc)[m][2 * n + e], (i % 2 ? z : x)[k % 2][m], y[i % RING][2 * e],
-                                y[i % RING][2 * e + 1]);
-    }
+            for (int m = 0; m < MT; m++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    element<T>::mma((j % 2 ? other : acc)[m][2 * n + e], (j % 2 ? z : x)[k % 2][m], y[i % RING][2 * e],
+                                    y[i % RING][2 * e + 1]);
+        }
 }
 
 #endif
