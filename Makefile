@@ -69,11 +69,16 @@ demo: setup
 	@cmake --build $(BUILD) -j$(JOBS) --target ringattn
 	@sh tools/demo.sh $(BUILD)/ringattn
 
-# The environment of the Python tests is mostly a download, so it is made beside all else; they wait for it.
+# The environment of the Python tests is mostly a download, so it is made beside all else; they wait for it, and say why
+# where it could not be made. It ends when make does.
 test: check-format
-	@$(QUICK_PYTHON) sh tools/python_environment.sh $(PYTHON_ENVIRONMENT) &
-	@$(MAKE) --no-print-directory tidy TIDY=--checks=-clang-analyzer-*
-	@$(MAKE) --no-print-directory sanitize-address sanitize-thread check test-python-quick
+	@mkdir -p $(BUILD)
+	@if command -v flock >/dev/null; then \
+	    $(QUICK_PYTHON) sh tools/python_environment.sh $(PYTHON_ENVIRONMENT) >$(BUILD)/python.log 2>&1 & started=$$!; \
+	    trap 'kill $$started 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
+	fi; \
+	$(MAKE) --no-print-directory tidy TIDY=--checks=-clang-analyzer-* && \
+	$(MAKE) --no-print-directory sanitize-address sanitize-thread check test-python-quick
 
 # The tests that CI has no time for, and those that it has on more random problems, for longer, in more ways.
 test-long: tidy

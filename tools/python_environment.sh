@@ -6,7 +6,8 @@
 #
 # Downloads from PyPI what the tests need, torch among it: about 3 GB, 5 GB on disk; less where PyTorch's own index can
 # be reached, which has torch for CPUs alone. Fails with a sentence where that cannot be had. What only some tests need
-# may be missing: those then skip themselves. RINGATTN_PYTHON_PACKAGES, RINGATTN_PYTHON_EXTRAS: what to install instead.
+# may be missing: those then skip themselves, and the next time it is tried again; with RINGATTN_MUST_TEST_PYTHON that
+# fails too. RINGATTN_PYTHON_PACKAGES, RINGATTN_PYTHON_EXTRAS: what to install instead.
 set -eu
 environment=$1
 packages=${RINGATTN_PYTHON_PACKAGES:-numpy pytest torch transformers accelerate}
@@ -25,20 +26,24 @@ has_all $packages $extras && exit 0
 mkdir -p "$environment"
 if command -v flock >/dev/null; then
     exec 9>"$environment.lock"
-    flock 9
+    flock -n 9 || {
+        say "waiting for another that makes $environment"
+        flock 9 || say "no lock on $environment.lock; going on without"
+    }
 fi
 
 pip_install() { "$environment/bin/pip" install -q --disable-pip-version-check "$@"; }
 
-# uv takes a third of pip's time. It does not know pip's settings, so those that tend to be made are handed on; where it
-# does not work pip is there.
+# uv takes a third of pip's time. It does not know pip's settings: the index and the certificates are handed on, and
+# where others are made, or uv does not work, pip is there.
 uv_install() {
     [ -x "$environment/bin/uv" ] || return 1
+    [ -z "${PIP_CONSTRAINT:-}${PIP_NO_INDEX:-}${PIP_FIND_LINKS:-}${PIP_EXTRA_INDEX_URL:-}" ] || return 1
     certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
     [ ! -r "$certificates" ] || export SSL_CERT_FILE="$certificates"
     index=${PIP_INDEX_URL:-$("$environment/bin/pip" config get global.index-url 2>/dev/null || true)}
-    "$environment/bin/uv" pip install -q --python "$environment/bin/python" --cache-dir "$environment/uv" \
-        --default-index "${index:-https://pypi.org/simple}" "$@"
+    UV_DEFAULT_INDEX=${index:-https://pypi.org/simple} "$environment/bin/uv" pip install -q \
+        --python "$environment/bin/python" --cache-dir "$environment/uv" "$@"
 }
 
 install() { uv_install "$@" 2>"$environment/uv.log" || pip_install "$@"; }
@@ -78,8 +83,12 @@ fi
 # shellcheck disable=SC2086
 if ! has_all $extras; then
     for extra in $extras; do
-        install "$extra" || say "pip could not install $extra; its tests are skipped"
-        echo "$extra" >>"$environment/complete"
+        if install "$extra"; then
+            echo "$extra" >>"$environment/complete"
+        else
+            say "pip could not install $extra; its tests are skipped"
+            [ -z "${RINGATTN_MUST_TEST_PYTHON:-}" ] || exit 1
+        fi
     done
 fi
 rm -rf "$environment/uv"

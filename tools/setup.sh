@@ -41,6 +41,8 @@ required_packages() {
     [ "$purpose" = test ] || return 0
     have c++ || echo build-essential
     have python3 || echo python3
+    # Without it the Python tests skip themselves, where they may.
+    [ -z "${RINGATTN_MUST_TEST_PYTHON:-}" ] || python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
     have pkg-config || echo pkg-config
     pkg-config --exists cmocka 2>/dev/null || echo libcmocka-dev
     optional_packages

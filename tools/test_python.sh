@@ -19,7 +19,6 @@ fi
 
 cd "$root"
 export RINGATTN_LIBRARY="$build/src" RINGATTN="$build/ringattn" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-run() { "$environment/bin/python" -m pytest -q "$@"; }
 
 # The tests that start processes wait for them most of the time, so they run beside the others.
 launching="tests/python/test_launched.py tests/python/test_examples.py tests/python/test_mpi.py"
@@ -28,11 +27,11 @@ started=
 trap 'rm -f "$printed"; [ -z "$started" ] || kill $started 2>/dev/null || true' EXIT
 trap 'exit 130' INT TERM
 # shellcheck disable=SC2086
-run "$@" $launching >"$printed" 2>&1 &
+"$environment/bin/python" -m pytest -q "$@" $launching >"$printed" 2>&1 &
 started=$!
 own=0
 # shellcheck disable=SC2046,SC2086
-run "$@" $(printf -- '--ignore=%s ' $launching) tests/python || own=$?
+"$environment/bin/python" -m pytest -q "$@" $(printf -- '--ignore=%s ' $launching) tests/python || own=$?
 launched=0
 wait $started || launched=$?
 started=

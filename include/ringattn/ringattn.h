@@ -376,7 +376,8 @@ RA_API ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, 
  */
 RA_API ra_status ra_plan_wait(ra_plan *plan, void *stream);
 
-/* NULL is allowed. Passes may still be on a stream; the work of graphs that captured passes of the plan is done. */
+/* NULL is allowed. Passes may still be on a stream. Graphs that captured passes of the plan must have finished and must
+ * not be launched again. */
 RA_API void ra_plan_destroy(ra_plan *plan);
 
 typedef struct ra_traffic {

@@ -12,10 +12,12 @@ What the library does not compute is refused with a sentence that names it, neve
 """
 from __future__ import annotations
 
+import operator
 from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch._guards import detect_fake_mode
 
 from .errors import ArgumentError, UnsupportedError
 from .torch.context import Context, current
@@ -39,14 +41,18 @@ def _context() -> Context:
     return current(_chosen[0] if _chosen else None)
 
 
-def _names_in(function: Any, depth: int = 4) -> set:
-    """The names of the functions that a mask function was put together from."""
-    names = {getattr(function, "__qualname__", "")}
-    for cell in getattr(function, "__closure__", None) or ():
-        inside = cell.cell_contents
-        for inner in inside if isinstance(inside, (tuple, list)) else (inside,):
-            if callable(inner) and depth:
-                names |= _names_in(inner, depth - 1)
+def _names_in(function: Any) -> set:
+    """The names of the functions that a mask function was put together from, however deep; of other objects that can be
+    called, the names of their classes."""
+    names, seen, left = set(), set(), [function]
+    while left:
+        inside = left.pop()
+        if isinstance(inside, (tuple, list)):
+            left.extend(inside)
+        elif callable(inside) and id(inside) not in seen:
+            seen.add(id(inside))
+            names.add(getattr(inside, "__qualname__", None) or type(inside).__name__)
+            left.extend(cell.cell_contents for cell in getattr(inside, "__closure__", None) or ())
     return names
 
 
@@ -56,19 +62,34 @@ _MASKS = {"causal_mask_function", "bidirectional_mask_function", "sliding_window
           "add_offsets_to_mask_function"}
 
 
-def mask(*_sizes: Any, mask_function: Any = None, attention_mask: Optional[Tensor] = None, **_how: Any) -> None:
+def _check_packing(rows: Optional[int]) -> None:
+    """With one rank, positions that jump are documents; they are computed where shard_batch was told of them. While a
+    model is traced transformers has a mask for documents whatever the positions are, so nothing is asked for then."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or detect_fake_mode() is not None:
+        return
+    ctx = _context()
+    told = ctx.cu_seqlens is not None and rows in (None, ctx.seq_len)
+    if ctx.ranks == 1 and not told:
+        raise UnsupportedError("position_ids begin anew, as those of packed documents do, but no documents are known "
+                               "for this batch; give cu_seqlens to ringattn.torch.shard_batch")
+
+
+def mask(*_sizes: Any, q_length: Optional[int] = None, mask_function: Any = None,
+         attention_mask: Optional[Tensor] = None, **_how: Any) -> None:
     """No mask is needed: causality, windows and documents are said otherwise. Padding that matters is refused.
 
-    transformers takes the jumps in a cut sequence's positions for documents. What mask_function makes of them is
-    ignored on purpose: documents come from shard_batch.
+    transformers takes the jumps in a cut sequence's positions for documents. With several ranks what mask_function
+    makes of them is ignored on purpose: documents come from shard_batch.
     """
-    made_of = {name.split(".")[0] for name in _names_in(mask_function)} - {""}
+    made_of = {name.split(".")[0] for name in _names_in(mask_function)}
     if "chunked_overlay" in made_of:
         raise UnsupportedError("ringattn has no chunked attention (config.attention_chunk_size)")
     if made_of - _MASKS:
         unknown = ", ".join(sorted(made_of - _MASKS))
         raise UnsupportedError(f"ringattn does not know the mask function {unknown}; it has causal masks, windows and "
                                "documents")
+    if "packed_sequence_mask_function" in made_of:
+        _check_packing(q_length)
     if attention_mask is not None:
         kept = attention_mask.to(torch.bool)
         if kept.dim() != 2:
@@ -111,15 +132,28 @@ def _sequence(ctx: Context, query: Tensor, key: Tensor) -> Tuple[int, int, Optio
                         f"for, but the model has {rows} queries and {key.shape[2]} keys; caches are for one rank only")
 
 
-def _check_offsets(extra: dict, documents: Optional[Tensor]) -> None:
-    """Documents that a data collator has given the model must be those that shard_batch was told."""
+def _check_offsets(ctx: Context, extra: dict, documents: Optional[Tensor]) -> None:
+    """Documents that a data collator has given the model must be those that shard_batch was told.
+
+    Reading them waits for a GPU, so that is done once and not in every layer: the context keeps the tensors that
+    agreed. Those of inference mode do not say whether they were written to, so they are read each time.
+    """
     given = extra.get("cu_seq_lens_q")
     if given is None:
         return
+    both = [given] if documents is None else [given, documents]
+    lasting = not torch.compiler.is_compiling() and not any(x.is_inference() for x in both)
+    written = [x._version for x in both] if lasting else []  # which writing to a tensor changes
+    if lasting and ctx.agreed is not None:
+        tensors, were_written = ctx.agreed
+        if were_written == written and all(map(operator.is_, tensors, both)):
+            return
     known = [] if documents is None else documents.tolist()
     if given.tolist() != known and not (documents is None and len(given) == 2):
         raise ArgumentError(f"cu_seq_lens_q is {given.tolist()}, but shard_batch was told of the documents {known}; "
                             "give it them as cu_seqlens")
+    if lasting:
+        ctx.agreed = (both, written)
 
 
 def attention_forward(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor] = None,
@@ -131,7 +165,7 @@ def attention_forward(module: Any, query: Tensor, key: Tensor, value: Tensor, at
     ctx = ctx or _context()
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     seq_q, seq_k, documents = _sequence(ctx, query, key)
-    _check_offsets(extra, documents)
+    _check_offsets(ctx, extra, documents)
     # transformers counts the query itself; a window that is not causal reaches as far the other way.
     reach = -1 if sliding_window is None else sliding_window - 1
     o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), seq_len=seq_q, seq_len_k=seq_k,

@@ -128,10 +128,10 @@ static ra_status reach_dealt(reach_loop *loop) {
 
 static ra_status reach_shard(reach_loop *loop) {
     const ra_problem *p = loop->cut->problem;
-    int ranks = loop->cut->ranks, folded = loop->cut->layout == RA_LAYOUT_ZIGZAG;
+    int ranks = loop->cut->ranks, two_runs = loop->cut->layout == RA_LAYOUT_ZIGZAG;
     ra_shard keys = ra_shard_of(loop->cut->layout, p->seq_k, ranks, loop->owner);
     ra_sequence sequence = {p->seq_k, p->documents, p->cu_seqlens_k};
-    loop->runs = ra_runs_of(0, p->seq_q, folded ? 2 * (int64_t)ranks : ranks);
+    loop->runs = ra_runs_of(0, p->seq_q, two_runs ? 2 * (int64_t)ranks : ranks);
     for (int s = 0; s < keys.span_count; s++) {
         ra_span span = keys.spans[s];
         int64_t from = 0, to;

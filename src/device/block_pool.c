@@ -9,7 +9,7 @@ enum { GRAIN = 1 << 16 };
 
 /* Half as much again, in whole grains. */
 static size_t with_spare(size_t bytes) {
-    if (bytes > SIZE_MAX / 4) return bytes; /* which there is not */
+    if (bytes > SIZE_MAX / 4) return bytes; /* no device has that much */
     return (bytes + bytes / 2 + GRAIN - 1) / GRAIN * GRAIN;
 }
 
@@ -26,11 +26,33 @@ static void release(const ra_block_pool *pool, ra_block *block) {
     free(block);
 }
 
-static ra_status make(const ra_block_pool *pool, size_t bytes, ra_block **block_out) {
+static int is_idle(const ra_block_pool *pool, const ra_block *block) {
+    int done = 0;
+    return !block->taken && pool->device->query(pool->device, block->event, &done) == RA_OK && done;
+}
+
+static void release_idle(ra_block_pool *pool) {
+    for (ra_block **at = &pool->blocks; *at;) {
+        ra_block *block = *at;
+        if (!is_idle(pool, block)) {
+            at = &block->next;
+            continue;
+        }
+        *at = block->next;
+        release(pool, block);
+    }
+}
+
+static ra_status make(ra_block_pool *pool, size_t bytes, ra_block **block_out) {
     ra_block *block = calloc(1, sizeof *block);
     if (!block) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     block->bytes = with_spare(bytes);
     block->memory = allocate(pool, block->bytes);
+    if (!block->memory) {
+        release_idle(pool);
+        block->bytes = bytes;
+        block->memory = allocate(pool, bytes);
+    }
     ra_status status = RA_OK;
     if (!block->memory)
         status = ra_fail(RA_ERR_MEMORY, "no %s memory for a plan's lists of %zu bytes",

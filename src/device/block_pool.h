@@ -3,8 +3,9 @@
  *
  * A block has an event: its user signals it behind the last use on the device. A block that was given back is taken
  * again when that has happened, which is asked and never waited for: as long as it has not, another block is taken, or
- * made. So there are as many blocks as were ever in use at once, by plans or by work of the device that is still to
- * come, each with some bytes to spare for the next that needs a little more. */
+ * made. Each has some bytes to spare for the next that needs a little more, so plans of about one size have as many
+ * blocks as were ever in use at once, by them or by work of the device that is still to come. Blocks that are idle are
+ * released with the pool, or earlier when there is no memory for another. */
 #ifndef RA_DEVICE_BLOCK_POOL_H
 #define RA_DEVICE_BLOCK_POOL_H
 

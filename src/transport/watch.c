@@ -26,13 +26,15 @@ double ra_watch_slice(ra_watch *watch) {
 }
 
 /* Whether the ranks from peer on wait each for the next and the last for this one, all for `least` seconds by words
- * that are not old. A circle that this rank is not in is found by those who are. */
-static int closes_circle(const ra_watch *watch, const ra_comm *comm, ra_sign sign, double least) {
+ * that are not old. A circle that this rank is not in is found by those who are. *lowest_out: the lowest rank in it. */
+static int closes_circle(const ra_watch *watch, const ra_comm *comm, ra_sign sign, double least, int *lowest_out) {
+    *lowest_out = comm->rank < watch->peer ? comm->rank : watch->peer;
     for (int hops = 1; hops < comm->ranks; hops++) {
         int is_stuck = sign.waits_for >= 0 && sign.waits_for < comm->ranks && sign.waited >= least &&
                        sign.silent < watch->timeout / 4;
         if (!is_stuck) return 0;
         if (sign.waits_for == comm->rank) return 1;
+        if (sign.waits_for < *lowest_out) *lowest_out = sign.waits_for;
         comm->ops.inquire(comm->self, sign.waits_for, &sign);
     }
     return 0;
@@ -60,7 +62,8 @@ static const char *silent_ranks(const ra_watch *watch, const ra_comm *comm, doub
     text[0] = '\0';
     for (int rank = 0, named = 0; rank < comm->ranks && named < MOST_NAMED; rank++) {
         ra_sign sign = {0, -1, 0};
-        if (rank == comm->rank || rank == watch->peer || now - watch->called < patience(watch)) continue;
+        int had_time = watch->called >= 0 && now - watch->called >= patience(watch);
+        if (rank == comm->rank || rank == watch->peer || !had_time) continue;
         comm->ops.inquire(comm->self, rank, &sign);
         if (sign.silent < patience(watch)) continue;
         length += (size_t)snprintf(text + length, size - length, ", rank %d has been silent for %.1f s", rank,
@@ -72,15 +75,10 @@ static const char *silent_ranks(const ra_watch *watch, const ra_comm *comm, doub
 
 static ra_status give_up_circle(const ra_watch *watch, const ra_comm *comm, int waits_for, double now) {
     char text[256];
-    double waited = now - watch->since;
-    if (*silent_ranks(watch, comm, now, text, sizeof text))
-        return ra_fail(RA_ERR_TIMEOUT,
-                       "no message within the deadline (rank %d is alive, but it waits for rank %d%s; waited %.1f s)",
-                       watch->peer, waits_for, text, waited);
     return ra_fail(RA_ERR_TIMEOUT,
                    "no message within the deadline (rank %d is alive, but it waits for rank %d and so, in a circle, "
-                   "for this one; waited %.1f s): do all ranks run the same plan?",
-                   watch->peer, waits_for, waited);
+                   "for this one%s; waited %.1f s): do all ranks run the same plan?",
+                   watch->peer, waits_for, silent_ranks(watch, comm, now, text, sizeof text), now - watch->since);
 }
 
 /* A peer that has spoken may have been alive for another slice, until the next question. */
@@ -89,18 +87,21 @@ static ra_status check_peer(ra_watch *watch, const ra_comm *comm, double now) {
     comm->ops.inquire(comm->self, watch->peer, &sign);
     double asked = now - watch->asked, silent = sign.silent - watch->slice, waited = now - watch->since;
     double half = watch->timeout / 2;
-    int may_be_dead = asked >= half && silent >= half;
-    int may_be_circle = waited >= half && closes_circle(watch, comm, sign, half);
+    int lowest, may_be_dead = asked >= half && silent >= half;
+    int may_be_circle = waited >= half && closes_circle(watch, comm, sign, half, &lowest);
     if (!may_be_dead && !may_be_circle) return RA_OK;
-    call_roll(watch, comm, now);
+    /* Of a circle one rank does, lest thousands ask thousands. The others leave it the time to say what it found. */
+    int calls = may_be_dead || lowest == comm->rank;
+    if (calls) call_roll(watch, comm, now);
     if (asked >= watch->timeout && silent >= watch->timeout) {
         char text[256];
         return ra_fail(RA_ERR_TIMEOUT, "no answer within the deadline (rank %d has been silent for %.1f s%s)",
                        watch->peer, asked < sign.silent ? asked : sign.silent,
                        silent_ranks(watch, comm, now, text, sizeof text));
     }
-    int is_over = waited >= watch->timeout && now - watch->called >= patience(watch);
-    if (!is_over || !closes_circle(watch, comm, sign, watch->timeout)) return RA_OK;
+    int is_over = calls ? waited >= watch->timeout && now - watch->called >= patience(watch)
+                        : waited >= watch->timeout + patience(watch);
+    if (!is_over || !closes_circle(watch, comm, sign, watch->timeout, &lowest)) return RA_OK;
     return give_up_circle(watch, comm, sign.waits_for, now);
 }
 

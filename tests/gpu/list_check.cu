@@ -127,8 +127,8 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
         return;
     }
     block b(size.lists);
-    static unsigned char counters;
-    gpu_place(&p, b.lists, &counters, b.host.data());
+    std::vector<unsigned char> counters(size.counters + 1);
+    gpu_place(&p, b.lists, counters.data(), b.host.data());
     b.upload();
     expect(b.guard_is_whole(), "what lies behind the lists", c.seed);
     expect(p.lists.tiles.empty(), "lists that stay on the host", c.seed);
@@ -143,8 +143,8 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     check.bytes((const unsigned char *)p.maps.parts, want.part_maps, "tensor maps");
     check.apart();
     check_keys(p.tiles, tiles, c.seed);
-    size_t tickets = (size_t)((unsigned char *)p.chains - &counters);
-    expect((unsigned char *)p.tickets == &counters, "tickets", c.seed);
+    size_t tickets = (size_t)((unsigned char *)p.chains - counters.data());
+    expect((unsigned char *)p.tickets == counters.data(), "tickets", c.seed);
     expect(tickets >= want.launches.size() * sizeof(unsigned), "a ticket for each launch", c.seed);
     expect(tickets + (size_t)want.chains * sizeof(int) == size.counters, "chains", c.seed);
     expect(p.zero_bytes == size.counters, "bytes that a pass starts with as zeros", c.seed);

@@ -115,9 +115,14 @@ def test_llama3_prepare():
         rf.llama3_flash_attn_prepare_cu_seqlens(cu, True, 0, 3)
 
 
-def test_compiled(monkeypatch):
+@pytest.fixture
+def numbers_in_graphs():
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        yield
+
+
+def test_compiled(numbers_in_graphs):
     """The functions whose calls depend on the numbers in cu_seqlens give the same inside torch.compile."""
-    monkeypatch.setattr(torch._dynamo.config, "capture_scalar_outputs", True)
     compiled = lambda f: torch.compile(f, backend="eager")
     cu = torch.tensor([0, 6, 16], dtype=torch.int32)
     qkv = torch.randn(16, 3, 2, 8, dtype=torch.float64)

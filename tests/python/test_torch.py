@@ -1,5 +1,6 @@
 """ringattn.torch against scaled_dot_product_attention, with ranks that are threads: random problems, graphs,
 gradients."""
+import contextlib
 import os
 
 import numpy as np
@@ -10,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import ringattn  # noqa: E402
 import ringattn.torch as rt  # noqa: E402
 from ringattn import _library  # noqa: E402
-from ringattn.torch import ops  # noqa: E402
+from ringattn.torch import graphs, ops, straight  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention as sdpa  # noqa: E402
 
 SWEEP = int(os.environ.get("RINGATTN_SWEEP", "24"))
@@ -127,6 +128,38 @@ def test_compiled_without_breaks_equals_eager(ctx):
             assert (x.grad == y.grad).all()
 
 
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_compiled_autograd(ctx, fullgraph):
+    """The backward pass of a call that went past the dispatcher, traced by torch's compiler."""
+    compiled_autograd = pytest.importorskip("torch._dynamo.compiled_autograd")
+    enable = getattr(compiled_autograd, "_enable", None) or compiled_autograd.enable
+    gradients = []
+    for under in (contextlib.nullcontext(), enable(torch.compile(backend="eager", fullgraph=fullgraph))):
+        inputs = tensors(requires_grad=True)
+        with under:
+            rt.attention(*inputs, causal=True, ctx=ctx).sin().sum().backward()
+        gradients.append([x.grad for x in inputs])
+    assert all((x == y).all() for x, y in zip(*gradients))
+
+
+def test_functions_outside_graphs_are_disabled_once(monkeypatch):
+    """To disable one takes longer than to call it."""
+    import torch._dynamo
+
+    made = []
+    disable = torch.compiler.disable
+    monkeypatch.setattr(torch.compiler, "disable", lambda function: (made.append(function), disable(function))[1])
+    function = graphs.outside_graphs(lambda x: x + (2 if torch.compiler.is_compiling() else 1))
+    x = torch.zeros(3)
+    for _ in range(3):
+        assert (function(x) == 1).all()
+    assert len(made) == 1
+    compiled = torch.compile(lambda x: function(x * 2) * 3, backend="eager")
+    for _ in range(3):
+        assert (compiled(x) == 3).all()
+    assert len(made) == 1
+
+
 def test_compiled_for_any_length(ctx):
     """One graph serves all lengths."""
     graphs = []
@@ -224,6 +257,7 @@ def test_no_kernel_for_the_gradient_of_lse(ctx):
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_what_stands_between_is_heeded(ctx):
     """A tensor that is negated when it is read, a trace, a tangent, a second derivative: right, or refused."""
+    assert straight.straight(*tensors(), torch.nn.Parameter(tensors()[0]))
     q, k, v = tensors()
     negated = torch.randn(1, 19, 2, 8, dtype=torch.complex128).conj().imag
     assert negated.is_neg()
@@ -244,6 +278,41 @@ def test_what_stands_between_is_heeded(ctx):
     dq, = torch.autograd.grad(rt.attention(*inputs, ctx=ctx).sum(), inputs[:1], create_graph=True)
     with pytest.raises(ringattn.UnsupportedError, match="no gradient of its own"):
         torch.autograd.grad(dq.sum(), inputs[1], allow_unused=True)
+
+
+def test_zeros_without_memory(ctx):
+    """torch's own backward passes give such tensors."""
+    q, k, v = tensors()
+    zero = torch._efficientzerotensor(q.shape, dtype=q.dtype)
+    assert zero.data_ptr() == 0 and not straight.straight(q, zero)
+    assert (rt.attention(zero, k, v, causal=True, ctx=ctx)
+            == rt.attention(torch.zeros_like(q), k, v, causal=True, ctx=ctx)).all()
+    inputs = tensors(requires_grad=True)
+    rt.attention(*inputs, causal=True, ctx=ctx).backward(zero)
+    assert all((x.grad == 0).all() for x in inputs)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_batched_gradients(ctx):
+    """is_grads_batched=True gives the backward pass tensors of no subclass, and no transform says that it is on."""
+    inputs = tensors(requires_grad=True)
+    o = rt.attention(*inputs, causal=True, ctx=ctx)
+    douts = torch.randn(3, *o.shape, dtype=o.dtype)
+    got = torch.autograd.grad(o, inputs, douts, is_grads_batched=True, retain_graph=True)
+    for i, dout in enumerate(douts):
+        want = torch.autograd.grad(o, inputs, dout, retain_graph=True)
+        assert all((x[i] == y).all() for x, y in zip(got, want))
+
+
+def test_keys_of_ordinary_tensors():
+    """Those of a GPU's count as plain where there is none to try; what needs the dispatcher does not."""
+    keys = torch._C.DispatchKey
+    plain = [keys.CPU, keys.CUDA, keys.AutogradCPU, keys.AutogradCUDA, keys.ADInplaceOrView, keys.AutocastCUDA]
+    others = [keys.Meta, keys.SparseCPU, keys.SparseCsrCUDA, keys.QuantizedCPU, keys.NestedTensorCUDA, keys.Negative,
+              keys.Conjugate, keys.ZeroTensor, keys.Python, keys.Functionalize, keys.FuncTorchBatched]
+    assert straight._known
+    for key in plain + others:
+        assert bool(torch._C.DispatchKeySet(key).raw_repr() & straight._others) == (key in others), key
 
 
 def test_lse_has_no_gradient(ctx):

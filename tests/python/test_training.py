@@ -1,6 +1,7 @@
 """A tiny Llama with its sequence cut over ranks that are threads: loss and gradients are those of one process with
 SDPA."""
 import copy
+import functools
 
 import pytest
 
@@ -194,6 +195,83 @@ def test_masks_that_matter_are_refused():
         assert ringattn.hf.mask(mask_function=seen, attention_mask=torch.ones(2, 6)) is None
 
 
+def test_mask_functions_are_known_by_name_however_deep():
+    from transformers import masking_utils as masks
+
+    def images(*_):
+        return True
+
+    class Images:
+        def __call__(self, *_):
+            return True
+
+    def nested(function):
+        for _ in range(9):
+            function = masks.and_masks(masks.causal_mask_function, function)
+        return function
+
+    for unknown, name in ((images, "test_mask_functions"), (Images(), "Images"),
+                          (functools.partial(images), "partial")):
+        for given in (unknown, nested(unknown)):
+            with pytest.raises(ringattn.UnsupportedError, match=f"does not know the mask function {name}"):
+                ringattn.hf.mask(mask_function=given)
+    assert ringattn.hf.mask(mask_function=nested(masks.sliding_window_causal_mask_function(4))) is None
+
+
+def test_packed_positions_need_documents_with_one_rank():
+    """transformers sees documents in positions that jump; without shard_batch nothing else says that there are any."""
+    ids = torch.arange(12)[None] % 7
+    positions = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6]])
+    ctx = rt.init()
+    try:
+        model = tiny("ringattn").eval()
+        how = dict(use_cache=False)
+        with torch.no_grad():
+            with pytest.raises(ringattn.UnsupportedError, match="give cu_seqlens to .*shard_batch"):
+                model(input_ids=ids, position_ids=positions, **how)
+            batch = rt.shard_batch({"input_ids": ids, "position_ids": positions}, ctx=ctx)
+            got = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], **how).logits
+            want = tiny("sdpa").eval()(input_ids=ids, position_ids=positions, **how).logits
+            assert (got - want).abs().max() < 1e-10
+            # The documents of a batch of another length are not this one's.
+            with pytest.raises(ringattn.UnsupportedError, match="give cu_seqlens to .*shard_batch"):
+                model(input_ids=ids[:, :9], position_ids=positions[:, :9], **how)
+            rt.shard_batch({"input_ids": ids}, ctx=ctx)
+            assert model(input_ids=ids, **how).logits.shape == (1, 12, 61)
+    finally:
+        ctx.close()
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`torch.jit")
+def test_traced_models_are_not_taken_for_packed():
+    """While a model is traced transformers has a mask for documents whatever the positions are."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from transformers import masking_utils as masks
+
+    packed = masks.and_masks(masks.causal_mask_function, masks.packed_sequence_mask_function(torch.zeros(1, 6)))
+
+    def f(x):
+        ringattn.hf.mask(q_length=6, mask_function=packed)
+        return x + 1
+
+    ctx = rt.init()
+    try:
+        x = torch.zeros(6)
+        with pytest.raises(ringattn.UnsupportedError, match="shard_batch"):
+            f(x)
+        assert (torch.compile(f, backend="eager")(x) == 1).all()
+        assert (torch.jit.trace(f, (x,), check_trace=False)(x) == 1).all()
+        with FakeTensorMode():
+            assert f(torch.zeros(6)).shape == (6,)
+        ids = batch_of(False)["input_ids"]
+        model = tiny("ringattn").eval()
+        with torch.no_grad():
+            got = torch.compile(model, backend="eager")(input_ids=ids, use_cache=False).logits
+            assert (got - model(input_ids=ids, use_cache=False).logits).abs().max() < 1e-10
+    finally:
+        ctx.close()
+
+
 def test_documents_that_shard_batch_was_not_told_are_refused():
     """As data collators that flatten give them; they would be left out."""
     ids, cu = torch.zeros(1, 12, dtype=torch.long), torch.tensor([0, 5, 12], dtype=torch.int32)
@@ -208,6 +286,43 @@ def test_documents_that_shard_batch_was_not_told_are_refused():
                 model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], **how)
         batch = rt.shard_batch({"input_ids": ids}, ctx=ctx, cu_seqlens=cu)
         model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], **how)
+    finally:
+        ctx.close()
+
+
+def test_offsets_are_read_once_for_all_layers(monkeypatch):
+    """... and again when they, or the documents, are others or were written to."""
+    ctx = rt.init()
+    read = []
+    tolist = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda x: (read.append(x), tolist(x))[1])
+    x = torch.randn(1, 2, 12, 8)
+
+    def reads(given, documents):
+        """How often a layer reads the offsets that it is given."""
+        read.clear()
+        ctx.seq_len, ctx.cu_seqlens = 12, documents
+        ringattn.hf.attention_forward(torch.nn.Module(), x, x, x, cu_seq_lens_q=given, ctx=ctx)
+        return sum(one is given for one in read)
+
+    try:
+        given, documents = torch.tensor([0, 5, 12], dtype=torch.int32), torch.tensor([0, 5, 12])
+        assert reads(given, documents) > 0 and reads(given, documents) == 0
+        assert reads(given.clone(), documents) > 0 and reads(given, documents.clone()) > 0
+        assert reads(given, documents) > 0 and reads(given, documents) == 0
+        for written in (given, documents):
+            written[1] = 6
+            with pytest.raises(ringattn.ArgumentError, match="cu_seq_lens_q"):
+                reads(given, documents)
+            written[1] = 5
+            assert reads(given, documents) > 0 and reads(given, documents) == 0
+        with pytest.raises(ringattn.ArgumentError, match="cu_seq_lens_q"):
+            reads(given, None)
+        whole = torch.tensor([0, 12])
+        assert reads(whole, None) > 0 and reads(whole, None) == 0
+        with torch.inference_mode():  # whose tensors do not say whether they were written to
+            unknown = torch.tensor([0, 5, 12])
+            assert reads(unknown, documents) > 0 and reads(unknown, documents) > 0
     finally:
         ctx.close()
 

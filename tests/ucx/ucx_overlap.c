@@ -86,17 +86,17 @@ static void *filled(size_t bytes) {
 enum { HEADS = 8, DIM = 128, MOST_REPEATS = 1000 };
 
 /* A plan over a comm, and this rank's rows for it. */
-typedef struct pass {
+typedef struct ring_work {
     ra_plan *plan;
     void *q, *k, *v, *o, *lse;
     ra_tensors tensors; /* of these */
-} pass;
+} ring_work;
 
-static pass make_pass(ra_comm *comm, int64_t queries, int64_t keys, int threads) {
+static ring_work make_work(ra_comm *comm, int64_t queries, int64_t keys, int threads) {
     ra_problem p = RA_PROBLEM_INIT;
     ra_options o = RA_OPTIONS_INIT;
     ra_plan_info info = RA_PLAN_INFO_INIT;
-    pass made = {.tensors = RA_TENSORS_INIT};
+    ring_work made = {.tensors = RA_TENSORS_INIT};
     p.seq_q = queries, p.seq_k = keys, p.heads_q = HEADS, p.heads_kv = HEADS, p.dim = DIM, p.dtype = RA_BF16;
     o.strategy = RA_STRATEGY_RING, o.layout = RA_LAYOUT_CONTIGUOUS, o.threads = threads;
     CHECK(ra_plan_create(comm, &p, &o, &made.plan) == RA_OK && ra_plan_describe(made.plan, &info) == RA_OK);
@@ -108,12 +108,12 @@ static pass make_pass(ra_comm *comm, int64_t queries, int64_t keys, int threads)
     return made;
 }
 
-static void free_pass(pass *p) {
+static void free_work(ring_work *p) {
     ra_plan_destroy(p->plan);
     free(p->q), free(p->k), free(p->v), free(p->o), free(p->lse);
 }
 
-static double time_pass(bench *b, const pass *p, int mute) {
+static double time_pass(bench *b, const ring_work *p, int mute) {
     slowest(b, 0);
     b->ring_ucx.muted = mute;
     double start = test_clock();
@@ -180,8 +180,8 @@ static void measure(bench *b, int64_t tokens, int threads) {
     times best, median;
     size_t bytes = (size_t)(tokens / b->ranks) * HEADS * DIM * 2 * 2;
     char *out = filled(bytes), *in = filled(bytes);
-    pass alone = make_pass(b->alone, tokens / b->ranks, tokens, threads),
-         ring = make_pass(b->ring, tokens, tokens, threads);
+    ring_work alone = make_work(b->alone, tokens / b->ranks, tokens, threads),
+              ring = make_work(b->ring, tokens, tokens, threads);
     for (int i = -1; i < b->repeats; i++) { /* the first of all is not counted */
         times t = {{time_pass(b, &alone, 0), time_pass(b, &ring, 1), time_transfers(b, out, in, bytes),
                     time_pass(b, &ring, 0)}};
@@ -194,7 +194,7 @@ static void measure(bench *b, int64_t tokens, int threads) {
         printf(" %7.2f %7.2f %7.2f\n", ratio_of(&best), ratio_of(&median), least_ratio(&best, b->ranks, threads));
         fflush(stdout);
     }
-    free_pass(&alone), free_pass(&ring);
+    free_work(&alone), free_work(&ring);
     free(out), free(in);
 }
 

@@ -198,7 +198,8 @@ class _Attention(torch.autograd.Function):
         if dout is None:
             return (None,) * 11
         q, k, v, o, lse, cu_q, cu_k = ctx.saved_tensors
-        call = _attention_backward if straight(dout, q, k, v, o, lse) else attention_backward_op
+        past = not torch.compiler.is_compiling() and straight(dout, q, k, v, o, lse)  # compiled autograd traces this
+        call = _attention_backward if past else attention_backward_op
         with torch.no_grad():
             gradients = call(dout, q, k, v, o, lse, cu_q, cu_k, *ctx.rest)
         if torch.is_grad_enabled():  # create_graph=True

@@ -58,5 +58,6 @@ void ra_mpi_inquire(void *self, int rank, ra_sign *sign_out) {
     if (!peer->asked && !mpi->lost && ra_mpi_is_sent(&peer->asking))
         peer->asked = send_word(mpi, rank, &question, &peer->asking);
     if (peer->since < 0) peer->since = now;
-    *sign_out = (ra_sign){.silent = now - peer->since, .waits_for = peer->waits_for, .waited = peer->waited};
+    *sign_out =
+        (ra_sign){.silent = peer->gone ? 0 : now - peer->since, .waits_for = peer->waits_for, .waited = peer->waited};
 }

@@ -2,7 +2,7 @@
  *
  * Before UCX sends a large message it asks the receiver for it (a rendezvous), and until the answer comes both ranks of
  * a ring are idle. So where a rank is reached over a network the first chunk of a large message goes by itself, and the
- * second one's question passes while the first is under way:
+ * second one's question is answered while the first is under way:
  *
  *     one      question ─► answer ─►           ████████████████████████
  *     chunks   █████ question ─► answer ─► ███████████████████
@@ -43,11 +43,11 @@ static ra_status start_chunk(ra_ucx *ucx, int index, size_t offset, size_t bytes
 /* Over TCP, UCX asks no question for so much. */
 static const size_t FIRST_CHUNK = 250 << 10;
 
-/* Memory of a device takes its time for each message, whatever the size. Both ends decide alike. */
+/* Both ends must decide alike, so whose memory it is plays no part: one may have it on a device, the other not. */
 static ra_status start_message(ra_ucx *ucx, int index) {
     const ra_message *m = &ucx->messages[index];
-    int split = ucx->peers[m->peer].in_chunks && ucx->memory == UCS_MEMORY_TYPE_HOST && m->bytes > 2 * FIRST_CHUNK;
-    if (!split) return start_chunk(ucx, index, 0, m->bytes);
+    int is_split = ucx->peers[m->peer].in_chunks && m->bytes > 2 * FIRST_CHUNK;
+    if (!is_split) return start_chunk(ucx, index, 0, m->bytes);
     RA_TRY(start_chunk(ucx, index, 0, FIRST_CHUNK));
     return start_chunk(ucx, index, FIRST_CHUNK, m->bytes - FIRST_CHUNK);
 }

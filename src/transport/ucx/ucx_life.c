@@ -51,5 +51,6 @@ void ra_ucx_inquire(void *self, int rank, ra_sign *sign_out) {
     if (!peer->asked && !peer->left && !ucx->lost && is_over(ucx, &peer->asking))
         peer->asked = ra_ucx_send(ucx, rank, RA_UCX_NOTICE, &question, sizeof question, &peer->asking) == RA_OK;
     if (peer->since < 0) peer->since = now;
-    *sign_out = (ra_sign){.silent = now - peer->since, .waits_for = peer->waits_for, .waited = peer->waited};
+    *sign_out =
+        (ra_sign){.silent = peer->left ? 0 : now - peer->since, .waits_for = peer->waits_for, .waited = peer->waited};
 }

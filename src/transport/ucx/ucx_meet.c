@@ -94,12 +94,12 @@ static ra_status exchange_cards(const ra_ucx *ucx, ra_status status, ra_allgathe
     return RA_OK;
 }
 
-/* Whether large messages between this rank and another go in chunks: where it is not sure that they share memory. Ranks
- * whose libraries do not both move memory of devices, or both not, may post one message from unlike memory. */
-static int goes_in_chunks(const card *mine, const card *other, int moves_alike) {
+/* Whether large messages between this rank and another go in chunks: where it is not sure that they share memory. Not
+ * where both may have it on devices, whose messages take their time each, whatever the size. */
+static int goes_in_chunks(const card *mine, const card *other, int on_devices) {
     int over_memory =
         ra_ucx_share_memory(&mine->identity, &other->identity) && !mine->names_transports && !other->names_transports;
-    return moves_alike && !over_memory;
+    return !over_memory && !on_devices;
 }
 
 /* Likewise. *stride_out: the longest address. */
@@ -115,8 +115,8 @@ static ra_status exchange_lengths(ra_ucx *ucx, ra_status status, const card *car
     for (int r = 0; r < ucx->ranks && round == RA_OK; r++) {
         round = check_state(&all[r].state, r);
         if (all[r].address_bytes > *stride_out) *stride_out = all[r].address_bytes;
-        ucx->peers[r].in_chunks =
-            goes_in_chunks(&cards[ucx->rank], &cards[r], all[r].moves_devices == mine.moves_devices);
+        int on_devices = mine.moves_devices && all[r].moves_devices;
+        ucx->peers[r].in_chunks = goes_in_chunks(&cards[ucx->rank], &cards[r], on_devices);
     }
     free(all);
     return round;

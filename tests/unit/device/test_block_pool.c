@@ -10,6 +10,7 @@
 typedef struct fake {
     ra_device table; /* first: the table is the object */
     int allocations, host_allocations, alive, events;
+    size_t most; /* bytes that it has memory for; 0: any number */
     int refuses_memory, refuses_events, is_lost;
 } fake;
 
@@ -19,7 +20,7 @@ static fake *of(const ra_device *device) {
 
 static void *allocate(const ra_device *device, size_t bytes) {
     fake *f = of(device);
-    void *memory = f->refuses_memory ? NULL : malloc(bytes + 1);
+    void *memory = f->refuses_memory || (f->most && bytes > f->most) ? NULL : malloc(bytes + 1);
     if (!memory) return NULL;
     f->allocations++;
     f->alive++;
@@ -166,6 +167,22 @@ static void test_no_memory(void **state) {
     end(&pool, &f);
 }
 
+/* Without any to spare, and without what is idle, there may be enough. */
+static void test_little_memory(void **state) {
+    (void)state;
+    fake f = make_fake();
+    ra_block_pool pool = {&f.table, 0, NULL};
+    ra_block *idle = take(&pool, 100), *busy = take(&pool, 100);
+    ra_block_give(idle);
+    ra_block_give(busy);
+    keep_busy(busy, 1000);
+    f.most = 100000;
+    assert_true(take(&pool, f.most)->bytes == f.most);
+    assert_int_equal(f.alive, 2);
+    assert_ptr_equal(pool.blocks->next, busy);
+    end(&pool, &f);
+}
+
 static void test_a_lost_device(void **state) {
     (void)state;
     fake f = make_fake();
@@ -185,6 +202,7 @@ int main(void) {
         cmocka_unit_test(test_a_busy_block_is_left_alone),
         cmocka_unit_test(test_the_smallest_that_suffices),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_little_memory),
         cmocka_unit_test(test_a_lost_device),
     };
     return cmocka_run_group_tests_name("block_pool", tests, NULL, NULL);

@@ -14,7 +14,7 @@
 enum { RANKS = 4 };
 static const double TIMEOUT = 0.3;
 
-/* Rank 0, which waits for rank 1 and then for rank 2. Times are seconds since the post. */
+/* Rank 0, unless another is given, which waits for rank 1 and then for rank 2. Times are seconds since the post. */
 typedef struct script {
     double done_at; /* the group is done; never when negative */
     double next_at; /* rank 1's message is complete; 0: not before the group is done */
@@ -23,7 +23,8 @@ typedef struct script {
     double compute;                 /* seconds that rank 0 computes between the post and the wait, making progress */
     double stopped;                 /* seconds after which it noticed that there is no more to compute for */
     double start;
-    int questions, questions_of_3;
+    int rank; /* that waits, of a comm of RANKS */
+    int questions, questions_of_2;
     char told[512];
 } script;
 
@@ -63,7 +64,7 @@ static void destroy(void *self) {
 static void inquire(void *self, int peer, ra_sign *sign_out) {
     script *s = self;
     s->questions++;
-    s->questions_of_3 += peer == 3;
+    s->questions_of_2 += peer == 2;
     s->know(s, peer, ra_clock() - s->start, sign_out);
 }
 
@@ -91,7 +92,7 @@ static ra_status run(script *s, const ra_transport_ops *ops, double *seconds_out
     char bytes[2];
     ra_message messages[] = {{.peer = 1, .data = &bytes[0], .bytes = 1}, {.peer = 2, .data = &bytes[1], .bytes = 1}};
     ra_place place = {"a test", 3};
-    assert_int_equal(ra_comm_create_custom(ops, s, 0, RANKS, &comm), RA_OK);
+    assert_int_equal(ra_comm_create_custom(ops, s, s->rank, RANKS, &comm), RA_OK);
     assert_int_equal(ra_comm_post(comm, messages, 2, NULL, place), RA_OK);
     if (s->compute > 0) compute(s, comm, messages, 2);
     ra_status status = ra_comm_wait(comm, messages, 2, TIMEOUT, place);
@@ -112,7 +113,7 @@ static void expect_timeout(script *s, double least, const char *words) {
     assert_int_equal(run(s, &scripted_ops, &seconds), RA_ERR_TIMEOUT);
     assert_true(seconds >= least * TIMEOUT && seconds < (least + 1) * TIMEOUT);
     if (!strstr(ra_last_error(), words)) fail_msg("'%s' does not say '%s'", ra_last_error(), words);
-    assert_non_null(strstr(ra_last_error(), "rank 0, step 3 of a test, waiting for rank 1:"));
+    assert_non_null(strstr(ra_last_error(), ", step 3 of a test, waiting for rank 1:"));
     assert_string_equal(s->told, ra_last_error());
 }
 
@@ -175,10 +176,10 @@ static void circle_beside_a_silent_rank(const script *s, int peer, double at, ra
 }
 
 /* Nobody has been heard of before the question, which each answers in an eighth of the timeout; of which time is told
- * by the first question to rank 3, who is asked only when the roll is called. */
+ * by the first question to rank 2, who is asked only when the roll is called. */
 static double roll_called;
 static void circle_of_ranks_not_heard_of(const script *s, int peer, double at, ra_sign *sign_out) {
-    if (peer == 3 && s->questions_of_3 == 1) roll_called = at;
+    if (peer == 2 && s->questions_of_2 == 1) roll_called = at;
     *sign_out = peer == 1 ? (ra_sign){0, 0, at} : (ra_sign){at < roll_called + TIMEOUT / 8 ? 100 : 0, -1, 0};
 }
 
@@ -223,6 +224,22 @@ static void test_a_circle_ends(void **state) {
     (void)state;
     expect_timeout(&(script){.done_at = -1, .know = circle}, 1, "in a circle");
     expect_done(&(script){.done_at = 3 * TIMEOUT, .know = circle_that_moves});
+}
+
+static void circle_with_rank_3(const script *s, int peer, double at, ra_sign *sign_out) {
+    (void)s;
+    *sign_out = peer == 1 ? (ra_sign){0, 3, at} : (ra_sign){0, -1, 0};
+}
+
+/* The lowest rank of a circle asks the others; the rest wait for what it has to say. */
+static void test_one_rank_of_a_circle_asks(void **state) {
+    (void)state;
+    script higher = {.rank = 3, .done_at = -1, .know = circle_with_rank_3};
+    expect_timeout(&higher, 1.25, "in a circle");
+    assert_int_equal(higher.questions_of_2, 0);
+    script lowest = {.done_at = -1, .know = circle};
+    expect_timeout(&lowest, 1, "in a circle");
+    assert_true(lowest.questions_of_2 > 0);
 }
 
 static void test_a_silent_rank_is_blamed_for_a_circle(void **state) {
@@ -283,6 +300,7 @@ int main(void) {
         cmocka_unit_test(test_each_peer_is_given_its_time),
         cmocka_unit_test(test_a_waiter_is_not_blamed),
         cmocka_unit_test(test_a_circle_ends),
+        cmocka_unit_test(test_one_rank_of_a_circle_asks),
         cmocka_unit_test(test_a_silent_rank_is_blamed_for_a_circle),
         cmocka_unit_test(test_own_absence_is_nobodys_silence),
         cmocka_unit_test(test_the_quick_ask_nothing),

@@ -15,12 +15,13 @@
  *   producers      warp 0: lane 0 starts bulk copies                warps 0 and 1
  *   adders         lane 0 of warps 2 and 3, for every second step   warp 3
  *
- *
  *   keys_full         K and V have come
  *   planned[plan]     planner ──► producers, adders   the plan has been written
  *   done[plan]        adder ──► planner               dQ is in memory, and nobody needs the plan
  *   full[stage]       producers ──► consumers         Q, dO, lse, delta have come; through it, the plan
  *   empty[stage]      consumers ──► producers         they have been used
+ *   ds_full[stage]    consumers ──► consumers         dS of both is there
+ *   ds_empty[stage]   consumers ──► consumers         both have multiplied dQ with it
  *   dq_full[stage]    consumers ──► adder             dQ can be added to device memory
  *   dq_empty[stage]   adder ──► consumers             it has been read
  *   checked           consumers ──► all               whether K has infinities or NaNs: then they do the item alone
@@ -34,7 +35,7 @@
 #include "kernel/cuda/sm90/wgmma.cuh"
 #include "kernel/cuda/tile_cursor.cuh"
 
-enum { QUERY_PLANS = 4 };
+enum { QUERY_PLANS = 8 };
 
 /* A block of queries against the item's keys. */
 struct query_plan {
@@ -76,7 +77,7 @@ template <class T_, int DIM_, bool BOXES_> struct backward_wgmma_shape {
     static constexpr int DQ_TILE = ROWS * (BOXES ? DIM * 4 : DQ_PITCH);
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, DQ_AT = DS_AT + 2 * PAIR_TILE;
     static constexpr int SUMS_AT = DQ_AT + DQ_STAGES * DQ_TILE, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
-    static constexpr int BARRIERS = 10 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
+    static constexpr int BARRIERS = 14 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan);
     static constexpr int BYTES = QUERY_ROWS_AT + (BOXES ? 0 : QUERY_PLANS * (int)sizeof(query_rows));
     static_assert(DIM == 64 || DIM == 128, "dQ is shared out by columns or by rows of 64");
@@ -143,9 +144,17 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ uint32_t done(int j) const {
         return barrier(10 + QUERY_PLANS + j % QUERY_PLANS);
     }
+    __device__ __forceinline__ uint32_t ds_full(int stage) const {
+        return barrier(10 + 2 * QUERY_PLANS + stage);
+    }
+    __device__ __forceinline__ uint32_t ds_empty(int stage) const {
+        return barrier(12 + 2 * QUERY_PLANS + stage);
+    }
 };
 
-enum { PAIRS_BARRIER = 3 /* of the consumers, when dS is written */ };
+/* Named barriers of the consumers. PAIRS_BARRIER: when P and dS are written (backward_nonfinite.cuh). ORDER_BARRIER +
+ * g: consumer g may start its products of a step (backward_wgmma.cuh). */
+enum { PAIRS_BARRIER = 3, ORDER_BARRIER = 10 };
 
 /* By one thread; the others see it behind a barrier. */
 template <class S> __device__ __forceinline__ void make_barriers(const backward_memory<S> &memory) {
@@ -154,6 +163,8 @@ template <class S> __device__ __forceinline__ void make_barriers(const backward_
     for (int stage = 0; stage < 2; stage++) {
         mbarrier_init(memory.full(stage), S::PRODUCERS);
         mbarrier_init(memory.empty(stage), 8);
+        mbarrier_init(memory.ds_full(stage), 8);
+        mbarrier_init(memory.ds_empty(stage), 8);
     }
     for (int stage = 0; stage < S::DQ_STAGES; stage++) {
         mbarrier_init(memory.dq_full(stage), S::DQ_WRITERS);

@@ -7,6 +7,27 @@
 
 /* ---- planner ----------------------------------------------------------------------------------------------------- */
 
+/* The next block of queries, in another order than that of query_cursor: a block of all heads, then the next block. So
+ * the items of a key/value head come to a block of queries one behind the other, however many heads share the keys.
+ * Head by head, an item with fewer blocks would wait at each head for those with more, in whose turns it adds to dQ. */
+struct heads_cursor : query_cursor {
+    int head0; /* the first head */
+};
+
+template <class S>
+__device__ __forceinline__ heads_cursor first_heads(const gpu_backward &args, const item_place &item, int at) {
+    heads_cursor c = {first_queries<S::ROWS, S::KEYS>(args, item, at), 0};
+    c.head0 = c.head;
+    return c;
+}
+
+template <class S>
+__device__ __forceinline__ heads_cursor next_heads(const gpu_backward &args, const item_place &item, heads_cursor c) {
+    if (++c.head < c.heads) return c;
+    c.head = c.head0;
+    return --c.block >= c.last ? c : first_heads<S>(args, item, c.at + 1);
+}
+
 /* What the item does next, as c says. */
 template <class S>
 __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_place &item, const query_cursor &c,
@@ -42,7 +63,7 @@ template <class S>
 __device__ __forceinline__ void plan_queries(const gpu_backward &args, const backward_memory<S> &memory) {
     item_plan &plan = memory.plan();
     const item_place &item = plan.item;
-    query_cursor c = first_queries<S::ROWS, S::KEYS>(args, item, item.first);
+    heads_cursor c = first_heads<S>(args, item, item.first);
 #pragma unroll 1
     for (int j = 0, ended = 0; ended < S::ENDS; j++) {
         query_plan &to = plan.queries[j % QUERY_PLANS];
@@ -57,7 +78,7 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
         if (there && !S::BOXES) plan_rows<typename S::T>(args, item.b, to, &memory.rows_of(j));
         mbarrier_arrive(memory.planned(j));
         if (there)
-            c = next_queries<S::ROWS, S::KEYS>(args, item, c);
+            c = next_heads<S>(args, item, c);
         else
             ended++;
     }

@@ -8,11 +8,13 @@
  * whose sum is over all keys, needs dS^T from both warpgroups, through shared memory. Each then has half of dQ: half of
  * its columns (DIM 128) or of its rows (DIM 64).
  *
- * S of the next step is issued behind dQ of this one, and is multiplied while dQ is put into shared memory; dP is while
- * P is made:
+ * dQ is multiplied a step late, when dS of the other warpgroup has long been there: neither waits for the other, and
+ * one makes P and dS while the products of the other are under way. They start dV, dK, dQ and S in turns, which keeps
+ * them half a step apart. S of the next step is issued behind dQ of the last one, and is multiplied while that is put
+ * into shared memory; dP is while P is made:
  *
- *   products    dV dK dQ  S'       dP'       dV' ...
- *   others    dS            dQ out  P'   dS'
+ *   products    dV dK dQ- S'        dP'       dV' ...
+ *   others    dS            dQ- out  P'   dS'
  *
  * Who else there is, and how they wait for one another: backward_layout.cuh. Infinities and NaNs:
  * backward_nonfinite.cuh.
@@ -77,6 +79,36 @@ template <class S> __device__ __forceinline__ void start_dq(float (&dq)[8][4], u
     products_commit();
 }
 
+/* This warp has done what others wait for at an mbarrier of warps. */
+__device__ __forceinline__ void leave(uint32_t barrier, int lane) {
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(barrier);
+}
+
+/* The warpgroup's rows or columns of dQ of step j, begun: when dS of both warpgroups is there. */
+template <class S>
+__device__ __forceinline__ void start_dq_of(float (&dq)[8][4], const backward_memory<S> &memory,
+                                            const product_place &at, int j) {
+    constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
+    mbarrier_wait(memory.ds_full(j & 1), j >> 1 & 1);
+    start_dq<S>(dq, memory.ds(j & 1) + dq_row0<S>(at.group) / 64 * PANEL,
+                memory.k() + dq_column0<S>(at.group) / 64 * PANEL);
+}
+
+/* It has been multiplied: its dS is not needed any more, and it goes to the adders. */
+template <class S>
+__device__ __forceinline__ void give_dq(const backward_memory<S> &memory, int j, const float (&dq)[8][4],
+                                        const product_place &at, float scale) {
+    leave(memory.ds_empty(j % 2), at.lane);
+    if (j >= S::DQ_STAGES) mbarrier_wait(memory.dq_empty(j), (j / S::DQ_STAGES - 1) % 2);
+    if constexpr (S::BOXES)
+        store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
+    else
+        store_dq_rows<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
+    shared_writes_to_products();
+    mbarrier_arrive(memory.dq_full(j));
+}
+
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
 
 /* Whether an element of dk or dv is not finite, of a key that there is: 0 times it is no number. */
@@ -109,7 +141,6 @@ template <class S> __device__ __forceinline__ bool keys_are_odd(const backward_m
 template <class S>
 __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const backward_memory<S> &memory,
                                                 const product_place &at) {
-    constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
     item_plan &plan = memory.plan();
     float scale = (float)args.problem.scale;
     pairs_place pairs = {at.lane % 4 * 2, plan.item.block * S::KEYS + at.key0 + at.warp * 16 + at.lane / 4};
@@ -124,36 +155,33 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     weigh_pairs<S>(s, memory.lse(0), {scale}, plan.queries[0], pairs, masked);
     products_wait<0>();
     keep_registers(dp);
+    float dq[8][4];
+    int j = 0;
+    if (at.group == 1) named_barrier_arrive(ORDER_BARRIER, 256);
 #pragma unroll 1
-    for (int j = 0;; j++) { /* nothing is under way here: the compiler would put products one after the other */
+    for (;; j++) { /* nothing is under way here: the compiler would put products one after the other */
         int stage = j % 2;
         pair_fragments<S> p, ds;
         differentiate_pairs<S>(s, dp, memory.delta(stage), pairs, masked);
         pack_pairs<S>(p, s);
         pack_pairs<S>(ds, dp);
+        mbarrier_wait(memory.ds_empty(stage), ((j >> 1) - 1) & 1);
         store_fragments<S>(memory.ds(stage), ds, at.key0 + at.warp * 16);
         shared_writes_to_products();
+        leave(memory.ds_full(stage), at.lane);
+        named_barrier(ORDER_BARRIER + at.group, 256);
         start_sums<S>(sum.dv, p, memory.dout(stage));
         start_sums<S>(sum.dk, ds, memory.q(stage));
-        named_barrier(PAIRS_BARRIER, 256);
-        float dq[8][4];
-        start_dq<S>(dq, memory.ds(stage) + dq_row0<S>(at.group) / 64 * PANEL,
-                    memory.k() + dq_column0<S>(at.group) / 64 * PANEL);
+        start_dq_of<S>(dq, memory, at, j - 1); /* of nothing, in the first step */
         products_wait<1>();
-        __syncwarp();
-        if (at.lane == 0) mbarrier_arrive(memory.empty(stage));
+        leave(memory.empty(stage), at.lane);
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
         bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
         start_pairs<S>(s, k, memory.q(stage ^ 1)); /* of nothing, behind the last step */
+        named_barrier_arrive(ORDER_BARRIER + (at.group ^ 1), 256);
         products_wait<1>();
         keep_registers(dq);
-        if (j >= S::DQ_STAGES) mbarrier_wait(memory.dq_empty(j), (j / S::DQ_STAGES - 1) % 2);
-        if constexpr (S::BOXES)
-            store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
-        else
-            store_dq_rows<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
-        shared_writes_to_products();
-        mbarrier_arrive(memory.dq_full(j));
+        if (j) give_dq<S>(memory, j - 1, dq, at, scale);
         if (!more) break;
         products_wait<0>();
         keep_registers(s);
@@ -167,6 +195,10 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     keep_registers(s);
     keep_registers(sum.dk);
     keep_registers(sum.dv);
+    start_dq_of<S>(dq, memory, at, j);
+    products_wait<0>();
+    keep_registers(dq);
+    give_dq<S>(memory, j, dq, at, scale);
     int count = item_tile(args, plan.item).k_count, first = plan.item.block * S::KEYS + at.key0 + at.warp * 16;
     if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))

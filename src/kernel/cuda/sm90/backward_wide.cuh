@@ -37,7 +37,7 @@ template <class T_> struct backward_wide_shape {
     static constexpr int DQ_PANEL = ROWS * 128, DQ_TILE = 2 * DQ_PANEL, DQ_COLUMNS = 64 /* of a piece */;
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 3 * QUERY_TILE, P_AT = DS_AT + 2 * PAIR_TILE;
     static constexpr int DQ_AT = P_AT + KEYS * ROWS * 4, SUMS_AT = DQ_AT + 2 * DQ_TILE;
-    static constexpr int BARRIERS_AT = SUMS_AT + 4 * ROWS * 4, DOUT_BARRIERS = 10 + 2 * QUERY_PLANS;
+    static constexpr int BARRIERS_AT = SUMS_AT + 4 * ROWS * 4, DOUT_BARRIERS = 14 + 2 * QUERY_PLANS;
     static constexpr int PLAN_AT = BARRIERS_AT + (DOUT_BARRIERS + 2) * 8;
     static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan), BYTES = QUERY_ROWS_AT;
     static_assert(BYTES <= 227 * 1024, "more shared memory than there is");
@@ -163,12 +163,6 @@ template <class S> __device__ __forceinline__ void get_p(const backward_wide_mem
         p[n][2] = x.z;
         p[n][3] = x.w;
     }
-}
-
-/* This warp has used what an mbarrier says is empty. */
-__device__ __forceinline__ void leave(uint32_t empty, int lane) {
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(empty);
 }
 
 /* P of a step goes to the other consumer, which has read the one before. */
