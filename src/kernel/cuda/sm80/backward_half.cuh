@@ -8,15 +8,23 @@
  * in registers too. Where both dK and dV do not fit, two warps have the same keys: the first, which holds rows of K,
  * makes P and sums dV; the second, which holds rows of V, gets P through shared memory, makes dS and sums dK.
  *
- * Only dQ, whose sum is over all keys, needs dS from all warps, through shared memory, and is multiplied a step later.
- * So a step has one barrier, behind which there are its Q and dO, and dS of the step before:
+ * Only dQ, whose sum is over all keys, needs dS from all warps, through shared memory. With two stages of dO and dS it
+ * is multiplied a step later, and a step has one barrier, behind which there are its Q and dO, and dS of the step
+ * before:
  *
  *   all threads    │ copies of j + 1 begin │ S, dP, P, dS, dV, dK of j │ dQ of j - 1 │ copies have come │ j + 1 ...
  *   some of them   │ hands over dQ of j - 2 │ plans j + 2 │         waits for the turn of dQ of j │
  *
- * dQ is summed in device memory, in plain loads and stores, by one key block after the other (tile_cursor.cuh says how
- * they take turns), so the bits are the same every time. Key blocks are taken in rising order and all go through the
- * queries the same way, so one follows the other a few steps behind and seldom waits.
+ * With one, which makes room for twice as many rows in a step, there is a second barrier, behind which dS is there and
+ * dO has been read:
+ *
+ *   all threads    │ copy of Q of j + 1 begins │ S, dP, P, dS, dV, dK of j ││ copy of dO begins │ dQ of j │ both have
+ * come │ some of them   │ hands over dQ of j - 1 │ plans j + 2 │  waits for the turn of dQ of j ││
+ *
+ * dQ is summed in device memory by one key block after the other (tile_cursor.cuh says how they take turns), so the
+ * bits are the same every time. The sums are made where the memory is, without being read: nobody waits for them. Key
+ * blocks are taken in rising order and all go through the queries the same way, so one follows the other a few steps
+ * behind and seldom waits.
  *
  * Infinities and NaNs: backward_half_nonfinite.cuh. Where V has some, every pair is looked at, so that a score of -inf
  * does not meet them.
@@ -49,83 +57,62 @@ template <class S> __device__ __forceinline__ bool second_role(void) {
 
 /* ---- dQ ---------------------------------------------------------------------------------------------------------- */
 
+/* dQ^T, [columns, rows]: 8 lanes have neighbours in a row of dQ, whole sectors of memory. */
 template <class S> using query_sums = float[S::Q_MT][S::Q_NT][4];
 
-/* This warp's rows and columns of a block of dQ. */
+/* In the item's turn: nobody else adds to it meanwhile, so the order of sums is always the same. */
+__device__ __forceinline__ void add_to_memory(float *to, float x) {
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(to), "f"(x) : "memory");
+}
+
+/* This thread's columns d and rows of a block of dQ, from its first element on. */
 template <class S> struct query_gradient {
-    int row0, d0;
-    __device__ __forceinline__ query_gradient(void) {
-        int warp = (int)threadIdx.x / 32;
-        row0 = warp % S::Q_WARPS * S::Q_MT * 16;
-        d0 = warp / S::Q_WARPS * S::Q_NT * 8;
-    }
-    /* This thread's first element of a whole block. */
-    __device__ __forceinline__ char *at(const query_source<float> &to, int block) const {
+    int row, d;
+    __device__ __forceinline__ query_gradient(int row0, int d0) {
         int lane = (int)threadIdx.x % 32;
-        return (char *)to.dq.base + to.dq.step * (block * S::ROWS + row0 + lane / 4) + (d0 + lane % 4 * 2) * 4;
+        row = row0 + lane % 4 * 2;
+        d = d0 + lane / 4;
     }
 };
 
-/* The rows of dQ that step j adds to are asked for, well before they are needed, where they are whole. Returns where
- * they are. */
+/* A block that is not whole; first: its first row. Not inline, and on a copy in local memory: seldom needed. */
 template <class S>
-__device__ __forceinline__ char *begin_query_gradient(query_sums<S> &old, const half_memory<S> &memory, int j) {
-    const planned_queries &step = memory.plan().steps[j % PLANNED];
-    const query_source<float> &to = memory.plan().sources[step.source];
-    query_gradient<S> mine;
-    char *at = mine.at(to, step.block);
-    int64_t each = to.dq.step * 8;
-    if (!step.whole || mine.d0 >= S::DIM) return at;
-#pragma unroll
-    for (int r = 0; r < 2 * S::Q_MT; r++)
-#pragma unroll
-        for (int n = 0; n < S::Q_NT; n++) {
-            float2 x = __ldcg((const float2 *)(at + r * each) + n * 4);
-            old[r / 2][n][r % 2 * 2] = x.x;
-            old[r / 2][n][r % 2 * 2 + 1] = x.y;
-        }
-    return at;
-}
-
-/* A block that is not whole. Not inline, and on a copy in local memory: seldom needed. */
-template <class S>
-__device__ __noinline__ void add_odd_rows(const float *dq, float scale, const query_source<float> *to, int first,
-                                          int d0, int width) {
-    query_sums<S> old, x;
-#pragma unroll
-    for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) x[i / (S::Q_NT * 4)][i / 4 % S::Q_NT][i % 4] = dq[i];
-    read_rows(old, to->dq, first, to->count, d0, width);
-    write_rows(old, x, scale, to->dq, first, to->count, d0, width);
+__device__ __noinline__ void add_odd_rows(const float *dq, const row_source *to, int first, int limit,
+                                          query_gradient<S> mine, int width) {
+#pragma unroll 1
+    for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) {
+        int row = first + mine.row + i / 4 % S::Q_NT * 8 + i % 2, d = mine.d + i / (S::Q_NT * 4) * 16 + i % 4 / 2 * 8;
+        if (row < limit && d < width)
+            add_to_memory((float *)(to->base + row_offset<float>(*to, row)) + d * to->dim, dq[i]);
+    }
 }
 
 /* dQ of step j. */
 template <class S>
-__device__ __forceinline__ void add_query_gradient(const query_sums<S> &old, char *at, const gpu_problem &p,
-                                                   const half_memory<S> &memory, int j) {
+__device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const half_memory<S> &memory, int j) {
     const planned_queries &step = memory.plan().steps[j % PLANNED];
     const query_source<float> &to = memory.plan().sources[step.source];
-    query_gradient<S> mine;
-    if (mine.d0 >= S::DIM) return;
+    int warp = (int)threadIdx.x / 32, row0 = warp % S::Q_WARPS * S::Q_NT * 8, d0 = warp / S::Q_WARPS * S::Q_MT * 16;
+    if (d0 >= S::DIM) return;
     query_sums<S> dq = {};
-    fragment_ds<S::ROWS> ds(shared_address(memory.ds(j % 2)), mine.row0);
-    fragment_b<S::PITCH, false> keys(shared_address(memory.k()), mine.d0, lane_anew());
-    add_product<typename S::T, S::KEYS / 16, AHEAD>(dq, ds, keys);
+    fragment_a<S::PITCH, false> keys(shared_address(memory.k()), d0, lane_anew());
+    fragment_ds<S::ROWS> ds(shared_address(memory.ds(j % 2)), row0);
+    add_product<typename S::T, S::KEYS / 16, AHEAD>(dq, keys, ds);
     float scale = (float)p.scale;
+    query_gradient<S> mine(row0, d0);
     if (!step.whole) {
         float copy[S::Q_MT * S::Q_NT * 4];
 #pragma unroll
-        for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) copy[i] = dq[i / (S::Q_NT * 4)][i / 4 % S::Q_NT][i % 4];
-        add_odd_rows<S>(copy, scale, &to, step.block * S::ROWS + mine.row0, mine.d0, p.dim);
+        for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) copy[i] = scale * dq[i / (S::Q_NT * 4)][i / 4 % S::Q_NT][i % 4];
+        add_odd_rows<S>(copy, &to.dq, step.block * S::ROWS, to.count, mine, p.dim);
         return;
     }
-    int64_t each = to.dq.step * 8;
+    char *at = (char *)to.dq.base + to.dq.step * (step.block * S::ROWS + mine.row) + mine.d * 4;
 #pragma unroll
-    for (int r = 0; r < 2 * S::Q_MT; r++)
+    for (int r = 0; r < 2 * S::Q_NT; r++, at += r % 2 ? to.dq.step : 7 * to.dq.step)
 #pragma unroll
-        for (int n = 0; n < S::Q_NT; n++) {
-            const float *x = &dq[r / 2][n][r % 2 * 2], *y = &old[r / 2][n][r % 2 * 2];
-            __stcg((float2 *)(at + r * each) + n * 4, make_float2(fmaf(scale, x[0], y[0]), fmaf(scale, x[1], y[1])));
-        }
+        for (int c = 0; c < 2 * S::Q_MT; c++)
+            add_to_memory((float *)at + c * 8, scale * dq[c / 2][r / 2][c % 2 * 2 + r % 2]);
 }
 
 /* ---- P and dS ---------------------------------------------------------------------------------------------------- */
@@ -249,8 +236,6 @@ template <class S>
 __device__ __forceinline__ void do_step(key_rows<S> &keys, const gpu_problem &problem, const half_memory<S> &memory,
                                         int j, bool masked) {
     float scale = (float)problem.scale;
-    query_sums<S> old;
-    char *at = NULL;
     int stage = j % 2;
 #pragma unroll
     for (int from = 0; from < S::ROWS; from += S::AT_ONCE) {
@@ -259,7 +244,6 @@ __device__ __forceinline__ void do_step(key_rows<S> &keys, const gpu_problem &pr
             make_pairs<S>(x, y, keys, memory, j, from, scale, masked);
         else
             make_pairs_of_role<S>(x, keys, memory, j, from, scale, masked);
-        if (from + S::AT_ONCE == S::ROWS && j) at = begin_query_gradient<S>(old, memory, j - 1);
         if constexpr (S::ROLES == 1) {
             add_queries<S>(keys.sum[0], x, memory.dout(stage), from);
             add_queries<S>(keys.sum[1], y, memory.q(stage), from);
@@ -267,7 +251,7 @@ __device__ __forceinline__ void do_step(key_rows<S> &keys, const gpu_problem &pr
             add_queries<S>(keys.sum[0], x, second_role<S>() ? memory.q(stage) : memory.dout(stage), from);
         }
     }
-    if (j) add_query_gradient<S>(old, at, problem, memory, j - 1);
+    if (S::STAGES == 2 && j) add_query_gradient<S>(problem, memory, j - 1);
 }
 
 /* Whether an element is not finite, of a key that there is. first: the thread's. */
@@ -325,22 +309,29 @@ __device__ __forceinline__ bool do_steps(const gpu_backward &args, const half_me
     for (; plan.steps[j % PLANNED].block >= 0; j++) {
         const planned_queries &step = plan.steps[j % PLANNED];
         int turn = 0, seen = 0;
-        if (threadIdx.x == RELEASER && j >= 2) chain_release(plan.steps[(j - 2) % PLANNED].chain);
+        if (threadIdx.x == RELEASER && j >= S::STAGES) chain_release(plan.steps[(j - S::STAGES) % PLANNED].chain);
         if (threadIdx.x == PLANNER) plan_queries<S>(args, plan, j + 2);
         if (threadIdx.x == WAITER) {
             turn = turn_of<S::ROWS, S::KEYS>(plan.sources[step.source], step.block, plan.item.block);
             seen = chain_read(step.chain);
         }
-        if (plan.steps[(j + 1) % PLANNED].block >= 0) copy_queries<S>(p, memory, j + 1);
+        bool more = plan.steps[(j + 1) % PLANNED].block >= 0;
+        if (more) copy_queries<S>(p, memory, j + 1);
+        if (more && S::STAGES == 2) copy_dout<S>(p, memory, j + 1);
         do_step<S>(keys, p, memory, j, odd_values || step.masked);
         if (threadIdx.x == WAITER) turn_wait(step.chain, seen, turn);
+        if constexpr (S::STAGES == 1) {
+            __syncthreads();
+            if (more) copy_dout<S>(p, memory, j + 1);
+            add_query_gradient<S>(p, memory, j);
+        }
         queries_wait<S>(memory, j + 1);
         __syncthreads();
     }
-    if (threadIdx.x == RELEASER && j >= 2) chain_release(plan.steps[(j - 2) % PLANNED].chain);
-    query_sums<S> old;
-    char *at = begin_query_gradient<S>(old, memory, j - 1);
-    add_query_gradient<S>(old, at, p, memory, j - 1);
+    if (S::STAGES == 2) {
+        if (threadIdx.x == RELEASER && j >= 2) chain_release(plan.steps[(j - 2) % PLANNED].chain);
+        add_query_gradient<S>(p, memory, j - 1);
+    }
     int first = plan.item.block * S::KEYS + warp_key0<S>(), count = item_tile(args, plan.item).k_count;
     int row = first + (int)threadIdx.x % 32 / 4;
     bool nonfinite = false;
@@ -382,6 +373,7 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_half(const __grid_cons
     if (memory.plan().steps[0].block < 0) return;
     copy_keys<S>(args, memory);
     copy_queries<S>(args.problem, memory, 0);
+    copy_dout<S>(args.problem, memory, 0);
     queries_wait<S>(memory, 0);
     bool odd_keys = __syncthreads_or(copied_are_nonfinite<S>(memory.k()));
     bool odd_values = copied_are_nonfinite<S>(memory.v());

@@ -10,7 +10,7 @@
 
 #include "kernel/cuda/sm80/backward_half_layout.cuh"
 
-/* Queries at a time: their P and dS [SLOW_ROWS, KEYS], of f32, fit where Q and dO are otherwise. */
+/* Queries at a time: their P and dS [SLOW_ROWS, KEYS], of f32, fit where Q, dO and dS are otherwise. */
 enum { SLOW_ROWS = 16 };
 
 /* Columns of dK and dV that a thread has, of one key. */
@@ -113,7 +113,7 @@ __device__ __forceinline__ void slow_queries(const gpu_problem &p, const slow_ke
 template <class S>
 __device__ __noinline__ void slow_item(const gpu_backward &args, half_memory<S> memory, bool with_dq) {
     using T = typename S::T;
-    static_assert(2 * SLOW_ROWS * S::KEYS * 4 <= 4 * S::QUERY_TILE, "P and dS fit");
+    static_assert(2 * SLOW_ROWS * S::KEYS * 4 <= S::LSE_AT - S::Q_AT, "P and dS fit");
     static_assert(S::ROWS % SLOW_ROWS == 0, "whole pieces of blocks");
     const item_place item = memory.plan().item;
     float *pairs = (float *)memory.q(0);

@@ -93,7 +93,14 @@ __device__ __forceinline__ void copy_query_rows(unsigned char *to, const row_sou
         copy_16_or_zeros(at + n * STEP * S::PITCH * 2, from + n * STEP * s.step, row + n * STEP < left);
 }
 
-/* Step j's queries. Rows beyond the last look as if they had seen nothing. */
+template <class S>
+__device__ __forceinline__ void copy_dout(const gpu_problem &p, const half_memory<S> &memory, int j) {
+    const planned_queries &step = memory.plan().steps[j % PLANNED];
+    const query_source<float> &s = memory.plan().sources[step.source];
+    copy_query_rows<S>(memory.dout(j % 2), s.dout, step.block * S::ROWS, s.count, p.dim_v);
+}
+
+/* Step j's Q, lse and delta. Rows beyond the last look as if they had seen nothing. */
 template <class S>
 __device__ __forceinline__ void copy_queries(const gpu_problem &p, const half_memory<S> &memory, int j) {
     const half_plan &plan = memory.plan();
@@ -101,7 +108,6 @@ __device__ __forceinline__ void copy_queries(const gpu_problem &p, const half_me
     const query_source<float> &s = plan.sources[step.source];
     int a0 = step.block * S::ROWS, stage = j % 2, row = S::THREADS - 1 - (int)threadIdx.x;
     copy_query_rows<S>(memory.q(stage), s.q, a0, s.count, p.dim);
-    copy_query_rows<S>(memory.dout(stage), s.dout, a0, s.count, p.dim_v);
     if (row >= S::ROWS) return;
     int64_t at = (a0 + row) * s.each;
     if (a0 + row < s.count) {

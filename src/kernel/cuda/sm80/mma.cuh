@@ -178,26 +178,27 @@ template <int MT, int DEPTH> struct fragment_a_packed {
 template <class T, int DEPTH, int AHEAD = 1, int MT, int NT, class A, class B>
 __device__ __forceinline__ void add_product(float (&acc)[MT][NT][4], const A &a, const B &b) {
     static_assert(NT % 2 == 0, "columns come in twos of 8");
-    constexpr int EACH = NT / 2, STEPS = DEPTH * EACH, RING = AHEAD + 1;
-    constexpr int A_AT = EACH > AHEAD ? EACH - AHEAD : 0; /* the step of k that A's next fragments are asked for in */
-    uint32_t x[2][MT][4], y[RING][4];
+    constexpr int EACH = NT / 2, STEPS = DEPTH * EACH, RING = AHEAD + 1, A_RING = (EACH - 1 + AHEAD) / EACH + 1;
+    uint32_t x[A_RING][MT][4], y[RING][4];
+    auto load = [&](int i) {
+        if (i >= STEPS) return;
 #pragma unroll
-    for (int m = 0; m < MT; m++) a.load(x[0][m], m, 0);
+        for (int m = 0; m < MT; m++)
+            if (i % EACH == 0) a.load(x[i / EACH % A_RING][m], m, i / EACH);
+        b.load(y[i % RING], i % EACH, i / EACH);
+    };
 #pragma unroll
-    for (int i = 0; i < AHEAD && i < STEPS; i++) b.load(y[i], i % EACH, i / EACH);
+    for (int i = 0; i < AHEAD; i++) load(i);
 #pragma unroll
     for (int k = 0; k < DEPTH; k++)
 #pragma unroll
         for (int n = 0; n < EACH; n++) {
-            int i = k * EACH + n, next = i + AHEAD;
-            if (next < STEPS) b.load(y[next % RING], next % EACH, next / EACH);
-#pragma unroll
-            for (int m = 0; m < MT; m++)
-                if (n == A_AT && k + 1 < DEPTH) a.load(x[(k + 1) % 2][m], m, k + 1);
+            int i = k * EACH + n;
+            load(i + AHEAD);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                element<T>::mma(acc[m][2 * n], x[k % 2][m], y[i % RING][0], y[i % RING][1]);
-                element<T>::mma(acc[m][2 * n + 1], x[k % 2][m], y[i % RING][2], y[i % RING][3]);
+                element<T>::mma(acc[m][2 * n], x[k % A_RING][m], y[i % RING][0], y[i % RING][1]);
+                element<T>::mma(acc[m][2 * n + 1], x[k % A_RING][m], y[i % RING][2], y[i % RING][3]);
             }
         }
 }

@@ -2,12 +2,12 @@
 #include "kernel/cuda/sm80/backward_half.cuh"
 #include "kernel/cuda/variants.cuh"
 
-using shape = backward_half_shape<__half, 128, 128, 64, 32, 1, 8, 2>;
-using narrow_shape = backward_half_shape<__half, 96, 128, 64, 32, 1, 8, 2>;
+using shape = backward_half_shape<__half, 128, 128, 64, 32, 1, 8, 2, 2>;
+using narrow_shape = backward_half_shape<__half, 96, 128, 64, 32, 1, 8, 2, 2>;
 
 /* For 99 KB. */
-using small_shape = backward_half_shape<__half, 128, 128, 32, 32, 1, 8, 2>;
-using small_narrow_shape = backward_half_shape<__half, 96, 128, 32, 32, 1, 8, 2>;
+using small_shape = backward_half_shape<__half, 128, 128, 64, 32, 1, 8, 2, 1>;
+using small_narrow_shape = backward_half_shape<__half, 96, 128, 64, 32, 1, 8, 2, 1>;
 
 static const gpu_backward_variant small = backward_half_variant<small_shape, small_narrow_shape>();
 
