@@ -129,17 +129,18 @@ __device__ __forceinline__ void store_fragments(uint32_t tile, const pair_fragme
     }
 }
 
-/* The warpgroup's 64 rows from row0 on and 64 columns from column0 on of dQ, or the first 32 of them, into panels of
- * f32. Lanes of odd rows store the tile 16 columns further on first, and meet other banks than those of even rows. */
-template <class S>
-__device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[8][4], int row0, int column0, float scale,
-                                         int columns = 64) {
+/* The warpgroup's 64 rows from row0 on and 8 TILES columns from column0 on of dQ, or the first `columns` of them, into
+ * panels of f32. Lanes of odd rows store the tile 16 columns further on first, and meet other banks than those of even
+ * rows. */
+template <class S, int TILES>
+__device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES][4], int row0, int column0, float scale,
+                                         int columns = 8 * TILES) {
     int thread = thread_anew(), lane = thread % 32, row = row0 + thread / 32 % 4 * 16 + lane / 4;
     bool odd = row & 1;
     int swizzle = (row & 7) ^ (odd ? 4 : 0);
     uint32_t at = tile + column0 / 32 * S::DQ_PANEL + row * 128 + lane % 2 * 8;
 #pragma unroll
-    for (int n = 0; n < 8; n++)
+    for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             if (n / 4 * 32 >= columns) continue;
