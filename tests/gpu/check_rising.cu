@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-enum { QUERIES = 130, KEYS = 700 };
+enum { QUERIES = 70, KEYS = 700 };
 
 struct rising_problem {
     int64_t dim;
@@ -109,5 +109,5 @@ static void check_one(unsigned seed, ra_dtype dtype, int64_t dim, double rise) {
 
 void check_rising(unsigned seed, ra_dtype dtype) {
     for (int64_t dim : {64, 96, 128, 256})
-        for (double rise : {-100.0, 30.0, 100.0, 300.0, 3000.0}) check_one(seed, dtype, dim, rise);
+        for (double rise : {-100.0, 30.0, 100.0, 300.0, 1000.0, 3000.0}) check_one(seed, dtype, dim, rise);
 }
