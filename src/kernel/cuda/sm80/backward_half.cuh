@@ -12,14 +12,14 @@
  * is multiplied a step later, and a step has one barrier, behind which there are its Q and dO, and dS of the step
  * before:
  *
- *   all threads    │ copies of j + 1 begin │ S, dP, P, dS, dV, dK of j │ dQ of j - 1 │ copies have come │ j + 1 ...
- *   some of them   │ hands over dQ of j - 2 │ plans j + 2 │         waits for the turn of dQ of j │
+ *   all threads    │ copies of j + 1 begin │ S, dP, P, dS, dV, dK of j │ dQ of j - 1 │ copies have come ││ j + 1 ...
+ *   some of them   │ hands over dQ of j - 2 │ plans j + 2 │         waits for the turn of dQ of j ││
  *
- * With one, which makes room for twice as many rows in a step, there is a second barrier, behind which dS is there and
- * dO has been read:
+ * With one stage, beside which a step can have twice as many rows, there is a second barrier, behind which dS is there
+ * and dO has been read:
  *
- *   all threads    │ copy of Q of j + 1 begins │ S, dP, P, dS, dV, dK of j ││ copy of dO begins │ dQ of j │ both have
- * come │ some of them   │ hands over dQ of j - 1 │ plans j + 2 │  waits for the turn of dQ of j ││
+ *   all threads    │ copy of Q of j + 1 begins │ S, dP, P, dS, dV, dK of j ││ dO's begins │ dQ of j │ both have come ││
+ *   some of them   │ hands over dQ of j - 1 │ plans j + 2 │ waits for the turn of dQ of j ││
  *
  * dQ is summed in device memory by one key block after the other (tile_cursor.cuh says how they take turns), so the
  * bits are the same every time. The sums are made where the memory is, without being read: nobody waits for them. Key
