@@ -46,7 +46,8 @@ class Context:
         self.strategy, self.timeout, self.threads = strategy, timeout, threads
         self.seq_len: Optional[int] = None
         self.cu_seqlens: Optional[torch.Tensor] = None
-        self.agreed: Optional[Tuple[List[torch.Tensor], List[int]]] = None  # ringattn.hf's: offsets it has compared
+        # ringattn.hf's: offsets it has compared, how often they were written to, and the layer that asked last.
+        self.agreed: Optional[Tuple[List[torch.Tensor], List[Optional[int]], Optional[int]]] = None
         self.number = next(_numbers)
         self._plans: "OrderedDict[Hashable, Plan]" = OrderedDict()
         self._workspaces: Dict[Any, torch.Tensor] = {}
