@@ -161,6 +161,7 @@ class Plan:
         check(library.ra_plan_create(comm.handle, problem.to_c(), options, ctypes.byref(out)))
         self._handle = out.value
         self.memory: Any = None  # for whoever gave the workspace: what keeps it
+        self.for_these_shapes = False  # ringattn.torch's: whether the shapes that it is kept for are its own
         self.comm = comm
         comm.adopt(self._handle)
         self.problem = problem

@@ -3,6 +3,7 @@ launch_gpu.py, and JAX in a process of its own. Skipped where there is none."""
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -358,6 +359,22 @@ def test_processes_over_nccl(ranks):
     print(ran.stdout)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
     assert ran.stdout.count("shown:") == 4
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_example_trains_over_nccl():
+    """train_llama.py: the losses of two ranks, on one GPU where there is only one, are those of one on the CPU."""
+    example = str(HERE.parents[1] / "examples" / "python" / "train_llama.py")
+    own_host = ["--no-python", "sh", "-c", 'NCCL_HOSTID=ringattn-$RANK exec "$0" "$@"', sys.executable]  # launch_gpu.py
+    losses = []
+    for how in (["--nproc-per-node=1", example], ["--nproc-per-node=2", *own_host, example, "--device", "cuda"]):
+        ran = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", *how], capture_output=True,
+                             text=True, timeout=240)
+        assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
+        losses.append([float(loss) for loss in re.findall(r"loss ([\d.]+)", ran.stdout)])
+    print(*losses, sep="\n")
+    assert len(losses[0]) == len(losses[1]) == 8
+    assert max(abs(a - b) for a, b in zip(*losses)) < 2e-4 * losses[0][0]
 
 
 def test_jax():

@@ -176,8 +176,8 @@ class Context:
                     raise
 
     def ran(self, plan: Plan, device: torch.device) -> None:
-        """Remembers, for wait(), which plan was the last to put work on a device."""
-        if device.type == "cuda" and self.ranks > 1:
+        """Remembers, for wait(), which plan of several ranks was the last to put work on a device."""
+        if device.type == "cuda":
             self._last_plans[device] = plan
 
     def lost(self) -> None:
