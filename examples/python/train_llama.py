@@ -42,7 +42,7 @@ def with_fsdp2(model, device):
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
 
     def step(loss):
         optimizer.zero_grad()
@@ -57,7 +57,7 @@ def with_zero(model, stage):
 
     config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": stage}, "gradient_clipping": 0.0,
               "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
 
     def step(loss):

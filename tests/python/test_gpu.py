@@ -161,12 +161,14 @@ def test_peak_memory_is_what_was_planned(ctx):
     assert peak <= planned + 4 * size + lse + (4 << 20)
 
 
-REPEATS = 50
+# At full load the card comes to its limit of power after some 50 ms, and its clock falls; how far depends on what was
+# before. So few runs are timed, after the card has rested.
+REPEATS = 5
 
 
 def command_seconds():
-    """Seconds of the forward and of the backward pass by the command: medians of repeats that are waited for one by
-    one, on random tensors of a normal distribution, dense [B, S, H, D]. Also how long the GPU rested before."""
+    """Seconds of the forward and of the backward pass by the command, together: medians of repeats that are waited for
+    one by one, on random tensors of a normal distribution, dense [B, S, H, D]. Also how long the GPU rested before."""
     command = [os.environ.get("RINGATTN", "ringattn"), "bench", "--device", "cuda:0", "--seq", "16384", "--heads", "16",
                "--dim", "128", "--dtype", "bf16", "--causal", "--backward", "--json", "--repeat", str(REPEATS)]
     start = time.perf_counter()
@@ -221,25 +223,31 @@ def passes_through_torch(ctx):
 
 
 def test_as_fast_as_the_command(ctx):
-    """Forward and backward through torch, n = 16384, within 2% of `ringattn bench`.
+    """Forward and backward through torch, n = 16384, within 2% of `ringattn bench`: steps that are waited for one by
+    one, by the host's clock, and steps that follow one another, by the GPU's.
 
-    The two take turns, with tensors of the same kind, as many runs of the one pass and then of the other, and medians.
-    The GPU, whose clock falls as it works, rests as long before each: the command by itself, while it starts.
+    They take turns with the command, on tensors of the same kind. The GPU rests as long before each: before the command
+    by itself, while that starts.
     """
     forward, backward, _ = passes_through_torch(ctx)
-    ratios = []
+
+    def step():
+        forward()
+        backward()
+
+    times = []
     for _ in range(5):
         command, rest = command_seconds()
         time.sleep(rest)
-        here = seconds_queued(forward) + seconds_queued(backward)
+        one_by_one = seconds_one_by_one(step)
         time.sleep(rest)
-        one_by_one = seconds_one_by_one(forward) + seconds_one_by_one(backward)
-        ratios.append(here / command)
-        print(f"command {command * 1e3:.3f} ms; torch, passes that follow one another {here * 1e3:.3f} ms, ratio "
-              f"{here / command:.4f}; waited for one by one {one_by_one * 1e3:.3f} ms, ratio "
-              f"{one_by_one / command:.4f}; rest {rest:.1f} s")
-    print(f"median ratio {statistics.median(ratios):.4f}")
-    assert statistics.median(ratios) < 1.02
+        queued = seconds_queued(step)
+        times.append((command, one_by_one, queued))
+        print(f"command {command * 1e3:.3f} ms; torch, steps waited for one by one {one_by_one * 1e3:.3f} ms, steps "
+              f"that follow one another {queued * 1e3:.3f} ms; rest {rest:.1f} s")
+    command, one_by_one, queued = (statistics.median(kind) for kind in zip(*times))
+    print(f"medians: {command * 1e3:.3f} ms; {one_by_one / command:.4f} and {queued / command:.4f} of it")
+    assert one_by_one < 1.02 * command and queued < 1.02 * command
 
 
 def test_steps_take_what_their_passes_take(ctx):
@@ -270,8 +278,9 @@ def test_steps_take_what_their_passes_take(ctx):
     assert len(gradients) == 3 and through < 1.02 * own
 
 
-def host_time(call, calls=100, repeats=15):
-    """Seconds of the host for one call, the median of some runs; the GPU is idle when a run begins."""
+def host_time(call, calls=100, repeats=30):
+    """Seconds of the host for one call, the least of some runs, as timeit recommends: what else the machine does adds
+    to the others. The GPU is idle when a run begins."""
     times = []
     for _ in range(repeats):
         torch.cuda.synchronize()
@@ -280,7 +289,7 @@ def host_time(call, calls=100, repeats=15):
             call()
         times.append((time.perf_counter() - start) / calls)
     torch.cuda.synchronize()
-    return statistics.median(times)
+    return min(times)
 
 
 def test_overhead_of_the_operator(ctx):

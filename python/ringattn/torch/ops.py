@@ -18,7 +18,7 @@ from ..errors import UnsupportedError
 from ..plan import Plan
 from ..problem import Dilated, Problem
 from . import context as contexts
-from .straight import straight
+from .straight import are_ordinary, straight
 
 # seq_q, seq_k: of the whole sequence. what: all else that is computed, as describe() writes it; each argument costs a
 # call half a microsecond.
@@ -69,13 +69,10 @@ def _pattern_of(what: str) -> Dict[str, Any]:
     return pattern
 
 
-def _offsets(cu: Optional[Tensor]) -> Optional[Tuple[int, ...]]:
-    return None if cu is None else tuple(cu.tolist())
-
-
 def _plan(here: contexts.Context, q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor],
           training: bool, seq_q: int, seq_k: int, what: str) -> Plan:
-    documents, documents_k = _offsets(cu_q), _offsets(cu_k)
+    documents = None if cu_q is None else tuple(cu_q.tolist())
+    documents_k = None if cu_k is None else tuple(cu_k.tolist())
     key = (q.shape, k.shape, v.shape, q.dtype, q.device, documents, documents_k, training, seq_q, seq_k, what)
     found = here.kept(key)
     if found is not None:
@@ -249,7 +246,8 @@ def _below_autograd(keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
 
 
 def _attention_autograd(keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
-    run = _attention if straight(*inputs[:3]) else functools.partial(_below_autograd, keyset)
+    # The keys are those of all tensors, and of what is on for this thread. Past the dispatcher: see straight.py.
+    run = _attention if are_ordinary(keyset) else functools.partial(_below_autograd, keyset)
     # A tangent, of torch.autograd.forward_ad, is refused by the function: it has no jvp.
     if (torch.is_grad_enabled() and any(x.requires_grad for x in inputs[:3])) or forward_ad._current_level >= 0:
         return _Attention.apply(run, *inputs)

@@ -8,7 +8,7 @@ dispatcher out. A torch that lacks one of the questions below gets no for an ans
 """
 from __future__ import annotations
 
-from typing import Iterable
+from typing import Any, Iterable
 
 import torch
 from torch import Tensor
@@ -38,6 +38,11 @@ try:
     _known = hasattr(forward_ad, "_current_level")
 except AttributeError:
     _known = False
+
+
+def are_ordinary(keys: Any) -> bool:
+    """Whether a DispatchKeySet has none but an ordinary tensor's."""
+    return _known and not keys.raw_repr() & _others
 
 
 def straight(*tensors: Tensor) -> bool:
