@@ -280,6 +280,16 @@ def test_what_stands_between_is_heeded(ctx):
         torch.autograd.grad(dq.sum(), inputs[1], allow_unused=True)
 
 
+def test_outputs_are_tensors_of_their_mode(ctx):
+    """They are not allocated by torch.empty: dense all the same, and of inference mode where that is on."""
+    transposed = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors()]
+    for inputs in (tensors(), transposed):
+        o = rt.attention(*inputs, ctx=ctx)
+        assert o.is_contiguous() and o.dtype == torch.float64 and not o.is_inference() and not o.requires_grad
+        with torch.inference_mode():
+            assert rt.attention(*inputs, ctx=ctx).is_inference()
+
+
 def test_zeros_without_memory(ctx):
     """torch's own backward passes give such tensors."""
     q, k, v = tensors()
