@@ -254,10 +254,14 @@ def _attention_autograd(keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
     return run(*inputs)
 
 
+# _Attention.apply without torch's search for tensors that transforms have left behind: straight() has seen none.
+_apply = super(torch.autograd.Function, _Attention).apply
+
+
 def attention_straight(*inputs: Any) -> Tuple[Tensor, Tensor]:
     """attention_op without torch's dispatcher, where straight() allows it."""
     training = inputs[6]
-    return _Attention.apply(_attention, *inputs) if training else _attention(*inputs)
+    return _apply(_attention, *inputs) if training else _attention(*inputs)
 
 
 _library = torch.library.Library("ringattn", "FRAGMENT")
