@@ -1,5 +1,5 @@
-"""For programs that torchrun runs: random problems, of which each process has its rows, against SDPA. Rank 0 prints what
-was shown; any rank that finds a difference fails."""
+"""For programs that torchrun runs: random problems, of which each process has its rows, against SDPA. Rank 0 prints
+what was shown; any rank that finds a difference fails."""
 import numpy as np
 import reference
 import torch
