@@ -303,6 +303,19 @@ def test_zeros_without_memory(ctx):
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_transforms(ctx):
+    """torch.func.vmap is right, by rt.attention and by the operator; torch.func.grad is refused."""
+    q, k, v = tensors()
+    several, what = torch.stack([q, 2 * q]), ops.describe(True, (-1, -1), None, None)
+    want = torch.stack([rt.attention(x, k, v, causal=True, ctx=ctx) for x in several])
+    for call in (lambda x: rt.attention(x, k, v, causal=True, ctx=ctx),
+                 lambda x: ops.attention_op(x, k, v, None, None, ctx.number, False, 19, 19, what)[0]):
+        assert (torch.func.vmap(call)(several) == want).all()
+    with pytest.raises(RuntimeError, match="autograd.Function with functorch"):
+        torch.func.grad(lambda x: rt.attention(x, k, v, causal=True, ctx=ctx).sum())(q)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_batched_gradients(ctx):
     """is_grads_batched=True gives the backward pass tensors of no subclass, and no transform says that it is on."""
     inputs = tensors(requires_grad=True)
