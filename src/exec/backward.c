@@ -71,7 +71,7 @@ static ra_status prepare(ra_pass_run *run, const ra_program *states_again, const
     }
     ra_state state = ra_program_state(program, NULL);
     const char *name = "the backward pass (computing the states again)";
-    RA_TRY(ra_exec_states(states_again, io->q, io->k, io->v, state, name, run->context, sent));
+    RA_TRY(ra_exec_states(states_again, io->q, io->k, io->v, state, NULL, name, run->context, sent));
     setup->kernel->carry(&setup->shape, state, io->dout, lse, delta, &run->context);
     run->queries.lse = lse;
     return RA_OK;

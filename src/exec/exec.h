@@ -44,7 +44,8 @@ typedef struct ra_pass_run {
                     const ra_compute *compute, const ra_bound_compute *bound);
     ra_queries queries;
     ra_kv_rows own;
-    ra_traffic sent; /* bytes_sent and messages_sent count up */
+    const ra_forward_results *results; /* forward: for the compute that finishes; NULL: the state is wanted */
+    ra_traffic sent;                   /* bytes_sent and messages_sent count up */
 } ra_pass_run;
 ra_status ra_run_steps(ra_pass_run *run);
 
@@ -58,8 +59,8 @@ ra_context ra_program_context(const ra_program *program, void *stream);
 ra_state ra_program_state(const ra_program *program, const ra_view *o);
 
 /* Runs a forward program from an empty state, for these queries with these keys and values, and adds what it sends to
- * *sent. */
-ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state, const char *name,
-                         ra_context context, ra_traffic *sent);
+ * *sent. results: NULL, or what the program's finishing compute is given; then the state is left undefined. */
+ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state,
+                         const ra_forward_results *results, const char *name, ra_context context, ra_traffic *sent);
 
 #endif

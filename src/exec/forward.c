@@ -12,6 +12,7 @@ static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_
                             .tiles = compute->tiles,
                             .prepared = bound->prepared,
                             .state = queries->state,
+                            .results = bound == run->program->finishing ? run->results : NULL,
                             .context = run->context};
     run->program->setup->kernel->forward(&call);
 }
@@ -29,8 +30,8 @@ ra_state ra_program_state(const ra_program *program, const ra_view *o) {
         .o = o ? *o : kept, .o_state = shape->batch * batch, .m = program->memory + w->m, .l = program->memory + w->l};
 }
 
-ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state, const char *name,
-                         ra_context context, ra_traffic *sent) {
+ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state,
+                         const ra_forward_results *results, const char *name, ra_context context, ra_traffic *sent) {
     const ra_setup *setup = program->setup;
     ra_pass_run run = {.program = program,
                        .context = context,
@@ -38,10 +39,11 @@ ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_vie
                        .begin = begin,
                        .compute = compute,
                        .queries = {.shape = setup->shape, .q = q, .state = state},
-                       .own = program->own};
+                       .own = program->own,
+                       .results = results};
     run.own.k = k;
     run.own.v = v;
-    setup->kernel->begin(&setup->shape, state, &context);
+    if (!results || !results->begins) setup->kernel->begin(&setup->shape, state, &context);
     ra_status status = ra_run_steps(&run);
     sent->bytes_sent += run.sent.bytes_sent;
     sent->messages_sent += run.sent.messages_sent;
@@ -50,16 +52,19 @@ ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_vie
 
 ra_status ra_exec_forward(const ra_program *program, const ra_forward_io *io, void *stream, ra_traffic *sent_out) {
     const ra_setup *setup = program->setup;
-    int written = setup->o_target == RA_TARGET_OUTPUT;
+    int finishing = program->finishing != NULL;
+    ra_forward_results results = {.o = io->o, .lse = io->lse, .begins = program->finishing_alone};
+    int written = finishing || setup->o_target == RA_TARGET_OUTPUT;
     RA_TRY(ra_comm_check(program->comm));
     ra_context context = ra_program_context(program, stream);
-    ra_state state = ra_program_state(program, written ? &io->o : NULL);
+    ra_state state = ra_program_state(program, setup->o_target == RA_TARGET_OUTPUT ? &io->o : NULL);
     const char *name = "the forward pass";
     sent_out->bytes_sent = sent_out->messages_sent = 0;
-    ra_status status = ra_exec_states(program, io->q, io->k, io->v, state, name, context, sent_out);
+    ra_status status =
+        ra_exec_states(program, io->q, io->k, io->v, state, finishing ? &results : NULL, name, context, sent_out);
     if (status == RA_OK) {
         written = 1;
-        setup->kernel->finish(&setup->shape, state, io->o, io->lse, &context);
+        if (!finishing) setup->kernel->finish(&setup->shape, state, io->o, io->lse, &context);
         status = ra_program_check(program, (ra_place){name, -1});
     }
     if (status != RA_OK && written) ra_exec_spoil_forward(program, io, stream);

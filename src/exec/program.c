@@ -126,6 +126,28 @@ static int overwrites_all(const ra_program *program, const ra_compute *compute, 
     return setup->kernel->overwrites(prepared) == rows;
 }
 
+/* The compute that finishes, being the pass's last: none where the kernel cannot, and where other ranks compute for
+ * these queries, or this rank for theirs. */
+static void choose_finishing(ra_program *program) {
+    const ra_kernel *kernel = program->setup->kernel;
+    const ra_bound_compute *last = NULL;
+    int64_t count = 0;
+    if (program->schedule->pass != RA_FORWARD || !kernel->finishes) return;
+    for (int s = 0; s < program->schedule->step_count; s++) {
+        const ra_bound_step *step = &program->steps[s];
+        if (program->schedule->steps[s].reduce_count > 0) return;
+        for (int64_t i = 0; i < step->compute_count; i++) {
+            if (step->computes[i].visitors) return;
+            if (!step->computes[i].prepared) continue; /* it has no tiles */
+            last = &step->computes[i];
+            count++;
+        }
+    }
+    if (!last || !kernel->finishes(last->prepared)) return;
+    program->finishing = last;
+    program->finishing_alone = count == 1;
+}
+
 int ra_program_overwrites_own(const ra_program *program) {
     const ra_schedule *schedule = program->schedule;
     return schedule->step_count > 0 && schedule->steps[0].compute_count > 0 &&
@@ -211,6 +233,7 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
     *program_out = program;
     for (int s = 0; s < schedule->step_count; s++)
         RA_TRY(bind_step(pool, program_out, &schedule->steps[s], &program_out->steps[s]));
+    choose_finishing(program_out);
     return RA_OK;
 }
 

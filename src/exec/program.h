@@ -36,6 +36,8 @@ typedef struct ra_program {
     const ra_schedule *schedule;
     ra_bound_step *steps; /* [schedule->step_count] */
     ra_kv_rows own; /* this rank's rows: dk and dv where they are in the workspace; the rest comes with each run */
+    const ra_bound_compute *finishing; /* forward: the last compute, where it also writes o and lse; NULL: none does */
+    int finishing_alone;               /* it is the first compute, too */
     const ra_setup *setup;
     const ra_workspace *workspace;
     unsigned char *memory; /* the workspace's block */

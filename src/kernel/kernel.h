@@ -79,6 +79,12 @@ typedef struct ra_list_size {
 
 enum { RA_LIST_ALIGNMENT = 256 }; /* of both on the device */
 
+/* Where the last forward call of a pass puts what finish would: see finish and ra_forward_call. */
+typedef struct ra_forward_results {
+    ra_view o, lse;
+    int begins; /* it is the first call, too: the state has not been begun */
+} ra_forward_results;
+
 typedef struct ra_forward_call {
     const ra_shape *shape;
     ra_view q;
@@ -87,6 +93,10 @@ typedef struct ra_forward_call {
     ra_state state; /* accumulated into */
     ra_context context;
     const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
+
+    /* Not NULL, where the kernel finishes these tiles: nothing is accumulated into the state after them. The call does
+     * what finish would do, and it may leave anything in the state. */
+    const ra_forward_results *results;
 } ra_forward_call;
 
 /* For every tile, with p = e^{s - lse}, dp = dout . v, ds = p * (dp - delta):
@@ -134,6 +144,9 @@ typedef struct ra_kernel {
     /* How many rows of the parts' dk and dv, over their heads, a backward call writes before it adds to them, when it
      * may overwrite. NULL: none. */
     int64_t (*overwrites)(const ra_prepared *prepared);
+
+    /* Whether a forward call can be given results. NULL: none can. */
+    int (*finishes)(const ra_prepared *prepared);
 
     void (*forward)(const ra_forward_call *call);
     void (*backward)(const ra_backward_call *call);

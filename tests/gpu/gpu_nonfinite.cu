@@ -174,15 +174,19 @@ static results run(const problem &p) {
                        {0, 1, s.heads_kv}};
     ra_state state = {{take((size_t)s.dim_v * bytes), 0, heads * s.dim_v, s.dim_v, 1}, 0, take(bytes), take(bytes)};
     void *lse = take(bytes), *delta = take(bytes);
+    ra_forward_results results = {o, ra_array_view(&s, lse), 0};
+    bool finished = false; /* by the last call, where the kernel can */
     kernel->begin(&s, state, &context);
     for (int c = 0; c < CALLS; c++) {
         ra_prepared *prepared = prepared_of(s, p.lists[c], NULL, 1, RA_FORWARD);
         ra_forward_call call = {&s, p.q.view(), &part, p.lists[c], state, context, prepared};
+        finished = c + 1 == CALLS && kernel->finishes && kernel->finishes(prepared);
+        if (finished) call.results = &results;
         kernel->forward(&call);
         CHECK(cudaDeviceSynchronize());
         kernel->discard(prepared);
     }
-    kernel->finish(&s, state, o, ra_array_view(&s, lse), &context);
+    if (!finished) kernel->finish(&s, state, o, results.lse, &context);
     kernel->delta(&s, p.dout.view(), o, delta, &context);
     for (int c = 0; c < CALLS; c++) {
         ra_prepared *prepared = prepared_of(s, p.lists[c], NULL, 1, RA_BACKWARD);

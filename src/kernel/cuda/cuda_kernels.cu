@@ -112,9 +112,18 @@ static void forward(const ra_forward_call *call) {
     args.q = call->q;
     args.maps = &prepared->maps;
     args.multiprocessors = prepared->multiprocessors;
+    if (call->results) {
+        args.out = call->results->o;
+        args.lse = call->results->lse;
+        args.out_is_f32 = shape->out_dtype == RA_F32;
+        args.weight = shape->weight;
+        args.fresh = call->results->begins && prepared->launches.size() == 1;
+        if (call->results->begins && !args.fresh) gpu_rows_begin(shape, call->state, &call->context);
+    }
     for (size_t i = 0; i < prepared->launches.size(); i++) {
         const gpu_launch &launch = prepared->launches[i];
         args.problem.per_entry = launch.per_entry;
+        args.finish = call->results && i + 1 == prepared->launches.size();
         args.units = prepared->units + launch.first;
         if (!prepared->other_launches.empty()) {
             args.other_units = prepared->other_units + prepared->other_launches[i].first;
@@ -131,6 +140,11 @@ static void forward(const ra_forward_call *call) {
 /* The rows of one launch are written by one item each, so the first launch can write where the others add. */
 static int64_t overwrites(const ra_prepared *prepared) {
     return prepared->overwritten;
+}
+
+/* The last launch has all rows, and its kernel writes outputs as well as states. */
+static int finishes(const ra_prepared *prepared) {
+    return prepared->maps.finishes;
 }
 
 static void backward(const ra_backward_call *call) {
@@ -164,8 +178,8 @@ static void backward(const ra_backward_call *call) {
 #define KERNEL(name, usable)                                                                                           \
     {                                                                                                                  \
         "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_list_size, gpu_place, gpu_discard, overwrites,       \
-            forward, backward, gpu_rows_begin, gpu_rows_merge, gpu_rows_finish, gpu_rows_delta, gpu_rows_carry,        \
-            gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill                              \
+            finishes, forward, backward, gpu_rows_begin, gpu_rows_merge, gpu_rows_finish, gpu_rows_delta,              \
+            gpu_rows_carry, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill              \
     }
 
 /* Best last. tf32 and fma differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on the

@@ -104,13 +104,39 @@ void gpu_rows_add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void
     })
 }
 
-template <class ACC> static __global__ void add_elements(ACC *to, const ACC *from, int64_t count) {
-    for (int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * ROW_THREADS)
-        to[i] += from[i];
+enum { ADDED_TOGETHER = 4 };
+
+/* N elements at a time, and several of those: while some are on their way from memory, so are the others. */
+template <class ACC, int N> static __global__ void add_elements(ACC *to, const ACC *from, int64_t count) {
+    int64_t step = (int64_t)gridDim.x * ROW_THREADS, first = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+    int64_t whole = count / N;
+    auto *sums = (together<ACC, N> *)to;
+    const auto *more = (const together<ACC, N> *)from;
+    for (int64_t i = first; i < whole; i += ADDED_TOGETHER * step) {
+        together<ACC, N> x[ADDED_TOGETHER], y[ADDED_TOGETHER];
+#pragma unroll
+        for (int n = 0; n < ADDED_TOGETHER; n++) {
+            int64_t at = i + n * step < whole ? i + n * step : i;
+            x[n] = sums[at];
+            y[n] = more[at];
+        }
+#pragma unroll
+        for (int n = 0; n < ADDED_TOGETHER; n++) {
+#pragma unroll
+            for (int e = 0; e < N; e++) x[n].e[e] += y[n].e[e];
+            if (i + n * step < whole) sums[i + n * step] = x[n];
+        }
+    }
+    if (whole * N + first < count) to[whole * N + first] += from[whole * N + first];
 }
 
 void gpu_rows_add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_context *context) {
-    unsigned blocks = row_blocks((count + 31) / 32);
-    if (blocks == 0) return;
-    WITH_ACC(shape, ACC, launch_rows(add_elements<ACC>, blocks, context->stream, (ACC *)to, (const ACC *)from, count))
+    if (count == 0) return;
+    WITH_ACC(shape, ACC, {
+        constexpr int N = TOGETHER<ACC>;
+        unsigned blocks = row_blocks((count + 32 * N * ADDED_TOGETHER - 1) / (32 * N * ADDED_TOGETHER));
+        bool whole = (((uint64_t)to | (uint64_t)from) & 15) == 0;
+        auto add = whole ? add_elements<ACC, N> : add_elements<ACC, 1>;
+        launch_rows(add, blocks, context->stream, (ACC *)to, (const ACC *)from, count);
+    })
 }

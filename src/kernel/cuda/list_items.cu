@@ -18,7 +18,8 @@
 struct key_set {
     std::vector<int> tiles;
     int64_t first; /* of its tiles, in the list */
-    int g0, g1;    /* the key/value heads between which those of its tiles lie, both included */
+    int g0, g1;    /* the first and the last of its tiles' key/value heads */
+    int g_step;    /* from one of them to the next */
     int level;
     int64_t work; /* pairs of a key block, on average */
 };
@@ -39,6 +40,10 @@ static const ra_tile &tile_of(const item_builder &b, int tile) {
 
 static int gqa_ratio_of(const item_builder &b) {
     return (int)(b.shape->heads_q / b.shape->heads_kv);
+}
+
+static int heads_of_set(const key_set &set) {
+    return (set.g1 - set.g0) / set.g_step + 1;
 }
 
 static int64_t blocks_of(int64_t count, int each) {
@@ -70,8 +75,9 @@ static void make_sets(item_builder &b, const ra_tile_round *round) {
             i > 0 && key_of(tile_of(b, order[i - 1])) == key_of(t) && b.group_of[order[i - 1]] != b.group_of[order[i]];
         if (!joins) {
             int gqa_ratio = gqa_ratio_of(b);
-            key_set set = {{}, order[i], (int)t.heads.first / gqa_ratio, 0, 0, 0};
+            key_set set = {{}, order[i], (int)t.heads.first / gqa_ratio, 0, 1, 0, 0};
             set.g1 = (int)ra_span_at(t.heads, t.heads.count - 1) / gqa_ratio;
+            set.g_step = kv_head_step(t.heads.stride, gqa_ratio);
             b.sets.push_back(set);
         }
         key_set &set = b.sets.back();
@@ -231,7 +237,7 @@ static void add_items(item_builder &b, const key_set &set, bool spelled) {
     b.lists->by_key.insert(b.lists->by_key.end(), set.tiles.begin(), set.tiles.end());
     for (; item.block * (int64_t)b.keys < tile_of(b, set.tiles[0]).k_rows.count; item.block++) {
         if (!sees_block(b, set, item.block)) continue;
-        for (int g = set.g0; g <= (spelled ? set.g1 : set.g0); g++) {
+        for (int g = set.g0; g <= (spelled ? set.g1 : set.g0); g += set.g_step) {
             item.kv_head = spelled ? g : -1;
             b.lists->items.push_back(item);
         }
@@ -240,9 +246,9 @@ static void add_items(item_builder &b, const key_set &set, bool spelled) {
 
 /* The sets [from, to) are those of one level. */
 static void add_launch(item_builder &b, size_t from, size_t to, int64_t state) {
-    int heads = b.sets[from].g1 - b.sets[from].g0 + 1;
+    int heads = heads_of_set(b.sets[from]);
     bool spelled = false; /* heads, in the entries: sets have different numbers of them */
-    for (size_t i = from; i < to; i++) spelled |= b.sets[i].g1 - b.sets[i].g0 + 1 != heads;
+    for (size_t i = from; i < to; i++) spelled |= heads_of_set(b.sets[i]) != heads;
     size_t first = b.lists->items.size();
     for (size_t i = from; i < to; i++) add_items(b, b.sets[i], spelled);
     int per_entry = (int)b.shape->batch * (spelled ? 1 : heads);
@@ -255,10 +261,10 @@ static void add_launch(item_builder &b, size_t from, size_t to, int64_t state) {
 static int64_t rows_written(const item_builder &b, const key_set &set) {
     const ra_tile &t = tile_of(b, set.tiles[0]);
     int64_t rows = 0;
-    if (t.heads.count > 1 && t.heads.stride > gqa_ratio_of(b)) return 0;
+    if (t.heads.count > 1 && t.heads.stride > gqa_ratio_of(b) * set.g_step) return 0;
     for (int64_t b0 = 0; b0 < t.k_rows.count; b0 += b.keys)
         if (sees_block(b, set, b0 / b.keys)) rows += std::min((int64_t)b.keys, t.k_rows.count - b0);
-    return rows * (set.g1 - set.g0 + 1);
+    return rows * heads_of_set(set);
 }
 
 void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int rows, int keys,

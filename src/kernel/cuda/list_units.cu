@@ -68,7 +68,8 @@ static void rank_group(const ra_tile_list *tiles, const ra_tile_group *group, in
 }
 
 void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, gpu_lists *lists) {
-    for (int64_t p = 0; p < tiles->round_count; p++) {
+    /* The last round first: the one of a dilated problem's first branch, which mostly has all rows, ends the pass. */
+    for (int64_t p = tiles->round_count - 1; p >= 0; p--) {
         const ra_tile_round *round = &tiles->rounds[p];
         if (round->count == 0) continue;
         int64_t heads = tiles->tiles[tiles->groups[round->first].first].heads.count;

@@ -11,8 +11,10 @@
 
 enum { ROW_THREADS = 256, ROW_WARPS = ROW_THREADS / 32 };
 
+/* Blocks for so many rows, a warp to each, or to several: more blocks than a GPU can hold twice over would only be more
+ * to start. */
 static inline unsigned row_blocks(int64_t rows) {
-    const int64_t most = 1 << 20, blocks = (rows + ROW_WARPS - 1) / ROW_WARPS;
+    const int64_t most = 2048, blocks = (rows + ROW_WARPS - 1) / ROW_WARPS;
     return (unsigned)(blocks < most ? blocks : most);
 }
 

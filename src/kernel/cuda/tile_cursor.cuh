@@ -112,11 +112,11 @@ __device__ __forceinline__ item_place item_at(const gpu_backward &args, unsigned
     gpu_item item = args.items[number / (unsigned)p.per_entry];
     const gpu_tile &tile = p.tiles[args.by_key[item.first]];
     int rest = (int)(number % (unsigned)p.per_entry);
-    int g0 = tile.head_first / p.gqa_ratio;
-    int groups = (tile.head_first + (tile.head_count - 1) * tile.head_stride) / p.gqa_ratio - g0 + 1;
+    int step = kv_head_step(tile.head_stride, p.gqa_ratio), g0 = tile.head_first / p.gqa_ratio;
+    int heads = ((tile.head_first + (tile.head_count - 1) * tile.head_stride) / p.gqa_ratio - g0) / step + 1;
     item_place at;
-    at.g = item.kv_head >= 0 ? item.kv_head : g0 + rest % groups;
-    at.b = item.kv_head >= 0 ? rest : rest / groups;
+    at.g = item.kv_head >= 0 ? item.kv_head : g0 + rest % heads * step;
+    at.b = item.kv_head >= 0 ? rest : rest / heads;
     at.first = item.first;
     at.count = item.count;
     at.block = item.block;

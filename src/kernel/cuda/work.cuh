@@ -39,6 +39,7 @@ struct gpu_maps {
     int keys;    /* rows of a box of keys */
     std::vector<gpu_map_rows> q, k;
     const void *parts; /* device memory: K's and V's in turn, for each of k; NULL: the rank's own rows */
+    bool finishes;     /* forward: the last launch has all rows, and can write what becomes of them */
 };
 
 struct gpu_unit {
@@ -52,6 +53,12 @@ struct gpu_item {
     int block;        /* of key rows */
     int kv_head;      /* -1: given by the remainder of the number */
 };
+
+/* From one to the next of the key/value heads that a tile's query heads read; 1 also where some between are not read.
+ */
+__host__ __device__ inline int kv_head_step(int64_t head_stride, int gqa_ratio) {
+    return head_stride > gqa_ratio && head_stride % gqa_ratio == 0 ? (int)(head_stride / gqa_ratio) : 1;
+}
 
 struct gpu_problem {
     int batch, heads_q, gqa_ratio; /* gqa_ratio: query heads for each key/value head */
@@ -80,6 +87,13 @@ struct gpu_forward {
      */
     const unsigned *redo;
     int redo_rows;
+    /* finish: the launch has every row and is the last to: it writes what becomes of them, not their state. fresh: it
+     * is the first as well, and their m and l have not been set. out: of f32, or of the inputs' type; lse: one element
+     * a row, data NULL: not wanted. */
+    int finish, fresh;
+    int out_is_f32;
+    ra_view out, lse;
+    double weight;
 };
 
 /* A unit has at most so many pieces of 64 rows. */

@@ -20,6 +20,7 @@ struct ra_prepared {
     int64_t part_count;
     void *counters;
     int64_t overwritten;
+    int states;
 };
 
 enum { COUNTER_BYTES = 100 };
@@ -86,6 +87,11 @@ static void clear_row(void *user, const ra_kv_rows *part, int64_t row, int64_t g
     zero_row(shape, part->dv, row, ra_part_head(part, g), shape->dim_v);
 }
 
+/* A device kernel must have all rows in one launch for that; these calls have them anyway. */
+static int finishes(const ra_prepared *prepared) {
+    return prepared->states == 1;
+}
+
 static int64_t overwrites(const ra_prepared *prepared) {
     return prepared->overwritten;
 }
@@ -99,6 +105,7 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
     p->tiles = *tiles;
     p->planned = tiles->tiles;
     p->parts = parts;
+    p->states = (int)shape->states;
     p->part_count = parts ? part_count : 0;
     if (pass == RA_BACKWARD) p->overwritten = count_rows(shape, tiles, parts);
     *prepared_out = p;
@@ -174,8 +181,11 @@ static void run_forward(const job *j) {
     call.shape = &j->shape;
     if (!call.parts) call.parts = &j->own;
     call.context = j->context;
+    call.results = NULL;
+    if (j->count) inner()->begin(&j->shape, call.state, &j->context);
     memset(j->to, 0xff, COUNTER_BYTES);
     inner()->forward(&call);
+    if (j->forward.results) inner()->finish(&j->shape, call.state, j->a, j->b, &j->context);
 }
 
 static void forward(const ra_forward_call *call) {
@@ -186,6 +196,8 @@ static void forward(const ra_forward_call *call) {
     j.forward.parts = call->prepared->parts;
     j.forward.prepared = NULL; /* it may be discarded before the job is done */
     j.own = call->parts[0];
+    if (call->results) /* the caller's structure does not stay */
+        j.a = call->results->o, j.b = call->results->lse, j.count = call->results->begins;
     j.to = call->prepared->counters;
     put(&call->context, &j);
 }
@@ -336,6 +348,7 @@ const ra_kernel *queued_kernel_at(int index) {
                                      .place = place,
                                      .discard = discard,
                                      .overwrites = overwrites,
+                                     .finishes = finishes,
                                      .forward = forward,
                                      .backward = backward,
                                      .begin = begin,

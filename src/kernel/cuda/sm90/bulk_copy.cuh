@@ -108,6 +108,15 @@ __device__ __forceinline__ void add_box(const CUtensorMap *map, uint32_t from, i
         : "memory");
 }
 
+/* The same, but they become what `from` has, of the map's type: 128 bytes to a row. */
+__device__ __forceinline__ void store_box(const CUtensorMap *map, uint32_t from, int column, int row, int head,
+                                          int batch) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];\n" ::"l"(map),
+        "r"(column), "r"(row), "r"(head), "r"(batch), "r"(from)
+        : "memory");
+}
+
 __device__ __forceinline__ void bulk_commit(void) {
     asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
 }

@@ -1,4 +1,5 @@
-/* What a thread of a consumer warpgroup does with its query rows besides products: mask, softmax, epilogue.
+/* What a thread of a consumer warpgroup does with its query rows besides products: what they
+ * start from, mask, softmax. What follows the last product is in forward_epilogue.cuh.
  *
  * Row r (0 or 1) of a thread is row 16 (warp % 4) + 8 r + lane / 4 of its warpgroup's 64; of every 8 columns it has the
  * two from 2 (lane % 4) on, as x[n][2 r], x[n][2 r + 1].
@@ -24,56 +25,29 @@ __device__ __forceinline__ int row_in_unit(void) {
 
 /* ---- prologue ---------------------------------------------------------------------------------------------------- */
 
-/* Tells the compiler not to compute addresses ahead, for which there are no registers. */
-template <class T> __device__ __forceinline__ const T *keep_pointer(const T *p) {
-    asm volatile("" : "+l"(p)::"memory");
-    return p;
-}
-
-/* o = the row's, one element after the other by steps that the compiler does not compute ahead: registers are short. */
+/* m and l that the rows start from. Their o starts at 0, whatever is in memory, to which it is added at the end. */
 template <class S>
-__device__ __forceinline__ void read_outputs(const gpu_forward &args, const row_place &row, int r, output_block<S> &o) {
-    int quad = (int)threadIdx.x % 4 * 2, width = args.problem.dim_v;
-    const float *from = row.o + quad * args.o.dim;
-    if (has_float2(args, row)) {
-#pragma unroll
-        for (int n = 0; n < S::DIM / 8; n++)
-            if (n * 8 + quad < width) {
-                float2 x = *(const float2 *)(from + n * 8);
-                o[n][r * 2] = x.x;
-                o[n][r * 2 + 1] = x.y;
-            }
-        return;
-    }
-#pragma unroll
-    for (int n = 0; n < S::DIM / 8; n++) {
-        if (n * 8 + quad < width) o[n][r * 2] = *from;
-        if (n * 8 + quad + 1 < width) o[n][r * 2 + 1] = from[args.o.dim];
-        from = keep_pointer(from + 8 * args.o.dim);
-    }
-}
-
-/* The state that the rows start from: m, l, and, in begin_state, o. A row that has seen nothing has o = 0, whatever is
- * in memory. */
-__device__ __forceinline__ void begin_sums(const gpu_forward &args, const unit_place &unit, row_sums &rows) {
+__device__ __forceinline__ void begin_sums(const gpu_forward &args, const unit_place &unit,
+                                           const forward_memory<S> &memory, row_sums &rows) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
+        rows.m[r] = -INFINITY;
+        rows.l[r] = 0;
+        if (args.fresh) continue;
         row_place row = place_in_state(args, unit, row_in_unit() + r * 8);
-        rows.m[r] = row.a < unit.a1 ? ((const float *)args.m)[row.at] : -INFINITY;
-        rows.l[r] = row.a < unit.a1 && threadIdx.x % 4 == 0 ? ((const float *)args.l)[row.at] : 0;
+        if (row.a < unit.a1) rows.m[r] = ((const float *)args.m)[row.at];
+        if (row.a < unit.a1 && threadIdx.x % 4 == 0) {
+            rows.l[r] = ((const float *)args.l)[row.at];
+            memory.maxima()[row_in_unit() + r * 8] = rows.m[r];
+        }
     }
 }
 
-template <class S>
-__device__ __forceinline__ void begin_state(const gpu_forward &args, const unit_place &unit, const row_sums &rows,
-                                            output_block<S> &o) {
+template <class S> __device__ __forceinline__ void begin_outputs(output_block<S> &o) {
 #pragma unroll
     for (int n = 0; n < S::DIM / 8; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) o[n][e] = 0;
-#pragma unroll
-    for (int r = 0; r < 2; r++)
-        if (rows.m[r] != -INFINITY) read_outputs<S>(args, place_in_state(args, unit, row_in_unit() + r * 8), r, o);
 }
 
 /* ---- mask -------------------------------------------------------------------------------------------------------- */
@@ -164,54 +138,6 @@ __device__ __forceinline__ void pack_scores(const score_block<S> &s, uint32_t (&
         p[k][1] = E::pack(s[2 * k][2], s[2 * k][3]);
         p[k][2] = E::pack(s[2 * k + 1][0], s[2 * k + 1][1]);
         p[k][3] = E::pack(s[2 * k + 1][2], s[2 * k + 1][3]);
-    }
-}
-
-/* ---- epilogue ---------------------------------------------------------------------------------------------------- */
-
-/* A barrier of a warpgroup that says whether one of its threads said so. */
-__device__ __forceinline__ bool warpgroup_any(int id, bool mine) {
-    int any;
-    asm volatile(
-        "{\n.reg .pred p, q;\nsetp.ne.b32 p, %2, 0;\nbar.red.or.pred q, %1, 128, p;\nselp.b32 %0, 1, 0, q;\n}\n"
-        : "=r"(any)
-        : "r"(id), "r"((int)mine)
-        : "memory");
-    return any != 0;
-}
-
-/* Whether a row of this thread's ends with an infinity or a NaN: 0 times it is no number. */
-template <class S> __device__ __forceinline__ bool ends_odd(const unit_place &unit, const output_block<S> &o) {
-    bool odd = false;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float sum = 0;
-#pragma unroll
-        for (int n = 0; n < S::DIM / 8; n++) sum = fmaf(o[n][r * 2], 0, fmaf(o[n][r * 2 + 1], 0, sum));
-        odd |= sum != 0 && unit.a0 + row_in_unit() + r * 8 < unit.a1;
-    }
-    return odd;
-}
-
-template <class S>
-__device__ __forceinline__ void write_state(const gpu_forward &args, const unit_place &unit, const row_sums &rows,
-                                            const output_block<S> &o) {
-#pragma unroll
-    for (int r = 0; r < 2; r++)
-        write_state_row<S::DIM / 8>(args, unit, row_in_unit() + r * 8, rows.m[r], rows.l[r],
-                                    [&](int n) { return make_float2(o[n][r * 2], o[n][r * 2 + 1]); });
-}
-
-/* An infinity or a NaN in V becomes a NaN in rows that do not see it, 0 times it being no number. So rows that end with
- * one are left as they were, and are put on the list of those that are done again by a kernel that looks after that. */
-template <class S>
-__device__ __forceinline__ void finish_rows(const gpu_forward &args, const unit_place &unit, unsigned number, int group,
-                                            const row_sums &rows, const output_block<S> &o) {
-    if (!warpgroup_any(5 + group, ends_odd<S>(unit, o))) {
-        write_state<S>(args, unit, rows, o);
-    } else if (threadIdx.x % 128 == 0) {
-        unsigned at = atomicAdd(args.ticket + 1, 1u);
-        args.ticket[2 + at] = number * REDO_PIECES + (unsigned)group;
     }
 }
 

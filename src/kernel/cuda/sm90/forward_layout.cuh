@@ -1,6 +1,6 @@
 /* The forward kernel's shape, its shared memory, and its barriers.
  *
- *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | notes | mbarriers
+ *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | notes | maxima | mbarriers
  *
  * The producer goes through the units that the CTA takes and brings their tiles: one thread that starts bulk copies, or
  * a warpgroup that copies row by row. GROUPS warpgroups, the consumers, compute, 64 query rows each. Steps (a block of
@@ -16,6 +16,14 @@
  *   q_empty   waits before a unit's Q ◄───────────  every warp arrives when the unit's last S has come
  *
  * The consumers are ever only one step apart from each other, and the producer is at most STAGES ahead of the last.
+ *
+ * Epilogue. Where a unit's o goes to device memory by the copy engine (STAGED, two consumers), it lies meanwhile in the
+ * stage of the unit's last step: that of consumer 0 in K's tile, that of consumer 1 in V's. A consumer writes there
+ * when the other one has read the tile, and the warp arrives at k_empty or v_empty of that stage when its o has been
+ * read, which it looks at in the next unit, behind its first products:
+ *
+ *   consumer 0   S | softmax | P V | waits K_READ, arrives V_READ | o to K's tile | S of the next unit | k_empty
+ *   consumer 1       S, arrives K_READ | softmax | P V | waits V_READ | o to V's tile | S of the next | v_empty
  */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_LAYOUT_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_LAYOUT_CUH
@@ -36,12 +44,16 @@ struct __align__(16) key_block {
     int flags, lo, hi, count;
 };
 
-struct step_note {
-    key_block keys;
+/* What they need of a unit. Of the notes on units there are STAGES + 1: the producer begins a unit when all consumers
+ * have at least come to the one that is STAGES before it. */
+struct unit_note {
     unit_place unit;
     unsigned number; /* of the unit in the launch */
-    int unused;
+    int map, row;    /* where there are tensor maps: that of its queries, and which of the map's rows is its first */
 };
+
+/* Named barriers of the consumers, behind those of the turns and of the warpgroups. */
+enum { K_READ_BARRIER = 8, V_READ_BARRIER = 9 };
 
 /* A step as it is planned for those who copy row by row; two of them, since the next is planned while this one's rows
  * are copied. */
@@ -68,16 +80,30 @@ struct forward_wgmma_shape {
     static constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : BOXES ? 40 : 56;
     static constexpr int CONSUMER_REGISTERS = ((GROUPS == 2 ? 504 : 512) - PRODUCER_REGISTERS) / GROUPS;
     static constexpr int KEY_TILE = KEYS * DIM * 2, Q_TILE = ROWS * DIM * 2;
+    /* o of 64 rows fits into a tile of keys, and there is one for each consumer. */
+    static constexpr bool STAGED = BOXES && TURNS && GROUPS == 2 && 64 * DIM * 4 <= KEY_TILE;
     static constexpr int NOTES_AT = Q_TILE + STAGES * 2 * KEY_TILE;
-    static constexpr int BARRIERS_AT = NOTES_AT + STAGES * (int)sizeof(step_note);
+    static constexpr int UNITS_AT = NOTES_AT + STAGES * (int)sizeof(key_block);
+    static constexpr int MAXIMA_AT = UNITS_AT + ((STAGES + 1) * (int)sizeof(unit_note) + 15) / 16 * 16;
+    static constexpr int BARRIERS_AT = MAXIMA_AT + ROWS * 4;
     static constexpr int PLAN_AT = BARRIERS_AT + (4 * STAGES + 1) * 8, BYTES = PLAN_AT + (BOXES ? 0 : ROW_PLAN_BYTES);
     static_assert(KEYS % 16 == 0 && KEYS * PANEL_ROW_BYTES % 1024 == 0, "panels start at multiples of 1024 bytes");
     static_assert(BYTES <= 227 * 1024, "a multiprocessor has no more");
 };
 
 template <class S> struct forward_memory {
-    uint32_t base; /* address in shared memory */
-    step_note *notes;
+    unsigned char *generic;
+    uint32_t base; /* the same, as an address in shared memory */
+    __device__ __forceinline__ key_block &note(int stage) const {
+        return ((key_block *)(generic + S::NOTES_AT))[stage];
+    }
+    __device__ __forceinline__ unit_note &unit(int slot) const {
+        return ((unit_note *)(generic + S::UNITS_AT))[slot];
+    }
+    /* [ROWS]: the m that the unit's rows had in device memory. */
+    __device__ __forceinline__ float *maxima(void) const {
+        return (float *)(generic + S::MAXIMA_AT);
+    }
     __device__ __forceinline__ uint32_t q(void) const {
         return base;
     }
@@ -106,6 +132,11 @@ template <class S> struct forward_memory {
         return barrier(4, 0);
     }
 };
+
+/* The next of the notes on units. */
+template <class S> __device__ __forceinline__ int next_slot(int slot) {
+    return slot == S::STAGES ? 0 : slot + 1;
+}
 
 /* By one thread; the others see it behind a barrier. */
 template <class S> __device__ __forceinline__ void make_barriers(const forward_memory<S> &memory) {

@@ -55,6 +55,7 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
     ring_place<S::STAGES> at = {0, 0};
     unsigned number = blockIdx.x, place;
     uint32_t q_parity = 1;
+    int slot = 0;
     unit_place unit;
     key_cursor keys;
     while (next_unit<S>(args, count, &number, &place, &unit, &keys)) {
@@ -67,11 +68,9 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
             key_cursor next = next_keys(p, unit, keys, S::KEYS);
             ends = next.tile == unit.end;
             mbarrier_wait(memory.k_empty(at.stage), at.parity ^ 1);
-            step_note &note = memory.notes[at.stage];
-            note.keys = block_of<S>(t, unit, keys.b0, ends);
+            memory.note(at.stage) = block_of<S>(t, unit, keys.b0, ends);
             if (begins) {
-                note.unit = unit;
-                note.number = place;
+                memory.unit(slot) = {unit, place, t.q_map, t.q_at + unit.a0};
                 mbarrier_wait(memory.q_empty(), q_parity);
                 q_parity ^= 1;
                 mbarrier_arrive_expecting(memory.k_full(at.stage), S::Q_TILE + S::KEY_TILE);
@@ -89,9 +88,10 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
             begins = false;
         } while (!ends);
         number = take_number(args);
+        slot = next_slot<S>(slot);
     }
     mbarrier_wait(memory.k_empty(at.stage), at.parity ^ 1);
-    memory.notes[at.stage].keys = {STEP_NONE, 0, 0, 0};
+    memory.note(at.stage) = {STEP_NONE, 0, 0, 0};
     mbarrier_arrive(memory.k_full(at.stage));
 }
 

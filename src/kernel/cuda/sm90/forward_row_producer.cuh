@@ -86,6 +86,7 @@ __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forw
     ring_place<S::STAGES> at = {0, 0};
     unsigned number = blockIdx.x;
     uint32_t q_parity = 1;
+    int slot = 0;
     pending_tile pending = {0};
 #pragma unroll 1
     for (int t = 0;; t++) {
@@ -93,14 +94,11 @@ __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forw
         if (thread == 0) plan_row_step<S>(args, count, &number, t ? &plan[(t + 1) % 2] : NULL, &step);
         named_barrier(1, S::PRODUCERS);
         pending.wait_empty(memory.k_empty(at.stage), at.parity ^ 1);
-        step_note &note = memory.notes[at.stage];
         if (step.none) break;
-        if (thread == 0) note.keys = block_of<S>(p.tiles[step.at.tile], step.unit, step.at.b0, step.ends);
+        if (thread == 0) memory.note(at.stage) = block_of<S>(p.tiles[step.at.tile], step.unit, step.at.b0, step.ends);
         if (step.begins) {
-            if (thread == 0) {
-                note.unit = step.unit;
-                note.number = step.number;
-            }
+            if (thread == 0) memory.unit(slot) = {step.unit, step.number, 0, 0};
+            slot = next_slot<S>(slot);
             pending.wait_empty(memory.q_empty(), q_parity);
             q_parity ^= 1;
             copy_query_panels<S>(args, memory, step.unit, thread);
@@ -116,7 +114,7 @@ __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forw
     }
     copies_wait_until<0>();
     pending.announce();
-    if (thread == 0) memory.notes[at.stage].keys = {STEP_NONE, 0, 0, 0};
+    if (thread == 0) memory.note(at.stage) = {STEP_NONE, 0, 0, 0};
     mbarrier_arrive(memory.k_full(at.stage));
 }
 

@@ -1,5 +1,5 @@
-/* Forward for 16-bit elements on Hopper: FlashAttention-3 (Shah et al., 2024) with the state read first and written
- * last.
+/* Forward for 16-bit elements on Hopper: FlashAttention-3 (Shah et al., 2024) with m and l of the state read first, and
+ * o added to it last.
  *
  * A CTA stays on its multiprocessor and takes one unit after the other. S of a step is computed together with P V of
  * the step before, and consumers take turns, so that the tensor cores have work during the softmax:
@@ -10,12 +10,13 @@
  * The maximum that P is relative to follows the true one lazily: as long as no score of a warp's rows is more than 2^8
  * above it, nothing is rescaled. o and l are always relative to the m that is stored.
  *
- * Infinities and NaNs cost the main loop nothing: see finish_rows.
+ * Infinities and NaNs cost the main loop nothing: forward_epilogue.cuh.
  */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 
-#include "kernel/cuda/sm90/forward_consumer.cuh"
+#include "kernel/cuda/sm90/forward_epilogue.cuh"
+#include "kernel/cuda/sm90/forward_finish.cuh"
 #include "kernel/cuda/sm90/forward_row_producer.cuh"
 #include "kernel/cuda/sm90/operands.cuh"
 
@@ -62,23 +63,33 @@ __device__ __forceinline__ void start_outputs(const forward_memory<S> &memory, i
 
 /* Where S of a step has come: K is left, scores become P. Returns whether o has to be multiplied by keep. */
 template <class S>
-__device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory, int stage, const key_block &keys,
-                                                 const gpu_score<float> &score, score_block<S> &s, row_sums &rows,
-                                                 float (&keep)[2]) {
+__device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory, int group, int stage,
+                                                 const key_block &keys, const gpu_score<float> &score,
+                                                 score_block<S> &s, row_sums &rows, float (&keep)[2]) {
+    bool ends = keys.flags & STEP_ENDS;
     if (threadIdx.x % 32 == 0) {
-        mbarrier_arrive(memory.k_empty(stage));
-        if (keys.flags & STEP_ENDS) mbarrier_arrive(memory.q_empty());
+        if (!(S::STAGED && ends && group == 0)) mbarrier_arrive(memory.k_empty(stage)); /* else: end_unit */
+        if (ends) mbarrier_arrive(memory.q_empty());
     }
+    if (S::STAGED && ends && group == 1) named_barrier_arrive(K_READ_BARRIER, 256);
     if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
     return accumulate_scores<S>(s, rows, score, keep);
 }
 
+/* Where a consumer stands: at the unit that is noted in `slot`, whose next step is at the ring's place. */
+template <class S> struct consumer_place {
+    ring_place<S::STAGES> at;
+    int slot;
+    staged_outputs staged; /* of the unit before */
+};
+
 /* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit. */
 template <class S>
-__device__ __forceinline__ void attend_unit(const gpu_forward &args, const forward_memory<S> &memory, int group,
-                                            const gpu_score<float> &score, ring_place<S::STAGES> &at, key_block keys) {
-    unit_place unit = memory.notes[at.stage].unit;
-    unsigned number = memory.notes[at.stage].number;
+__device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUtensorMap *outputs,
+                                            const forward_memory<S> &memory, int group, const gpu_score<float> &score,
+                                            consumer_place<S> &place, key_block keys) {
+    ring_place<S::STAGES> &at = place.at;
+    const unit_note &note = memory.unit(place.slot);
     output_block<S> o;
     score_block<S> s;
     row_sums rows;
@@ -88,19 +99,21 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const forwa
     turn_wait<S>(group);
     start_scores<S>(memory, at.stage, q, s);
     turn_hand_over<S>(group);
-    begin_sums(args, unit, rows);
+    place.staged.release();
+    __syncwarp();
+    begin_sums<S>(args, note.unit, memory, rows);
     products_wait<0>();
     keep_registers(s);
-    begin_state<S>(args, unit, rows, o); /* branches: no products may be under way */
+    begin_outputs<S>(o);
     __syncwarp();
-    if (accumulate_block<S>(memory, at.stage, keys, score, s, rows, keep)) rescale<S>(o, keep);
+    if (accumulate_block<S>(memory, group, at.stage, keys, score, s, rows, keep)) rescale<S>(o, keep);
     pack_scores<S>(s, p);
 #pragma unroll 1
     while (!(keys.flags & STEP_ENDS)) {
         ring_place<S::STAGES> before = at;
         at.advance();
         mbarrier_wait(memory.k_full(at.stage), at.parity);
-        keys = memory.notes[at.stage].keys;
+        keys = memory.note(at.stage);
         turn_wait<S>(group);
         start_scores<S>(memory, at.stage, q, s);
         mbarrier_wait(memory.v_full(before.stage), before.parity);
@@ -108,7 +121,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const forwa
         turn_hand_over<S>(group);
         products_wait<1>();
         keep_registers(s);
-        bool far = accumulate_block<S>(memory, at.stage, keys, score, s, rows, keep);
+        bool far = accumulate_block<S>(memory, group, at.stage, keys, score, s, rows, keep);
         products_wait<0>();
         keep_registers(o);
         keep_registers(s); /* or P would be packed while the P before is still in use */
@@ -120,23 +133,28 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const forwa
     start_outputs<S>(memory, at.stage, p, o);
     products_wait<0>();
     keep_registers(o);
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.v_empty(at.stage));
+    if (threadIdx.x % 32 == 0 && !(S::STAGED && group == 1)) mbarrier_arrive(memory.v_empty(at.stage));
+    end_unit<S>(args, outputs, memory, note, group, at.stage, rows, o, place.staged);
     at.advance();
-    finish_rows<S>(args, unit, number, group, rows, o);
+    place.slot = next_slot<S>(place.slot);
 }
 
-template <class S> __device__ __forceinline__ void consume(const gpu_forward &args, const forward_memory<S> &memory) {
+/* outputs: the tensor maps of the rows that o is written to, as those of the queries are numbered; NULL: none. */
+template <class S>
+__device__ __forceinline__ void consume(const gpu_forward &args, const CUtensorMap *outputs,
+                                        const forward_memory<S> &memory) {
     /* From one lane, so that the compiler knows it to be the same in all. */
     int group = __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0);
     gpu_score<float> score = {(float)args.problem.scale};
-    ring_place<S::STAGES> at = {0, 0};
+    consumer_place<S> place = {{0, 0}, 0, {0}};
     if (group == S::GROUPS - 1) turn_hand_over<S>(group);
     for (;;) {
-        mbarrier_wait(memory.k_full(at.stage), at.parity);
-        key_block keys = memory.notes[at.stage].keys;
+        mbarrier_wait(memory.k_full(place.at.stage), place.at.parity);
+        key_block keys = memory.note(place.at.stage);
         if (keys.flags & STEP_NONE) break;
-        attend_unit<S>(args, memory, group, score, at, keys);
+        attend_unit<S>(args, outputs, memory, group, score, place, keys);
     }
+    if (S::STAGED && threadIdx.x % 32 == 0) bulk_wait<0>();
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
@@ -146,7 +164,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     forward_by_boxes(const __grid_constant__ gpu_forward args, const __grid_constant__ tensor_maps maps,
                      unsigned count) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    forward_memory<S> memory = {shared_address(shared), (step_note *)(shared + S::NOTES_AT)};
+    forward_memory<S> memory = {shared, shared_address(shared)};
     if (threadIdx.x == 0) make_barriers<S>(memory);
     __syncthreads();
     if (threadIdx.x < 128) {
@@ -154,7 +172,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
         if (threadIdx.x == 0) produce<S>(args, maps, memory, count);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
-        consume<S>(args, memory);
+        consume<S>(args, maps.outputs ? &maps.map[maps.outputs] : NULL, memory);
     }
 }
 
@@ -162,7 +180,7 @@ template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1)
     forward_by_rows(const __grid_constant__ gpu_forward args, unsigned count) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    forward_memory<S> memory = {shared_address(shared), (step_note *)(shared + S::NOTES_AT)};
+    forward_memory<S> memory = {shared, shared_address(shared)};
     if (threadIdx.x == 0) make_barriers<S>(memory);
     __syncthreads();
     if (threadIdx.x < 128) {
@@ -170,7 +188,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
         produce_rows<S>(args, memory, (row_step *)(shared + S::PLAN_AT), count);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
-        consume<S>(args, memory);
+        consume<S>(args, NULL, memory);
     }
 }
 
@@ -201,6 +219,18 @@ static inline bool rows_see_many_keys(const ra_tile_list *tiles) {
     return pairs >= MANY_KEYS * rows;
 }
 
+/* Whether the pass's last launch has every row of every head. */
+static inline bool last_launch_has_all(const ra_shape *shape, const gpu_lists &lists, int rows) {
+    int64_t seen = 0;
+    if (lists.launches.empty() || shape->states != 1) return false;
+    for (size_t i = (size_t)lists.launches.back().first; i < lists.units.size(); i++) {
+        const gpu_unit &unit = lists.units[i];
+        const gpu_tile &tile = lists.tiles[(size_t)unit.tile];
+        seen += (int64_t)std::min(rows, tile.q_count - unit.block * rows) * (unit.head >= 0 ? 1 : tile.head_count);
+    }
+    return seen == shape->heads_q * shape->rows_q;
+}
+
 /* The kernels of a type and width. KEYS keys to a block, MANY where rows see many of them. MMA: the kernel that does
  * what these cannot: a scale that is not positive, in units of MMA_ROWS rows,
  * and rows that end with a NaN. */
@@ -229,7 +259,7 @@ struct forward_wgmma {
         }
         unsigned ctas = std::min(count, (unsigned)args->multiprocessors);
         cudaMemsetAsync(args->ticket, 0, 2 * sizeof *args->ticket, stream);
-        if (!tensor_maps_forward(args, dtype_of<T>, boxes::ROWS, &maps)) {
+        if (!tensor_maps_forward(args, dtype_of<T>, boxes::ROWS, boxes::STAGED ? OUTPUT_BOX_ROWS : 0, &maps)) {
             done.section = args->problem.per_entry;
             forward_by_rows<rows><<<ctas, rows::THREADS, rows::BYTES, stream>>>(done, count);
         } else {
@@ -242,10 +272,12 @@ struct forward_wgmma {
         done.redo = args->ticket + 1;
         done.redo_rows = boxes::ROWS;
         MMA.launch_redo(&done, ctas, stream);
+        if (args->finish) launch_finish_again<T>(&done, ctas, stream);
     }
 
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
         tensor_maps_list(shape, parts, rows_see_many_keys(tiles) ? MANY : KEYS, lists);
+        lists->maps.finishes = shape->scale > 0 && last_launch_has_all(shape, *lists, boxes::ROWS);
     }
 
     static constexpr gpu_forward_variant variant(void) {

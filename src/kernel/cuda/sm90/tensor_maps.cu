@@ -149,14 +149,33 @@ static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_sha
     return true;
 }
 
-bool tensor_maps_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out) {
+/* Those of the outputs, behind the `used` maps that are there. Where o is of f32 it goes to memory by 16 bytes,
+ * whatever the width says: what lies between rows must not be among them. */
+static void add_outputs(const gpu_forward *args, ra_dtype dtype, int rows_o, size_t used, tensor_maps *maps) {
+    const std::vector<gpu_map_rows> &rows = args->maps->q;
+    bool half = args->finish && !args->out_is_f32;
+    const ra_view &view = args->finish ? args->out : args->o;
+    map_shape shape = map_shape_of(dtype, args->problem.batch);
+    if (!half) shape = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, args->problem.batch};
+    maps->outputs = 0;
+    if (!rows_o || used + rows.size() > TENSOR_MAPS || args->problem.dim_v * shape.bytes % 16) return;
+    for (size_t i = 0; i < rows.size(); i++)
+        if (!encode(shape, view, rows[i], args->problem.dim_v, args->problem.heads_q, rows_o, &maps->map[used + i]))
+            return;
+    maps->outputs = (int)used;
+}
+
+bool tensor_maps_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, int rows_o, tensor_maps *maps_out) {
     const gpu_problem &p = args->problem;
     const gpu_maps &listed = *args->maps;
     map_shape shape = map_shape_of(dtype, p.batch);
     if (!listed.listed || listed.q.size() > TENSOR_MAPS) return false;
     for (size_t i = 0; i < listed.q.size(); i++)
         if (!encode(shape, args->q, listed.q[i], p.dim, p.heads_q, rows_q, &maps_out->map[i])) return false;
-    return add_keys(p, listed, shape, listed.q.size(), maps_out);
+    if (!add_keys(p, listed, shape, listed.q.size(), maps_out)) return false;
+    size_t used = listed.q.size() + (maps_out->parts ? 0 : 2 * listed.k.size());
+    add_outputs(args, dtype, rows_o, used, maps_out);
+    return true;
 }
 
 bool tensor_maps_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out) {

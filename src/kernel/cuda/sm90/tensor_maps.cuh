@@ -16,24 +16,27 @@
 
 /* Parameters of a kernel: 4 KB before CUDA 12.1. */
 #if CUDART_VERSION >= 12010
-enum { TENSOR_MAPS = 96 };
+enum { TENSOR_MAPS = 128 };
 #else
 enum { TENSOR_MAPS = 24 };
 #endif
 
 /* The maps of a launch: first those of the queries' rows (forward: Q; backward: Q, dO and dQ in turn), then, where the
- * keys are the rank's own, K's and V's in turn. */
+ * keys are the rank's own, K's and V's in turn, then those of the rows that the forward kernel writes. */
 struct tensor_maps {
     CUtensorMap map[TENSOR_MAPS];
     const CUtensorMap *parts; /* device memory: K's and V's of slots in turn; NULL: they are in map */
     int own;                  /* where those of the rank's own keys start */
+    int outputs;              /* where those of the forward pass's o start, one for each of Q's; 0: there are none */
 };
 
 /* Plan time: lists the maps that the tiles need, and makes those of slots. keys: rows of a box of keys. */
 void tensor_maps_list(const ra_shape *shape, const ra_kv_rows *parts, int keys, gpu_lists *lists);
 
-/* A call's. Fail where some rows are not in chunks of 16 bytes, or more maps are needed than there is room for. */
-bool tensor_maps_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out);
+/* A call's. Fail where some rows are not in chunks of 16 bytes, or more maps are needed than there are places; the
+ * outputs' maps alone may be missing. rows_q, rows_o: rows of a box of queries and of outputs; rows_o 0: none needed.
+ */
+bool tensor_maps_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, int rows_o, tensor_maps *maps_out);
 bool tensor_maps_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out);
 
 /* Of a kernel's elements. */

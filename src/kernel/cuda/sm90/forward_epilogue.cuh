@@ -1,0 +1,349 @@
+/* What a consumer does with a unit's rows when the last product has come.
+ *
+ *   state    m and l are written; o is added to the o that is there, where rows had seen something before
+ *   finish   nobody has these rows later: o / l and lse are written instead
+ *
+ * The unit's o is relative to m as it is at the end. Where the m of carried rows has not moved, which is the rule, o
+ * has only to be added: the copy engine does that, and the consumer goes on with the next unit (forward_layout.cuh says
+ * where o lies meanwhile). A warp whose m has moved, or whose 16 rows are not all of the tile's or not all alike,
+ * writes its rows itself.
+ */
+#ifndef RA_KERNEL_CUDA_SM90_FORWARD_EPILOGUE_CUH
+#define RA_KERNEL_CUDA_SM90_FORWARD_EPILOGUE_CUH
+
+#include "kernel/cuda/sm90/forward_consumer.cuh"
+
+/* ---- non-finite -------------------------------------------------------------------------------------------------- */
+
+/* A barrier of a warpgroup that says whether one of its threads said so. */
+__device__ __forceinline__ bool warpgroup_any(int id, bool mine) {
+    int any;
+    asm volatile(
+        "{\n.reg .pred p, q;\nsetp.ne.b32 p, %2, 0;\nbar.red.or.pred q, %1, 128, p;\nselp.b32 %0, 1, 0, q;\n}\n"
+        : "=r"(any)
+        : "r"(id), "r"((int)mine)
+        : "memory");
+    return any != 0;
+}
+
+/* Whether a row of this thread's ends with an infinity or a NaN: 0 times it is no number. */
+template <class S> __device__ __forceinline__ bool ends_odd(const unit_place &unit, const output_block<S> &o) {
+    bool odd = false;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = 0;
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++) sum = fmaf(o[n][r * 2], 0, fmaf(o[n][r * 2 + 1], 0, sum));
+        odd |= sum != 0 && unit.a0 + row_in_unit() + r * 8 < unit.a1;
+    }
+    return odd;
+}
+
+/* An infinity or a NaN in V becomes a NaN in rows that do not see it, 0 times it being no number. So rows that end with
+ * one are left as they were, and are put on the list of those that are done again by a kernel that looks after that. */
+static __device__ __forceinline__ void list_rows_again(const gpu_forward &args, const unit_note &note, int group) {
+    if (args.fresh && threadIdx.x % 4 == 0)
+        for (int r = 0; r < 2; r++) {
+            row_place row = place_in_state(args, note.unit, row_in_unit() + r * 8);
+            if (row.a >= note.unit.a1) continue;
+            ((float *)args.m)[row.at] = -INFINITY;
+            ((float *)args.l)[row.at] = 0;
+        }
+    if (threadIdx.x % 128) return;
+    unsigned at = atomicAdd(args.ticket + 1, 1u);
+    args.ticket[2 + at] = note.number * REDO_PIECES + (unsigned)group;
+}
+
+/* ---- m and l ----------------------------------------------------------------------------------------------------- */
+
+/* What a row's o is multiplied by when it is finished, and its lse. */
+struct row_end {
+    float by, lse;
+};
+
+static __device__ __forceinline__ row_end end_of_row(float m, float l, double weight) {
+    if (m == -INFINITY) return {0, -INFINITY};
+    return {(float)weight / l, m + logf(l)};
+}
+
+/* l becomes the sum over the row's four threads. Where only NaN scores were seen the maximum is still -inf, and has to
+ * say that something was. */
+static __device__ __forceinline__ void end_sums(row_sums &rows) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        rows.l[r] = quad_sum(rows.l[r]);
+        if (rows.m[r] == -INFINITY && rows.l[r] != rows.l[r]) rows.m[r] = rows.l[r];
+    }
+}
+
+static __device__ __forceinline__ void write_sums(const gpu_forward &args, const unit_place &unit,
+                                                  const row_sums &rows) {
+    if (threadIdx.x % 4) return;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        row_place row = place_in_state(args, unit, row_in_unit() + r * 8);
+        if (row.a >= unit.a1) continue;
+        ((float *)args.m)[row.at] = rows.m[r];
+        ((float *)args.l)[row.at] = rows.l[r];
+    }
+}
+
+/* Element 0 of row a of the tile in a view of its queries' rows. */
+template <class T>
+__device__ __forceinline__ T *query_row(const gpu_forward &args, const unit_place &unit, const ra_view &view, int a) {
+    const gpu_tile &t = args.problem.tiles[unit.tile];
+    return (T *)view.data + unit.b * view.batch + (t.q_first + a * t.q_stride) * view.row + unit.h * view.head;
+}
+
+/* lse is written, and o becomes what is put out. */
+template <class S>
+__device__ __forceinline__ void finish_values(const gpu_forward &args, const unit_place &unit, const row_sums &rows,
+                                              output_block<S> &o) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        row_end end = end_of_row(rows.m[r], rows.l[r], args.weight);
+        int a = unit.a0 + row_in_unit() + r * 8;
+        if (args.lse.data && threadIdx.x % 4 == 0 && a < unit.a1) *query_row<float>(args, unit, args.lse, a) = end.lse;
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++) {
+            o[n][r * 2] *= end.by;
+            o[n][r * 2 + 1] *= end.by;
+        }
+    }
+}
+
+/* ---- rows that a thread writes itself ---------------------------------------------------------------------------- */
+
+/* Tells the compiler not to compute addresses ahead, for which there are no registers. */
+template <class T> __device__ __forceinline__ T *keep_pointer(T *p) {
+    asm volatile("" : "+l"(p)::"memory");
+    return p;
+}
+
+/* o += keep * what is in memory. All of it is asked for before any is used. */
+template <class S>
+__device__ __forceinline__ void add_row_there(const gpu_forward &args, const row_place &row, float keep, int r,
+                                              output_block<S> &o) {
+    int quad = (int)threadIdx.x % 4 * 2, width = args.problem.dim_v - quad;
+    const float *from = keep_pointer(row.o + quad * args.o.dim);
+    float2 old[S::DIM / 8] = {};
+    if (has_float2(args, row)) {
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++)
+            if (n * 8 < width) old[n] = *(const float2 *)(from + n * 8);
+    } else {
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++) {
+            if (n * 8 < width) old[n].x = *from;
+            if (n * 8 + 1 < width) old[n].y = from[args.o.dim];
+            from = keep_pointer(from + 8 * args.o.dim);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < S::DIM / 8; n++) {
+        o[n][r * 2] = fmaf(old[n].x, keep, o[n][r * 2]);
+        o[n][r * 2 + 1] = fmaf(old[n].y, keep, o[n][r * 2 + 1]);
+    }
+}
+
+/* The same for both of a thread's rows, where they had seen something before, relative to the m that they have now. */
+template <class S>
+__device__ __forceinline__ void add_rows_there(const gpu_forward &args, const unit_place &unit,
+                                               const forward_memory<S> &memory, const row_sums &rows,
+                                               output_block<S> &o) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        row_place row = place_in_state(args, unit, row_in_unit() + r * 8);
+        float m = memory.maxima()[row_in_unit() + r * 8];
+        if (row.a < unit.a1 && m != -INFINITY)
+            add_row_there<S>(args, row, m == rows.m[r] ? 1 : score_weight(m, rows.m[r]), r, o);
+    }
+}
+
+/* Two neighbours at once. */
+__device__ __forceinline__ void write_two(float *to, float x, float y) {
+    *(float2 *)to = make_float2(x, y);
+}
+
+template <class T> __device__ __forceinline__ void write_two(T *to, float x, float y) {
+    *(uint32_t *)to = element<T>::pack(x, y);
+}
+
+/* T: of the view's elements. */
+template <class S, class T>
+__device__ __forceinline__ void write_row(T *row, int64_t dim, int width, int r, const output_block<S> &o) {
+    int quad = (int)threadIdx.x % 4 * 2;
+    bool by_twos = dim == 1 && width % 2 == 0 && (uint64_t)row % (2 * sizeof(T)) == 0;
+    T *to = keep_pointer(row + quad * dim);
+    width -= quad;
+    if (by_twos) {
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++)
+            if (n * 8 < width) write_two(to + n * 8, o[n][r * 2], o[n][r * 2 + 1]);
+        return;
+    }
+#pragma unroll
+    for (int n = 0; n < S::DIM / 8; n++) {
+        if (n * 8 < width) *to = (T)o[n][r * 2];
+        if (n * 8 + 1 < width) to[dim] = (T)o[n][r * 2 + 1];
+        to = keep_pointer(to + 8 * dim);
+    }
+}
+
+template <class S>
+__device__ __forceinline__ void write_rows(const gpu_forward &args, const unit_place &unit, const output_block<S> &o) {
+    int width = args.problem.dim_v;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int a = unit.a0 + row_in_unit() + r * 8;
+        if (a >= unit.a1) continue;
+        if (args.finish && !args.out_is_f32) {
+            write_row<S>(query_row<typename S::T>(args, unit, args.out, a), args.out.dim, width, r, o);
+            continue;
+        }
+        if (args.finish) {
+            write_row<S>(query_row<float>(args, unit, args.out, a), args.out.dim, width, r, o);
+            continue;
+        }
+        write_row<S>(place_in_state(args, unit, row_in_unit() + r * 8).o, args.o.dim, width, r, o);
+    }
+}
+
+/* ---- rows that the copy engine takes ----------------------------------------------------------------------------- */
+
+/* A warp's o in boxes of 16 rows of 128 bytes, one behind the other. */
+enum { OUTPUT_BOX_ROWS = 16, OUTPUT_BOX = OUTPUT_BOX_ROWS * 128 };
+
+/* Odd rows have their second 64 bytes written first: then no two of the lanes meet in a bank. */
+template <class S> __device__ __forceinline__ void stage_f32(uint32_t to, const output_block<S> &o) {
+    int lane = (int)threadIdx.x % 32, row = lane / 4;
+    bool odd = row & 1;
+    int swizzle = row ^ (odd ? 4 : 0);
+    to += row * 128 + lane % 2 * 8;
+#pragma unroll
+    for (int n = 0; n < S::DIM / 8; n++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float x = odd ? o[n ^ 2][r * 2] : o[n][r * 2], y = odd ? o[n ^ 2][r * 2 + 1] : o[n][r * 2 + 1];
+            uint32_t at = to + n / 4 * OUTPUT_BOX + r * 1024 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
+            asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(at), "f"(x), "f"(y) : "memory");
+        }
+}
+
+template <class S> __device__ __forceinline__ void stage_half(uint32_t to, const output_block<S> &o) {
+    int lane = (int)threadIdx.x % 32, row = lane / 4;
+    to += row * 128 + lane % 4 * 4;
+#pragma unroll
+    for (int n = 0; n < S::DIM / 8; n++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            uint32_t x = element<typename S::T>::pack(o[n][r * 2], o[n][r * 2 + 1]);
+            uint32_t at = to + n / 8 * OUTPUT_BOX + r * 1024 + ((n % 8 ^ row) << 4);
+            asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(at), "r"(x) : "memory");
+        }
+}
+
+/* By one lane: the boxes that have columns of the view, each of `columns`, go to row `row` on. */
+static __device__ __forceinline__ void send_boxes(const CUtensorMap *map, uint32_t from, int columns, int width,
+                                                  const unit_place &unit, int row, bool add) {
+    for (int column = 0; column < width; column += columns, from += OUTPUT_BOX) {
+        if (add)
+            add_box(map, from, column, row, unit.h, unit.b);
+        else
+            store_box(map, from, column, row, unit.h, unit.b);
+    }
+    bulk_commit();
+}
+
+/* What the warp's rows had seen before. */
+enum { ROWS_FRESH, ROWS_CARRIED, ROWS_NOT_ALIKE };
+
+/* Of all 16 rows; those whose m has moved are not alike, and neither are those that the tile does not have. */
+template <class S>
+__device__ __forceinline__ int rows_before(const gpu_forward &args, const unit_place &unit,
+                                           const forward_memory<S> &memory, const row_sums &rows) {
+    int row0 = row_in_unit() / 16 * 16;
+    if (unit.a0 + row0 + 16 > unit.a1) return ROWS_NOT_ALIKE;
+    if (args.finish) return ROWS_FRESH;
+    bool fresh = true, same = true;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float m = memory.maxima()[row_in_unit() + r * 8];
+        fresh &= m == -INFINITY;
+        same &= m != -INFINITY && m == rows.m[r];
+    }
+    return __all_sync(~0u, fresh) ? ROWS_FRESH : __all_sync(~0u, same) ? ROWS_CARRIED : ROWS_NOT_ALIKE;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+/* When this returns true, the copy engine reads the warp's o from `staging`. map: of the output's rows; NULL: none. */
+template <class S>
+__device__ __forceinline__ bool put_rows(const gpu_forward &args, const unit_note &note, const CUtensorMap *map,
+                                         const forward_memory<S> &memory, uint32_t staging, row_sums &rows,
+                                         output_block<S> &o) {
+    int before = S::STAGED && map ? rows_before<S>(args, note.unit, memory, rows) : ROWS_NOT_ALIKE;
+    if (!args.fresh && (args.finish || before == ROWS_NOT_ALIKE)) add_rows_there<S>(args, note.unit, memory, rows, o);
+    if (args.finish)
+        finish_values<S>(args, note.unit, rows, o);
+    else
+        write_sums(args, note.unit, rows);
+    if (before == ROWS_NOT_ALIKE) {
+        write_rows<S>(args, note.unit, o);
+        return false;
+    }
+    bool half = args.finish && !args.out_is_f32;
+    if (half)
+        stage_half<S>(staging, o);
+    else
+        stage_f32<S>(staging, o);
+    shared_writes_to_products();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        send_boxes(map, staging, half ? 64 : 32, args.problem.dim_v, note.unit, note.row + row_in_unit(),
+                   before == ROWS_CARRIED);
+    return true;
+}
+
+/* The warp's o, which the copy engine may still read: the mbarrier to arrive at when it has; 0: none. */
+struct staged_outputs {
+    uint32_t empty;
+    __device__ __forceinline__ void release(void) {
+        if (empty && threadIdx.x % 32 == 0) {
+            bulk_wait_read<0>();
+            mbarrier_arrive(empty);
+        }
+        empty = 0;
+    }
+};
+
+/* The unit's rows go to device memory. stage: that of its last step. */
+template <class S>
+__device__ __forceinline__ void end_unit(const gpu_forward &args, const CUtensorMap *outputs,
+                                         const forward_memory<S> &memory, const unit_note &note, int group, int stage,
+                                         row_sums &rows, output_block<S> &o, staged_outputs &staged) {
+    uint32_t tile = 0, empty = 0;
+    if (S::STAGED) {
+        tile = group == 0 ? memory.k(stage) : memory.v(stage);
+        empty = group == 0 ? memory.k_empty(stage) : memory.v_empty(stage);
+        if (group == 0) {
+            named_barrier(K_READ_BARRIER, 256);
+            named_barrier_arrive(V_READ_BARRIER, 256);
+        } else {
+            named_barrier(V_READ_BARRIER, 256);
+        }
+    }
+    end_sums(rows);
+    bool sent = false;
+    if (warpgroup_any(5 + group, ends_odd<S>(note.unit, o)))
+        list_rows_again(args, note, group);
+    else
+        sent = put_rows<S>(args, note, outputs ? outputs + note.map : NULL, memory,
+                           tile + (int)threadIdx.x / 32 % 4 * (S::DIM / 32 * OUTPUT_BOX), rows, o);
+    if (sent)
+        staged.empty = empty;
+    else if (S::STAGED && threadIdx.x % 32 == 0)
+        mbarrier_arrive(empty);
+}
+
+#endif
