@@ -62,12 +62,21 @@ class Job:
         return "".join(self.lines)
 
     def wait_for_ranks(self):
+        """Until all have met."""
+        self.wait_for("has pid", range(self.args.processes))
+
+    def wait_for_begin(self, ranks):
+        """Until these look for the others: the clock of their deadline runs from there."""
+        self.wait_for("begins", ranks)
+
+    def wait_for(self, what, ranks):
         end = time.monotonic() + STARTUP_SECONDS
-        while len(re.findall(r"rank \d+ has pid", self.text)) < self.args.processes:
-            if any(p.poll() == SKIPPED for p in self.processes.values()):
+        while waiting := [rank for rank in ranks if f"rank {rank} {what}" not in self.text]:
+            statuses = [self.processes[rank].poll() for rank in waiting]
+            if SKIPPED in statuses:
                 print(self.text)
                 sys.exit(SKIPPED)
-            if time.monotonic() > end or any(p.poll() not in (None, 0) for p in self.processes.values()):
+            if time.monotonic() > end or any(statuses):
                 raise Failure(f"the ranks did not start:\n{self.text}")
             time.sleep(0.01)
 
@@ -144,7 +153,8 @@ def mismatch(args, transports):
     """The last rank has another problem: everyone says which field of whose."""
     job = Job(args, "mismatch", transports)
     try:
-        seconds = job.time_to_end(range(args.processes), STARTUP_SECONDS)
+        job.wait_for_begin(range(args.processes))
+        seconds = job.time_to_end(range(args.processes), args.timeout + 1)
         check_sentences(job, range(args.processes), r"rank \d+.*causal|causal.*rank \d+")
         return seconds
     finally:
@@ -156,9 +166,11 @@ def late(args, transports):
     last = args.processes - 1
     job = Job(args, "loop", transports, ranks=range(last))
     try:
+        job.wait_for_begin(range(last))
         seconds = job.time_to_end(range(last), args.timeout + 1)
         check_sentences(job, range(last), rf"rank {last}\b")
         job.start(last)
+        job.wait_for_begin([last])
         job.time_to_end([last], args.timeout + 1)
         check_sentences(job, [last], "rank 0")
         return seconds
