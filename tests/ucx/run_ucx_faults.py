@@ -36,7 +36,7 @@ class Job:
         self.folder = tempfile.TemporaryDirectory(prefix="ringattn-faults-")
         self.args, self.mode, self.transports = args, mode, transports
         self.environment = environment
-        self.processes, self.readers, self.lines = {}, [], []
+        self.processes, self.readers, self.lines = {}, {}, []
         for rank in range(args.processes) if ranks is None else ranks:
             self.start(rank)
 
@@ -51,7 +51,7 @@ class Job:
         self.processes[rank] = process
         reader = threading.Thread(target=self.read, args=(process,), daemon=True)
         reader.start()
-        self.readers.append(reader)
+        self.readers[rank] = reader
 
     def read(self, process):
         for line in process.stdout:
@@ -93,7 +93,7 @@ class Job:
     def statuses(self):
         """Waits for all that still run."""
         found = {rank: process.wait() for rank, process in self.processes.items()}
-        for reader in self.readers:
+        for reader in self.readers.values():
             reader.join()
         return found
 
@@ -115,11 +115,12 @@ def is_alive(pid):
 
 
 def check_sentences(job, ranks, pattern):
-    time.sleep(0.05)  # what they printed last is on its way
+    """What each of these ranks, which are gone, must have said."""
     for rank in ranks:
+        job.readers[rank].join()  # what it printed last may be on its way
         sentence = re.search(rf"^rank {rank} failed: (.*)$", job.text, re.MULTILINE)
         if not sentence:
-            raise Failure(f"rank {rank} printed no error:\n{job.text}")
+            raise Failure(f"rank {rank} ended with {job.processes[rank].wait()} and printed no error:\n{job.text}")
         if not re.search(pattern, sentence[1]):
             raise Failure(f"rank {rank}'s error is not as it should be: {sentence[1]}")
 
