@@ -20,6 +20,7 @@ GPU_VARIANTS(fma_f64)
 /* mma.sync. */
 GPU_VARIANTS(mma_bf16)
 GPU_VARIANTS(mma_f16)
+extern const gpu_backward_variant gpu_backward_mma_bf16_256_square, gpu_backward_mma_f16_256_square;
 
 /* mma.sync, f32: as tf32, and split into two numbers of tf32. */
 GPU_NARROW_VARIANTS(mma_tf32)

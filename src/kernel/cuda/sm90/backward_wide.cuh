@@ -580,7 +580,9 @@ __global__ void __cluster_dims__(S::CTAS, 1, 1) __launch_bounds__(S::THREADS, 1)
 template <class T, const gpu_backward_variant &MMA> struct backward_wide_calls {
     using shape = backward_wide_shape<T>;
 
+    /* Items and turns are those of these blocks: with others it would wait for turns that do not come. */
     static cudaError_t allow(void) {
+        if (MMA.rows != shape::ROWS || MMA.keys != shape::KEYS) return cudaErrorInvalidConfiguration;
         cudaError_t error = MMA.allow();
         return error ? error : allow_shared_memory(backward_wide<shape>, shape::BYTES);
     }
