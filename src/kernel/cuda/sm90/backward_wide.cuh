@@ -319,13 +319,13 @@ template <class S> __device__ __forceinline__ void leave_ds(const backward_wide_
 template <class S, int PIECE>
 __device__ __forceinline__ void give_piece(const backward_wide_memory<S> &memory, const product_place &at, int j,
                                            const float (&dq)[8][4], float scale) {
-    float half[8][4] = {}; /* of 32 columns, the first four */
+    float half[4][4];
 #pragma unroll
     for (int n = 0; n < 4; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) half[n][e] = dq[PIECE * 4 + n][e];
     if (j || PIECE) mbarrier_wait(memory.dq_empty(at.group), PIECE ^ 1);
-    store_dq<S>(memory.dq(at.group), half, 0, 0, scale, 32);
+    store_dq<S>(memory.dq(at.group), half, 0, 0, scale);
     shared_writes_to_products();
     leave(memory.dq_full(at.group), at.lane);
 }
