@@ -21,7 +21,7 @@ cd "$root"
 export RINGATTN_LIBRARY="$build/src" RINGATTN="$build/ringattn" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
 # The tests that start processes wait for them most of the time, so they run beside the others.
-launching="tests/python/test_launched.py tests/python/test_examples.py tests/python/test_mpi.py"
+launching=$(printf "tests/python/test_%s.py " launched examples docs mpi)
 printed=$(mktemp)
 started=
 trap 'rm -f "$printed"; [ -z "$started" ] || kill $started 2>/dev/null || true' EXIT

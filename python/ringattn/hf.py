@@ -132,28 +132,38 @@ def _sequence(ctx: Context, query: Tensor, key: Tensor) -> Tuple[int, int, Optio
                         f"for, but the model has {rows} queries and {key.shape[2]} keys; caches are for one rank only")
 
 
-def _check_offsets(ctx: Context, extra: dict, documents: Optional[Tensor]) -> None:
+def _check_offsets(ctx: Context, module: Any, extra: dict, documents: Optional[Tensor]) -> None:
     """Documents that a data collator has given the model must be those that shard_batch was told.
 
     Reading them waits for a GPU, so that is done once and not in every layer: the context keeps the tensors that
-    agreed. Those of inference mode do not say whether they were written to, so they are read each time.
+    agreed. Those of inference mode do not say whether they were written to; they are taken for what they were as long
+    as layers follow one another upwards, that is, until the model is called again.
     """
     given = extra.get("cu_seq_lens_q")
     if given is None:
         return
     both = [given] if documents is None else [given, documents]
-    lasting = not torch.compiler.is_compiling() and not any(x.is_inference() for x in both)
-    written = [x._version for x in both] if lasting else []  # which writing to a tensor changes
-    if lasting and ctx.agreed is not None:
-        tensors, were_written = ctx.agreed
-        if were_written == written and all(map(operator.is_, tensors, both)):
+    if torch.compiler.is_compiling():
+        _compare_offsets(given, documents)
+        return
+    written = [None if x.is_inference() else x._version for x in both]  # which writing to a tensor changes
+    layer = getattr(module, "layer_idx", None)
+    if ctx.agreed is not None:
+        tensors, were_written, last = ctx.agreed
+        same = were_written == written and len(tensors) == len(both) and all(map(operator.is_, tensors, both))
+        later = layer is not None and last is not None and layer > last
+        if same and (later or None not in written):
+            ctx.agreed = (both, written, layer)
             return
+    _compare_offsets(given, documents)
+    ctx.agreed = (both, written, layer)
+
+
+def _compare_offsets(given: Tensor, documents: Optional[Tensor]) -> None:
     known = [] if documents is None else documents.tolist()
     if given.tolist() != known and not (documents is None and len(given) == 2):
         raise ArgumentError(f"cu_seq_lens_q is {given.tolist()}, but shard_batch was told of the documents {known}; "
                             "give it them as cu_seqlens")
-    if lasting:
-        ctx.agreed = (both, written)
 
 
 def attention_forward(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor] = None,
@@ -165,7 +175,7 @@ def attention_forward(module: Any, query: Tensor, key: Tensor, value: Tensor, at
     ctx = ctx or _context()
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     seq_q, seq_k, documents = _sequence(ctx, query, key)
-    _check_offsets(ctx, extra, documents)
+    _check_offsets(ctx, module, extra, documents)
     # transformers counts the query itself; a window that is not causal reaches as far the other way.
     reach = -1 if sliding_window is None else sliding_window - 1
     o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), seq_len=seq_q, seq_len_k=seq_k,

@@ -161,6 +161,7 @@ class Plan:
         check(library.ra_plan_create(comm.handle, problem.to_c(), options, ctypes.byref(out)))
         self._handle = out.value
         self.memory: Any = None  # for whoever gave the workspace: what keeps it
+        self.for_these_shapes = False  # ringattn.torch's: whether the shapes that it is kept for are its own
         self.comm = comm
         comm.adopt(self._handle)
         self.problem = problem
@@ -171,6 +172,7 @@ class Plan:
         self.rows_q, self.rows_k, self.layout = first.rows_q, first.rows_k, first.layout
         self.shapes = self._shapes()
         self.strides = {name: _arrays.c_order(shape) for name, shape in self.shapes.items()}
+        self._run_forward, self._run_backward = library.ra_plan_forward, library.ra_plan_backward
         # One of each for all runs: a plan runs once at a time.
         self._tensors, self._gradients = _new_tensors(), _new_gradients()
         self._forward_slots = _slots(self._tensors)
@@ -251,7 +253,9 @@ class Plan:
         run = self._forward_dense if strides is None else self._forward_strided.with_strides(strides)
         words = run.words
         words[_Q], words[_K], words[_V], words[_O], words[_LSE] = q, k, v, o, lse
-        check(_library.core().ra_plan_forward(self.handle, run.structure, stream))
+        status = self._run_forward(self.handle, run.structure, stream)
+        if status:
+            check(status)
 
     def backward_at(self, q: int, k: int, v: int, o: int, lse: int, dout: int, dq: int, dk: int, dv: int,
                     stream: Optional[int] = None, strides: Optional[Tuple[Sequence[int], ...]] = None) -> None:
@@ -261,7 +265,9 @@ class Plan:
         words = run.words
         words[_Q], words[_K], words[_V], words[_O], words[_LSE] = q, k, v, o, lse
         words[_DOUT], words[_DQ], words[_DK], words[_DV] = dout, dq, dk, dv
-        check(_library.core().ra_plan_backward(self.handle, run.structure, stream))
+        status = self._run_backward(self.handle, run.structure, stream)
+        if status:
+            check(status)
 
     def wait(self, stream: Optional[int] = None) -> None:
         """Waits until all that is on the stream is done; at once on the CPU."""

@@ -58,6 +58,9 @@ struct ra_device {
     /* Between any two of: this device's memory, another one's, the host's. In stream order. */
     ra_status (*copy)(const ra_device *device, void *to, const void *from, size_t bytes, void *stream);
 
+    /* The same within this device's memory, beside work of other streams. NULL: as any copy. */
+    ra_status (*copy_within)(const ra_device *device, void *to, const void *from, size_t bytes, void *stream);
+
     /* Whether every launch of the calling thread since enter, or the last check, was accepted, and the device is well.
      */
     ra_status (*check)(const ra_device *device);

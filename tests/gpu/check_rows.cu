@@ -77,7 +77,8 @@ void check_rows(unsigned seed, ra_dtype dtype) {
     s.heads_q = s.heads_kv * rng_between(&r, 1, 2);
     s.dim = rng_between(&r, 1, 9) * (rng_one_in(&r, 2) ? 8 : 5);
     s.dim_v = rng_between(&r, 1, 9) * 8;
-    s.rows_q = rng_between(&r, 1, 300);
+    s.rows_q =
+        rng_one_in(&r, 6) ? rng_between(&r, 2000, 3000) : rng_between(&r, 1, 300); /* more than there are warps */
     s.states = 1;
     s.scale = 1;
     s.weight = test_weight(&r);

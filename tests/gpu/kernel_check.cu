@@ -30,6 +30,7 @@ int main(int argc, char **argv) {
     unsigned first = options.first, seeds = options.seeds;
     for (unsigned seed = first; seed < first + seeds / 5; seed++)
         for (ra_dtype dtype : types) check_rows(seed, dtype);
+    check_bytes(first);
     check_random(first, seeds);
     for (unsigned seed = first; seed < first + seeds; seed++)
         for (ra_dtype dtype : types)
@@ -37,6 +38,8 @@ int main(int argc, char **argv) {
     for (unsigned seed = first; seed < first + (seeds + 4) / 5; seed++)
         for (ra_dtype dtype : types)
             if (kernel_takes(dtype)) check_overwrite(seed, dtype);
+    for (ra_dtype dtype : types)
+        if (kernel_takes(dtype)) check_rising(first, dtype);
     check_repeats(options.repeats);
     report();
     printf("%d failures\n", failures);

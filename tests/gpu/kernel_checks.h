@@ -7,11 +7,17 @@
 /* Row operations: the bits of the CPU's. */
 void check_rows(unsigned seed, ra_dtype dtype);
 
+/* Copies and zeros within device memory. */
+void check_bytes(unsigned seed);
+
 /* Tiles of every type: what their definition gives. */
 void check_random(unsigned first, unsigned seeds);
 
 /* Inputs with infinities and NaN: finite where the ref kernel is, and the other way round. */
 void check_nonfinite(unsigned seed, ra_dtype dtype);
+
+/* Scores that rise or fall from key to key: what fp64 gives. */
+void check_rising(unsigned seed, ra_dtype dtype);
 
 /* Gradients that a call overwrites: the bits of those that it adds to zeros. */
 void check_overwrite(unsigned seed, ra_dtype dtype);

@@ -30,6 +30,15 @@ class Gpu(Workspace):
             with self.subTest(flags=flags):
                 self.run_ok("verify", "--device", "cuda", "--seq", 433, "--heads", 4, "--dim", 40, *flags)
 
+    def test_verify_large_messages(self):
+        """Of 1 MB or more, which ranks on one GPU copy, sum and zero by kernels of the library's own."""
+        for flags in [["--seq", 2700, "--strategy", "ring", "--layout", "zigzag"],
+                      ["--seq", 16384, "--strategy", "allgather", "--layout", "contiguous", "--window", "63,0"]]:
+            with self.subTest(flags=flags):
+                done = self.run_ok("verify", "--device", "cuda:0", "--ranks", 4, "--heads", 2, "--dim", 128, "--dtype",
+                                   "bf16", "--causal", *flags)
+                self.assertIn("dk", done.stdout)
+
     def test_run_equals_the_cpu(self):
         self.make_problem(batch=2, seq=61, seq_k=75, heads=4, kv_heads=2, dim=24, dim_v=16)
         self.run_ok("run", *self.input_args(), *self.outputs("cpu"), "--ranks", 3, "--causal")

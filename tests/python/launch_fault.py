@@ -1,6 +1,7 @@
-"""Run by torchrun: the last rank dies or stalls in the middle; the others must raise, naming it, before long. They
-print how long that took."""
+"""Run by torchrun: random problems; then the last rank dies or stalls in the middle, and the others must raise, naming
+it, before long. They print how long that took."""
 import os
+import pathlib
 import sys
 import time
 
@@ -15,10 +16,15 @@ import ringattn.torch as rt  # noqa: E402
 
 TIMEOUT = 3.0
 assert (COMPILER in sys.modules) == imported_by_torch
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from launch_random import random_problems  # noqa: E402
 
 
 def main(how):
     dist.init_process_group("gloo")
+    patient = rt.init()
+    random_problems(patient, 12)
+    patient.close()
     ctx = rt.init(timeout=TIMEOUT)
     n = 64
     x = torch.randn(1, ctx.rows(n), 2, 16)

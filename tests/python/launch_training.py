@@ -1,36 +1,13 @@
 """Run by launch_all.py, one process per rank: random problems against SDPA, and a tiny Llama under DDP and FSDP2
 against one process. Rank 0 prints what it has shown, one line each; any rank that finds a difference fails."""
-import numpy as np
 import reference
 import torch
 import torch.distributed as dist
 
 import ringattn.hf
 import ringattn.torch as rt
-from test_torch import TOLERANCE, whole
+from launch_random import random_problems, say
 from test_training import N, batch_of, by_hand, close, gradients, tiny
-
-
-def say(text):
-    if dist.get_rank() == 0:
-        print("shown:", text, flush=True)
-
-
-def random_problems(ctx, count):
-    for seed in range(count):
-        rng = np.random.default_rng(9000 + seed)
-        sizes, pattern = reference.random_problem(rng, most=60)
-        dtype = torch.float64 if rng.random() < 0.5 else torch.float32
-        q, k, v, dout = (torch.from_numpy(x).to(dtype) for x in reference.arrays(rng, sizes, "float64"))
-        expected = whole(q, k, v, dout, sizes, pattern)
-        inputs = [x.clone().requires_grad_() for x in (q, k, v)]
-        shards = [rt.shard(x, 1, ctx) for x in inputs]
-        o = rt.attention(*shards, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern)
-        o = rt.unshard(o, 1, ctx)
-        o.backward(dout)
-        for name, got, want in zip(("o", "dq", "dk", "dv"), [o.detach()] + [x.grad for x in inputs], expected):
-            assert reference.furthest(got, want) < TOLERANCE[dtype], (name, seed, sizes, pattern)
-    say(f"{count} random problems")
 
 
 def compiled(ctx):

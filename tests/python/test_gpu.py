@@ -3,6 +3,7 @@ launch_gpu.py, and JAX in a process of its own. Skipped where there is none."""
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -160,12 +161,14 @@ def test_peak_memory_is_what_was_planned(ctx):
     assert peak <= planned + 4 * size + lse + (4 << 20)
 
 
-REPEATS = 50
+# At full load the card comes to its limit of power after some 50 ms, and its clock falls; how far depends on what was
+# before. So few runs are timed, after the card has rested.
+REPEATS, ROUNDS = 5, 3
 
 
 def command_seconds():
-    """Seconds of the forward and of the backward pass by the command: medians of repeats that are waited for one by
-    one, on random tensors of a normal distribution, dense [B, S, H, D]. Also how long the GPU rested before."""
+    """Seconds of the forward and of the backward pass by the command, together: medians of repeats that are waited for
+    one by one, on random tensors of a normal distribution, dense [B, S, H, D]. Also how long the GPU rested before."""
     command = [os.environ.get("RINGATTN", "ringattn"), "bench", "--device", "cuda:0", "--seq", "16384", "--heads", "16",
                "--dim", "128", "--dtype", "bf16", "--causal", "--backward", "--json", "--repeat", str(REPEATS)]
     start = time.perf_counter()
@@ -174,18 +177,6 @@ def command_seconds():
     taken = {entry["pass"]: entry["seconds"] for entry in json.loads(ran.stdout)}
     both = taken["forward"] + taken["backward"]
     return both, time.perf_counter() - start - REPEATS * both
-
-
-def seconds_one_by_one(call):
-    """The median of calls that are waited for one by one, in seconds of the host."""
-    times = []
-    for _ in range(REPEATS + 1):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        call()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
 
 
 def seconds_queued(call, calls=REPEATS):
@@ -220,25 +211,25 @@ def passes_through_torch(ctx):
 
 
 def test_as_fast_as_the_command(ctx):
-    """Forward and backward through torch, n = 16384, within 2% of `ringattn bench`.
+    """Forward and backward through torch, n = 16384, within 2% of `ringattn bench`: passes that follow one another, in
+    seconds of the GPU.
 
-    The two take turns, with tensors of the same kind, as many runs of the one pass and then of the other, and medians.
-    The GPU, whose clock falls as it works, rests as long before each: the command by itself, while it starts.
+    They take turns with the command, on tensors of the same kind, as many runs of the one pass and then of the other.
+    The GPU rests as long for both: for the command while it starts, and while it loads the kernels of its second pass.
     """
     forward, backward, _ = passes_through_torch(ctx)
-    ratios = []
-    for _ in range(5):
+    times = []
+    for _ in range(ROUNDS):
         command, rest = command_seconds()
-        time.sleep(rest)
-        here = seconds_queued(forward) + seconds_queued(backward)
-        time.sleep(rest)
-        one_by_one = seconds_one_by_one(forward) + seconds_one_by_one(backward)
-        ratios.append(here / command)
-        print(f"command {command * 1e3:.3f} ms; torch, passes that follow one another {here * 1e3:.3f} ms, ratio "
-              f"{here / command:.4f}; waited for one by one {one_by_one * 1e3:.3f} ms, ratio "
-              f"{one_by_one / command:.4f}; rest {rest:.1f} s")
-    print(f"median ratio {statistics.median(ratios):.4f}")
-    assert statistics.median(ratios) < 1.02
+        here = 0.0
+        for one in (forward, backward):
+            time.sleep(rest / 2)
+            here += seconds_queued(one)
+        times.append((command, here))
+        print(f"command {command * 1e3:.3f} ms, torch {here * 1e3:.3f} ms, ratio {here / command:.4f}; rest {rest:.1f}")
+    command, here = (statistics.median(kind) for kind in zip(*times))
+    print(f"medians: {command * 1e3:.3f} ms and {here * 1e3:.3f} ms, ratio {here / command:.4f}")
+    assert here < 1.02 * command
 
 
 def test_steps_take_what_their_passes_take(ctx):
@@ -269,8 +260,9 @@ def test_steps_take_what_their_passes_take(ctx):
     assert len(gradients) == 3 and through < 1.02 * own
 
 
-def host_time(call, calls=100, repeats=15):
-    """Seconds of the host for one call, the median of some runs; the GPU is idle when a run begins."""
+def host_time(call, calls=100, repeats=30):
+    """Seconds of the host for one call, the least of some runs, as timeit recommends: what else the machine does adds
+    to the others. The GPU is idle when a run begins."""
     times = []
     for _ in range(repeats):
         torch.cuda.synchronize()
@@ -279,7 +271,7 @@ def host_time(call, calls=100, repeats=15):
             call()
         times.append((time.perf_counter() - start) / calls)
     torch.cuda.synchronize()
-    return statistics.median(times)
+    return min(times)
 
 
 def test_overhead_of_the_operator(ctx):
@@ -358,6 +350,22 @@ def test_processes_over_nccl(ranks):
     print(ran.stdout)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
     assert ran.stdout.count("shown:") == 4
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_example_trains_over_nccl():
+    """train_llama.py: the losses of two ranks, on one GPU where there is only one, are those of one on the CPU."""
+    example = str(HERE.parents[1] / "examples" / "python" / "train_llama.py")
+    own_host = ["--no-python", "sh", "-c", 'NCCL_HOSTID=ringattn-$RANK exec "$0" "$@"', sys.executable]  # launch_gpu.py
+    losses = []
+    for how in (["--nproc-per-node=1", example], ["--nproc-per-node=2", *own_host, example, "--device", "cuda"]):
+        ran = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", *how], capture_output=True,
+                             text=True, timeout=240)
+        assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
+        losses.append([float(loss) for loss in re.findall(r"loss ([\d.]+)", ran.stdout)])
+    print(*losses, sep="\n")
+    assert len(losses[0]) == len(losses[1]) == 8
+    assert max(abs(a - b) for a, b in zip(*losses)) < 2e-4 * losses[0][0]
 
 
 def test_jax():

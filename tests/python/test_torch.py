@@ -280,6 +280,16 @@ def test_what_stands_between_is_heeded(ctx):
         torch.autograd.grad(dq.sum(), inputs[1], allow_unused=True)
 
 
+def test_outputs_are_tensors_of_their_mode(ctx):
+    """They are not allocated by torch.empty: dense all the same, and of inference mode where that is on."""
+    transposed = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors()]
+    for inputs in (tensors(), transposed):
+        o = rt.attention(*inputs, ctx=ctx)
+        assert o.is_contiguous() and o.dtype == torch.float64 and not o.is_inference() and not o.requires_grad
+        with torch.inference_mode():
+            assert rt.attention(*inputs, ctx=ctx).is_inference()
+
+
 def test_zeros_without_memory(ctx):
     """torch's own backward passes give such tensors."""
     q, k, v = tensors()
@@ -290,6 +300,19 @@ def test_zeros_without_memory(ctx):
     inputs = tensors(requires_grad=True)
     rt.attention(*inputs, causal=True, ctx=ctx).backward(zero)
     assert all((x.grad == 0).all() for x in inputs)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_transforms(ctx):
+    """torch.func.vmap is right, by rt.attention and by the operator; torch.func.grad is refused."""
+    q, k, v = tensors()
+    several, what = torch.stack([q, 2 * q]), ops.describe(True, (-1, -1), None, None)
+    want = torch.stack([rt.attention(x, k, v, causal=True, ctx=ctx) for x in several])
+    for call in (lambda x: rt.attention(x, k, v, causal=True, ctx=ctx),
+                 lambda x: ops.attention_op(x, k, v, None, None, ctx.number, False, 19, 19, what)[0]):
+        assert (torch.func.vmap(call)(several) == want).all()
+    with pytest.raises(RuntimeError, match="autograd.Function with functorch"):
+        torch.func.grad(lambda x: rt.attention(x, k, v, causal=True, ctx=ctx).sum())(q)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

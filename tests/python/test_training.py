@@ -298,11 +298,14 @@ def test_offsets_are_read_once_for_all_layers(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "tolist", lambda x: (read.append(x), tolist(x))[1])
     x = torch.randn(1, 2, 12, 8)
 
-    def reads(given, documents):
+    def reads(given, documents, layer=None):
         """How often a layer reads the offsets that it is given."""
         read.clear()
         ctx.seq_len, ctx.cu_seqlens = 12, documents
-        ringattn.hf.attention_forward(torch.nn.Module(), x, x, x, cu_seq_lens_q=given, ctx=ctx)
+        module = torch.nn.Module()
+        if layer is not None:
+            module.layer_idx = layer
+        ringattn.hf.attention_forward(module, x, x, x, cu_seq_lens_q=given, ctx=ctx)
         return sum(one is given for one in read)
 
     try:
@@ -323,6 +326,12 @@ def test_offsets_are_read_once_for_all_layers(monkeypatch):
         with torch.inference_mode():  # whose tensors do not say whether they were written to
             unknown = torch.tensor([0, 5, 12])
             assert reads(unknown, documents) > 0 and reads(unknown, documents) > 0
+            for _ in range(2):  # of the model
+                assert reads(unknown, documents, 0) > 0
+                assert reads(unknown, documents, 1) == 0 and reads(unknown, documents, 2) == 0
+            unknown[1] = 6
+            with pytest.raises(ringattn.ArgumentError, match="cu_seq_lens_q"):
+                reads(unknown, documents, 0)
     finally:
         ctx.close()
 

@@ -36,7 +36,7 @@ class Job:
         self.folder = tempfile.TemporaryDirectory(prefix="ringattn-faults-")
         self.args, self.mode, self.transports = args, mode, transports
         self.environment = environment
-        self.processes, self.readers, self.lines = {}, [], []
+        self.processes, self.readers, self.lines = {}, {}, []
         for rank in range(args.processes) if ranks is None else ranks:
             self.start(rank)
 
@@ -51,7 +51,7 @@ class Job:
         self.processes[rank] = process
         reader = threading.Thread(target=self.read, args=(process,), daemon=True)
         reader.start()
-        self.readers.append(reader)
+        self.readers[rank] = reader
 
     def read(self, process):
         for line in process.stdout:
@@ -62,12 +62,21 @@ class Job:
         return "".join(self.lines)
 
     def wait_for_ranks(self):
+        """Until all have met."""
+        self.wait_for("has pid", range(self.args.processes))
+
+    def wait_for_begin(self, ranks):
+        """Until these look for the others: the clock of their deadline runs from there."""
+        self.wait_for("begins", ranks)
+
+    def wait_for(self, what, ranks):
         end = time.monotonic() + STARTUP_SECONDS
-        while len(re.findall(r"rank \d+ has pid", self.text)) < self.args.processes:
-            if any(p.poll() == SKIPPED for p in self.processes.values()):
+        while waiting := [rank for rank in ranks if f"rank {rank} {what}" not in self.text]:
+            statuses = [self.processes[rank].poll() for rank in waiting]
+            if SKIPPED in statuses:
                 print(self.text)
                 sys.exit(SKIPPED)
-            if time.monotonic() > end or any(p.poll() not in (None, 0) for p in self.processes.values()):
+            if time.monotonic() > end or any(statuses):
                 raise Failure(f"the ranks did not start:\n{self.text}")
             time.sleep(0.01)
 
@@ -84,7 +93,7 @@ class Job:
     def statuses(self):
         """Waits for all that still run."""
         found = {rank: process.wait() for rank, process in self.processes.items()}
-        for reader in self.readers:
+        for reader in self.readers.values():
             reader.join()
         return found
 
@@ -106,11 +115,12 @@ def is_alive(pid):
 
 
 def check_sentences(job, ranks, pattern):
-    time.sleep(0.05)  # what they printed last is on its way
+    """What each of these ranks, which are gone, must have said."""
     for rank in ranks:
+        job.readers[rank].join()  # what it printed last may be on its way
         sentence = re.search(rf"^rank {rank} failed: (.*)$", job.text, re.MULTILINE)
         if not sentence:
-            raise Failure(f"rank {rank} printed no error:\n{job.text}")
+            raise Failure(f"rank {rank} ended with {job.processes[rank].wait()} and printed no error:\n{job.text}")
         if not re.search(pattern, sentence[1]):
             raise Failure(f"rank {rank}'s error is not as it should be: {sentence[1]}")
 
@@ -144,7 +154,8 @@ def mismatch(args, transports):
     """The last rank has another problem: everyone says which field of whose."""
     job = Job(args, "mismatch", transports)
     try:
-        seconds = job.time_to_end(range(args.processes), STARTUP_SECONDS)
+        job.wait_for_begin(range(args.processes))
+        seconds = job.time_to_end(range(args.processes), args.timeout + 1)
         check_sentences(job, range(args.processes), r"rank \d+.*causal|causal.*rank \d+")
         return seconds
     finally:
@@ -156,9 +167,11 @@ def late(args, transports):
     last = args.processes - 1
     job = Job(args, "loop", transports, ranks=range(last))
     try:
+        job.wait_for_begin(range(last))
         seconds = job.time_to_end(range(last), args.timeout + 1)
         check_sentences(job, range(last), rf"rank {last}\b")
         job.start(last)
+        job.wait_for_begin([last])
         job.time_to_end([last], args.timeout + 1)
         check_sentences(job, [last], "rank 0")
         return seconds

@@ -8,7 +8,7 @@
 /* Around the sizes at which UCX changes how it sends, and messages begin to go in chunks. */
 static size_t random_size(void *self, uint64_t *random) {
     (void)self;
-    static const size_t edges[] = {93, 8192, 8256, 20553, 65536, 262144, 512000};
+    static const size_t edges[] = {93, 8192, 8256, 20553, 65536, 256000, 262144, 512000};
     switch (next_random(random) % 8) {
     case 0:
         return 1 + next_random(random) % 8;
@@ -16,7 +16,7 @@ static size_t random_size(void *self, uint64_t *random) {
         return (1 << 20) + next_random(random) % (3 << 20);
     case 2:
     case 3:
-        return edges[next_random(random) % 7] - 3 + next_random(random) % 7;
+        return edges[next_random(random) % 8] - 3 + next_random(random) % 7;
     default:
         return 1 + next_random(random) % 20000;
     }

@@ -1,6 +1,7 @@
 /* What ra_comm_create_ucx refuses, each with a sentence, on threads of one process; and that UCX leaves the host
  * program as it was: its signal handlers, its standard output. */
 #include "support/ranks.h"
+#include "support/temporary.h"
 #include "transport/ucx/ucx_transport.h"
 #include "ucx_test.h"
 
@@ -177,7 +178,8 @@ static void wrong_arguments(void) {
 }
 
 int main(void) {
-    char silent[] = "/tmp/ringattn-output-XXXXXX";
+    char silent[4096];
+    CHECK(temporary_template("ringattn-output", silent, sizeof silent));
     int kept = dup(STDOUT_FILENO), output = mkstemp(silent);
     CHECK(kept >= 0 && output >= 0);
     unlink(silent);

@@ -1,7 +1,8 @@
 /* A program for run_ucx_faults.py to break: `ucx_fault TIMEOUT loop` runs passes until something goes wrong, `ucx_fault
  * TIMEOUT mismatch` gives the last rank another problem, `ucx_fault TIMEOUT SECONDS` runs passes for so long and
- * compares their results. Every rank prints its pid; one that gets an error prints it and ends with 1. Ranks meet in
- * RINGATTN_TEST_FOLDER or, where that is not set, by the environment variables of torchrun. */
+ * compares their results. Every rank prints when it begins to look for the others, which is after UCX was loaded, and
+ * its pid when it has met them; one that gets an error prints it and ends with 1. Ranks meet in RINGATTN_TEST_FOLDER
+ * or, where that is not set, by the environment variables of torchrun. */
 #include "ucx_test.h"
 
 #include <unistd.h>
@@ -102,6 +103,7 @@ int main(int argc, char **argv) {
     double timeout = atof(argv[1]);
     float *const arrays[] = {q, k, v, dout};
     for (int i = 0; i < 4; i++) fill(arrays[i], 100 * (uint64_t)test_number("RANK") + (uint64_t)i);
+    fprintf(stderr, "rank %d begins\n", test_number("RANK"));
     ra_status status = start(timeout, &comm);
     if (status == RA_OK) {
         fprintf(stderr, "rank %d has pid %d\n", ra_comm_rank(comm), (int)getpid());

@@ -46,7 +46,8 @@ class Context:
         self.strategy, self.timeout, self.threads = strategy, timeout, threads
         self.seq_len: Optional[int] = None
         self.cu_seqlens: Optional[torch.Tensor] = None
-        self.agreed: Optional[Tuple[List[torch.Tensor], List[int]]] = None  # ringattn.hf's: offsets it has compared
+        # ringattn.hf's: offsets it has compared, how often they were written to, and the layer that asked last.
+        self.agreed: Optional[Tuple[List[torch.Tensor], List[Optional[int]], Optional[int]]] = None
         self.number = next(_numbers)
         self._plans: "OrderedDict[Hashable, Plan]" = OrderedDict()
         self._workspaces: Dict[Any, torch.Tensor] = {}
@@ -175,8 +176,8 @@ class Context:
                     raise
 
     def ran(self, plan: Plan, device: torch.device) -> None:
-        """Remembers, for wait(), which plan was the last to put work on a device."""
-        if device.type == "cuda" and self.ranks > 1:
+        """Remembers, for wait(), which plan of several ranks was the last to put work on a device."""
+        if device.type == "cuda":
             self._last_plans[device] = plan
 
     def lost(self) -> None:

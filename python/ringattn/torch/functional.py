@@ -20,6 +20,10 @@ def _tensor_of(cu: Any) -> Optional[Tensor]:
     return torch.tensor([int(n) for n in cu], dtype=torch.int64)
 
 
+# Whether autocast is on for any device, which is asked faster than for one; a torch without the question: perhaps.
+_autocast_somewhere = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+
+
 def _autocast(*tensors: Tensor) -> Tuple[Tensor, ...]:
     """As matrix products are: in the type of torch.autocast where that is on."""
     kind = tensors[0].device.type
@@ -30,8 +34,6 @@ def _autocast(*tensors: Tensor) -> Tuple[Tensor, ...]:
 
 def _check_documents(ctx: Context, seq_len: Optional[int], seq_len_k: Optional[int], cu: Any, cu_k: Any) -> None:
     """In layout "documents" rows that were cut by other documents would be taken for those at other positions."""
-    if ctx.layout != "documents" or ctx.ranks == 1:
-        return
     n = ctx.seq_len if seq_len is None else seq_len
     if n is None:
         return
@@ -60,7 +62,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, seq_len: Optional[int] = None,
     gradient flows. In layout "documents" queries and keys are of the documents that ctx.cu_seqlens has.
     """
     ctx = current(ctx)
-    if not torch.compiler.is_compiling():
+    if ctx.layout == "documents" and ctx.ranks > 1 and not torch.compiler.is_compiling():
         _check_documents(ctx, seq_len, seq_len_k, cu_seqlens, cu_seqlens_k)
     return attend(q, k, v, seq_len, seq_len_k, causal, window, scale, cu_seqlens, cu_seqlens_k, dilated, return_lse,
                   ctx)
@@ -73,7 +75,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seq_len: Optional[int], seq_len_k: O
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         raise ArgumentError(
             f"q, k, v have {q.dim()}, {k.dim()}, {v.dim()} dimensions; they are [batch, rows, heads, dim]")
-    q, k, v = _autocast(q, k, v)
+    compiling = torch.compiler.is_compiling()
+    if compiling or _autocast_somewhere():
+        q, k, v = _autocast(q, k, v)
     if seq_len is None:
         seq_len = q.shape[1] if ctx.ranks == 1 else ctx.seq_len
         if seq_len is None:
@@ -81,9 +85,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seq_len: Optional[int], seq_len_k: O
     if seq_len_k is None:
         seq_len_k = k.shape[1] if ctx.ranks == 1 else seq_len
     training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    call = ops.attention_straight if not torch.compiler.is_compiling() and straight(q, k, v) else ops.attention_op
+    call = ops.attention_straight if not compiling and straight(q, k, v) else ops.attention_op
+    describe = ops.describe if compiling else ops.described
     o, lse = call(q, k, v, _tensor_of(cu_seqlens), _tensor_of(cu_seqlens_k), ctx.number, training, seq_len, seq_len_k,
-                  ops.describe(causal, window, scale, Dilated.of(dilated)))
+                  describe(causal, tuple(window), scale, Dilated.of(dilated)))
     return (o, lse) if return_lse else o
 
 

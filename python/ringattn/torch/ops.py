@@ -18,7 +18,7 @@ from ..errors import UnsupportedError
 from ..plan import Plan
 from ..problem import Dilated, Problem
 from . import context as contexts
-from .straight import straight
+from .straight import are_ordinary, straight
 
 # seq_q, seq_k: of the whole sequence. what: all else that is computed, as describe() writes it; each argument costs a
 # call half a microsecond.
@@ -39,6 +39,12 @@ attention_op = torch.ops.ringattn.attention.default
 attention_backward_op = torch.ops.ringattn.attention_backward.default
 shard_op = torch.ops.ringattn.shard.default
 unshard_op = torch.ops.ringattn.unshard.default
+
+
+@functools.lru_cache(maxsize=256)
+def described(causal: bool, window: Tuple[int, int], scale: Optional[float], dilated: Optional[Dilated]) -> str:
+    """describe, from memory. Not for code that is being compiled."""
+    return describe(causal, window, scale, dilated)
 
 
 def describe(causal: bool, window: Tuple[int, int], scale: Optional[float], dilated: Optional[Dilated]) -> str:
@@ -63,13 +69,10 @@ def _pattern_of(what: str) -> Dict[str, Any]:
     return pattern
 
 
-def _offsets(cu: Optional[Tensor]) -> Optional[Tuple[int, ...]]:
-    return None if cu is None else tuple(cu.tolist())
-
-
 def _plan(here: contexts.Context, q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Optional[Tensor],
           training: bool, seq_q: int, seq_k: int, what: str) -> Plan:
-    documents, documents_k = _offsets(cu_q), _offsets(cu_k)
+    documents = None if cu_q is None else tuple(cu_q.tolist())
+    documents_k = None if cu_k is None else tuple(cu_k.tolist())
     key = (q.shape, k.shape, v.shape, q.dtype, q.device, documents, documents_k, training, seq_q, seq_k, what)
     found = here.kept(key)
     if found is not None:
@@ -77,20 +80,24 @@ def _plan(here: contexts.Context, q: Tensor, k: Tensor, v: Tensor, cu_q: Optiona
     problem = Problem(batch=q.shape[0], seq_q=seq_q, seq_k=seq_k, heads_q=q.shape[2], heads_kv=k.shape[2],
                       dim=q.shape[3], dim_v=v.shape[3], dtype=_arrays.view(q, "q").dtype, cu_seqlens=documents,
                       cu_seqlens_k=documents_k, **_pattern_of(what))
-    return here.plan(key, problem, training, q.device)
+    made = here.plan(key, problem, training, q.device)
+    shapes = made.shapes
+    made.for_these_shapes = q.shape == shapes["q"] and k.shape == shapes["k"] and v.shape == shapes["v"]
+    return made
 
 
 def _fits(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether the tensors are of the plan's shapes, and of q's type and device, for which it was made."""
-    dtype, device, shapes = q.dtype, q.device, plan.shapes
-    return (k.dtype is dtype and v.dtype is dtype and k.device == device and v.device == device
-            and q.shape == shapes["q"] and k.shape == shapes["k"] and v.shape == shapes["v"])
+    """Whether the tensors that _plan gave the plan for are of its shapes, and of q's type and device, for which it was
+    made."""
+    dtype, device = q.dtype, q.get_device()
+    return (plan.for_these_shapes and k.dtype is dtype and v.dtype is dtype and k.get_device() == device
+            and v.get_device() == device)
 
 
 if hasattr(torch._C, "_cuda_getCurrentRawStream"):
 
     def _stream(x: Tensor) -> Optional[int]:
-        return torch._C._cuda_getCurrentRawStream(x.device.index) if x.is_cuda else None
+        return torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else None
 
 else:
 
@@ -112,7 +119,8 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Op
                             None if dense else (q.stride(), k.stride(), v.stride()))
         else:
             plan.forward(q, k, v, o, lse, _stream(q))  # which says what does not fit
-        here.ran(plan, q.device)
+        if here.ranks > 1:
+            here.ran(plan, q.device)
         return o, lse
     except contexts.LOST:
         here.lost()
@@ -122,9 +130,19 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Op
 torch.library.impl("ringattn::attention", ("cpu", "cuda"), _attention)
 
 
+# Functions that torch's compiled graphs allocate by, in a third of the time of torch.empty.
+_empty_cpu = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)
+_empty_cuda = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+
+
 def _empty(plan: Plan, like: Tensor, name: str, dtype: Optional[torch.dtype] = None) -> Tensor:
-    """A dense tensor for one of the plan's results, in half the time of torch.empty."""
-    return like.new_empty_strided(plan.shapes[name], plan.strides[name], dtype=dtype or like.dtype)
+    """A dense tensor for one of the plan's results, on the device of `like`."""
+    shape, stride, dtype, device = plan.shapes[name], plan.strides[name], dtype or like.dtype, like.get_device()
+    if device < 0 and _empty_cpu is not None:
+        return _empty_cpu(shape, stride, dtype)
+    if device >= 0 and _empty_cuda is not None and torch._C._cuda_getDevice() == device:  # on the current one
+        return _empty_cuda(shape, stride, dtype)
+    return like.new_empty_strided(shape, stride, dtype=dtype)
 
 
 def _lse_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -152,7 +170,8 @@ def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor
                              None if dense else (q.stride(), k.stride(), v.stride(), dout.stride()))
         else:
             plan.backward(q, k, v, o, lse, dout, dq, dk, dv, _stream(q))
-        here.ran(plan, q.device)
+        if here.ranks > 1:
+            here.ran(plan, q.device)
         return dq, dk, dv
     except contexts.LOST:
         here.lost()
@@ -161,9 +180,9 @@ def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor
 
 def _are_ours(plan: Plan, q: Tensor, o: Tensor, lse: Tensor, dout: Tensor) -> bool:
     """Whether o and lse are as the forward pass made them, and dout fits o. Hooks may have brought others."""
-    dtype, device, shape = q.dtype, q.device, plan.shapes["o"]
+    dtype, device, shape = q.dtype, q.get_device(), plan.shapes["o"]
     return (o.dtype is dtype and dout.dtype is dtype and lse.dtype is _lse_dtype(dtype)
-            and o.device == device and dout.device == device and lse.device == device
+            and o.get_device() == device and dout.get_device() == device and lse.get_device() == device
             and o.shape == shape and dout.shape == shape and lse.shape == plan.shapes["lse"]
             and o.is_contiguous() and lse.is_contiguous())
 
@@ -200,11 +219,11 @@ class _Attention(torch.autograd.Function):
         q, k, v, o, lse, cu_q, cu_k = ctx.saved_tensors
         past = not torch.compiler.is_compiling() and straight(dout, q, k, v, o, lse)  # compiled autograd traces this
         call = _attention_backward if past else attention_backward_op
-        with torch.no_grad():
+        if not torch.is_grad_enabled():
+            return (None, *call(dout, q, k, v, o, lse, cu_q, cu_k, *ctx.rest)) + (None,) * 7
+        with torch.no_grad():  # create_graph=True
             gradients = call(dout, q, k, v, o, lse, cu_q, cu_k, *ctx.rest)
-        if torch.is_grad_enabled():  # create_graph=True
-            gradients = _Gradients.apply(*gradients, dout, q, k, v)
-        return (None, *gradients) + (None,) * 7
+        return (None, *_Gradients.apply(*gradients, dout, q, k, v)) + (None,) * 7
 
 
 class _Gradients(torch.autograd.Function):
@@ -227,17 +246,22 @@ def _below_autograd(keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
 
 
 def _attention_autograd(keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
-    run = functools.partial(_below_autograd, keyset)
+    # The keys are those of all tensors, and of what is on for this thread. Past the dispatcher: see straight.py.
+    run = _attention if are_ordinary(keyset) else functools.partial(_below_autograd, keyset)
     # A tangent, of torch.autograd.forward_ad, is refused by the function: it has no jvp.
     if (torch.is_grad_enabled() and any(x.requires_grad for x in inputs[:3])) or forward_ad._current_level >= 0:
         return _Attention.apply(run, *inputs)
     return run(*inputs)
 
 
+# _Attention.apply without torch's search for tensors that transforms have left behind: straight() has seen none.
+_apply = super(torch.autograd.Function, _Attention).apply
+
+
 def attention_straight(*inputs: Any) -> Tuple[Tensor, Tensor]:
     """attention_op without torch's dispatcher, where straight() allows it."""
     training = inputs[6]
-    return _Attention.apply(_attention, *inputs) if training else _attention(*inputs)
+    return _apply(_attention, *inputs) if training else _attention(*inputs)
 
 
 _library = torch.library.Library("ringattn", "FRAGMENT")

@@ -1,6 +1,7 @@
 #include "device/cuda/device_cuda.h"
 
 #include "base/status.h"
+#include "kernel/cuda/cuda_bytes.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -75,13 +76,18 @@ static void release_host(const ra_device *device, void *memory) {
 
 static void zero(const ra_device *device, void *memory, size_t bytes, void *stream) {
     (void)device;
-    if (bytes) cudaMemsetAsync(memory, 0, bytes, stream); /* check finds an error */
+    if (bytes) gpu_bytes_zero(memory, bytes, stream); /* check finds an error */
 }
 
 /* Between devices too: all addresses are of one space. */
 static ra_status copy(const ra_device *device, void *to, const void *from, size_t bytes, void *stream) {
     (void)device;
     return ra_cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+}
+
+static ra_status copy_within(const ra_device *device, void *to, const void *from, size_t bytes, void *stream) {
+    (void)device;
+    return ra_cuda_status(gpu_bytes_copy(to, from, bytes, stream), "a copy within the device");
 }
 
 /* ---- streams and events ------------------------------------------------------------------------------------------ */
@@ -189,6 +195,7 @@ static void fill(void) {
                                                 .query = query,
                                                 .captures = captures,
                                                 .copy = copy,
+                                                .copy_within = copy_within,
                                                 .check = check},
                                       .ordinal = i};
 }

@@ -141,15 +141,16 @@ __device__ __forceinline__ void copy_part_of_chunk(unsigned char *to, const row_
 }
 
 /* to [ROWS, PITCH] = rows [first, first + ROWS) of the source, `width` elements each; zero beyond them and from row
- * `limit` on. Thread t copies the same chunks whenever it is called: it can look at what it copied after its own
- * copies_wait, before any barrier. */
+ * `limit` on. By THREADS threads, of which this is number `thread`. It copies the same chunks whenever it is called: it
+ * can look at what it copied after its own copies_wait, before any barrier. */
 template <class T, int PITCH, int ROWS, int THREADS>
-__device__ __forceinline__ void copy_rows(void *to, const row_source &s, int first, int limit, int width) {
+__device__ __forceinline__ void copy_rows(void *to, const row_source &s, int first, int limit, int width,
+                                          int thread = (int)threadIdx.x) {
     constexpr int EACH = 16 / (int)sizeof(T), CHUNKS = PITCH / EACH, TOTAL = ROWS * CHUNKS;
     static_assert(TOTAL % THREADS == 0, "every thread copies as many chunks");
     static_assert(THREADS % CHUNKS == 0, "and always the same one of a row");
     constexpr int STEP = THREADS / CHUNKS; /* rows from one of a thread's chunks to the next */
-    int row = (int)threadIdx.x / CHUNKS, chunk = (int)threadIdx.x % CHUNKS, bytes = bytes_in_chunk<T>(width, chunk);
+    int row = thread / CHUNKS, chunk = thread % CHUNKS, bytes = bytes_in_chunk<T>(width, chunk);
     if (!s.aligned || bytes % 16) {
 #pragma unroll 1
         for (int n = 0; n < TOTAL / THREADS; n++, row += STEP)

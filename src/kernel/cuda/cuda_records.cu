@@ -28,8 +28,9 @@ static __device__ __forceinline__ record_place record_at(int64_t i, int64_t batc
 /* UNIT: what is copied at a time. Strides and widths are in units. A warp does several records together: while one is
  * on its way from memory, so are the others. */
 template <class UNIT>
-static __global__ void pack_records(UNIT *to, ra_view k, ra_view v, ra_span rows, ra_span heads, int64_t batch,
-                                    int64_t width, int64_t width_v) {
+static __global__ void __launch_bounds__(BESIDE_THREADS)
+    pack_records(UNIT *to, ra_view k, ra_view v, ra_span rows, ra_span heads, int64_t batch, int64_t width,
+                 int64_t width_v) {
     int64_t count = batch * rows.count * heads.count, step = row_step(), each = width + width_v;
     for (int64_t i = first_row(); i < count; i += PACKED_TOGETHER * step) {
         const UNIT *x[PACKED_TOGETHER], *y[PACKED_TOGETHER];
@@ -40,6 +41,7 @@ static __global__ void pack_records(UNIT *to, ra_view k, ra_view v, ra_span rows
             x[n] = row_of<UNIT>(k, p.b, p.row, p.head);
             y[n] = row_of<UNIT>(v, p.b, p.row, p.head);
         }
+#pragma unroll 1 /* there are 64 registers for each of 1024 threads */
         for (int64_t d = lane(); d < each; d += 32) {
             UNIT z[PACKED_TOGETHER];
 #pragma unroll
@@ -60,20 +62,21 @@ void gpu_rows_pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_spa
                    const ra_context *context) {
     int64_t bytes = (int64_t)ra_dtype_bytes(shape->dtype), each = 16 / bytes, dim = shape->dim, dim_v = shape->dim_v;
     int64_t records = shape->batch * rows.count * heads.count;
-    unsigned blocks = row_blocks((records + PACKED_TOGETHER - 1) / PACKED_TOGETHER);
+    int64_t warps = (records + PACKED_TOGETHER - 1) / PACKED_TOGETHER;
     cudaStream_t stream = (cudaStream_t)context->stream;
-    if (blocks == 0) return;
+    if (records == 0) return;
     if (is_whole(k, bytes, dim, (int)each) && is_whole(v, bytes, dim_v, (int)each) && ((uint64_t)to & 15) == 0)
-        launch_rows(pack_records<uint4>, blocks, stream, (uint4 *)to, in_units(k, each), in_units(v, each), rows, heads,
-                    shape->batch, dim / each, dim_v / each);
+        launch_beside(pack_records<uint4>, warps, stream, (uint4 *)to, in_units(k, each), in_units(v, each), rows,
+                      heads, shape->batch, dim / each, dim_v / each);
     else
         WITH_TYPE(shape->dtype, T,
-                  launch_rows(pack_records<T>, blocks, stream, (T *)to, k, v, rows, heads, shape->batch, dim, dim_v))
+                  launch_beside(pack_records<T>, warps, stream, (T *)to, k, v, rows, heads, shape->batch, dim, dim_v))
 }
 
 template <class ACC, int N>
-static __global__ void add_records(ra_view dk, ra_view dv, const ACC *from, ra_span rows, ra_span heads, int64_t batch,
-                                   int64_t width, int64_t width_v) {
+static __global__ void __launch_bounds__(BESIDE_THREADS)
+    add_records(ra_view dk, ra_view dv, const ACC *from, ra_span rows, ra_span heads, int64_t batch, int64_t width,
+                int64_t width_v) {
     for (int64_t i = first_row(); i < batch * rows.count * heads.count; i += row_step()) {
         record_place p = record_at<true>(i, batch, rows, heads);
         ACC *x = row_of<ACC>(dk, p.b, p.row, p.head), *y = row_of<ACC>(dv, p.b, p.row, p.head);
@@ -91,24 +94,24 @@ static __global__ void add_records(ra_view dk, ra_view dv, const ACC *from, ra_s
 
 void gpu_rows_add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,
                        const ra_context *context) {
-    unsigned blocks = row_blocks(shape->batch * rows.count * heads.count);
-    int64_t bytes = (int64_t)ra_shape_acc_bytes(shape);
+    int64_t records = shape->batch * rows.count * heads.count, bytes = (int64_t)ra_shape_acc_bytes(shape);
     cudaStream_t stream = (cudaStream_t)context->stream;
-    if (blocks == 0) return;
+    if (records == 0) return;
     WITH_ACC(shape, ACC, {
         constexpr int N = TOGETHER<ACC>;
         bool whole = is_whole(dk, bytes, shape->dim, N) && is_whole(dv, bytes, shape->dim_v, N);
         auto add = whole && ((uint64_t)from & 15) == 0 ? add_records<ACC, N> : add_records<ACC, 1>;
-        launch_rows(add, blocks, stream, dk, dv, (const ACC *)from, rows, heads, shape->batch, shape->dim,
-                    shape->dim_v);
+        launch_beside(add, records, stream, dk, dv, (const ACC *)from, rows, heads, shape->batch, shape->dim,
+                      shape->dim_v);
     })
 }
 
 enum { ADDED_TOGETHER = 4 };
 
 /* N elements at a time, and several of those: while some are on their way from memory, so are the others. */
-template <class ACC, int N> static __global__ void add_elements(ACC *to, const ACC *from, int64_t count) {
-    int64_t step = (int64_t)gridDim.x * ROW_THREADS, first = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+template <class ACC, int N>
+static __global__ void __launch_bounds__(BESIDE_THREADS) add_elements(ACC *to, const ACC *from, int64_t count) {
+    int64_t step = (int64_t)gridDim.x * blockDim.x, first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     int64_t whole = count / N;
     auto *sums = (together<ACC, N> *)to;
     const auto *more = (const together<ACC, N> *)from;
@@ -134,9 +137,9 @@ void gpu_rows_add(const ra_shape *shape, void *to, const void *from, int64_t cou
     if (count == 0) return;
     WITH_ACC(shape, ACC, {
         constexpr int N = TOGETHER<ACC>;
-        unsigned blocks = row_blocks((count + 32 * N * ADDED_TOGETHER - 1) / (32 * N * ADDED_TOGETHER));
+        int64_t warps = (count + 32 * N * ADDED_TOGETHER - 1) / (32 * N * ADDED_TOGETHER);
         bool whole = (((uint64_t)to | (uint64_t)from) & 15) == 0;
         auto add = whole ? add_elements<ACC, N> : add_elements<ACC, 1>;
-        launch_rows(add, blocks, context->stream, (ACC *)to, (const ACC *)from, count);
+        launch_beside(add, warps, context->stream, (ACC *)to, (const ACC *)from, count);
     })
 }

@@ -128,19 +128,36 @@ void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_vi
 
 template <class IN, class OUT, class ACC, int N>
 static __global__ void delta_rows(ra_shape shape, ra_view dout, ra_view o, ACC *delta_out, int64_t each) {
-    for (int64_t i = first_row(); i < each; i += row_step()) {
-        row_number n = row_number_of(i, shape.heads_q, shape.rows_q);
-        const IN *x = row_of<IN>(dout, n.b, n.row, n.h);
-        const OUT *y = row_of<OUT>(o, n.b, n.row, n.h);
-        double sum = 0;
-        for (int64_t d = lane() * N; d < shape.dim_v; d += 32 * N) {
-            together<IN, N> a = *(const together<IN, N> *)(x + d * dout.dim);
-            together<OUT, N> b = *(const together<OUT, N> *)(y + d * o.dim);
+    for (int64_t i = first_group(); i < each; i += group_step()) {
+        const IN *x[ROWS_AT_ONCE];
+        const OUT *y[ROWS_AT_ONCE];
+        double sum[ROWS_AT_ONCE] = {};
 #pragma unroll
-            for (int e = 0; e < N; e++) sum += widen(a.e[e]) * widen(b.e[e]);
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            row_number n = row_number_of(i + r < each ? i + r : i, shape.heads_q, shape.rows_q);
+            x[r] = row_of<IN>(dout, n.b, n.row, n.h);
+            y[r] = row_of<OUT>(o, n.b, n.row, n.h);
         }
-        sum = warp_sum(sum);
-        if (lane() == 0) delta_out[i] = (ACC)(sum / shape.weight);
+        for (int64_t d = lane() * N; d < shape.dim_v; d += 32 * N) {
+            together<IN, N> a[ROWS_AT_ONCE];
+            together<OUT, N> b[ROWS_AT_ONCE];
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                a[r] = *(const together<IN, N> *)(x[r] + d * dout.dim);
+                b[r] = *(const together<OUT, N> *)(y[r] + d * o.dim);
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++)
+#pragma unroll
+                for (int e = 0; e < N; e++) sum[r] += widen(a[r].e[e]) * widen(b[r].e[e]);
+        }
+        double mine = 0; /* lane r has that of row r */
+#pragma unroll
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            sum[r] = warp_sum(sum[r]);
+            if (lane() == r) mine = sum[r];
+        }
+        if (lane() < ROWS_AT_ONCE && i + lane() < each) delta_out[i + lane()] = (ACC)(mine / shape.weight);
     }
 }
 
@@ -149,7 +166,7 @@ static void delta(const ra_shape *shape, ra_view dout, ra_view o, ACC *delta_out
     constexpr int N = TOGETHER<ACC>;
     bool whole = is_whole(dout, sizeof(IN), shape->dim_v, N) && is_whole(o, sizeof(OUT), shape->dim_v, N);
     auto kernel = whole ? delta_rows<IN, OUT, ACC, N> : delta_rows<IN, OUT, ACC, 1>;
-    launch_rows(kernel, row_blocks(rows), stream, *shape, dout, o, delta_out, rows);
+    launch_rows(kernel, group_blocks(rows), stream, *shape, dout, o, delta_out, rows);
 }
 
 /* Outputs have the inputs' type or the accumulation type. */
@@ -199,32 +216,51 @@ void gpu_rows_carry(const ra_shape *shape, ra_state state, ra_view dout, void *l
 
 /* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
-template <class ACC, class OUT, int N>
+/* WEIGHTED: weight is not 1. Elements that are not multiplied are rounded as they are. */
+template <class ACC, class OUT, int N, bool WEIGHTED>
 static __global__ void store_rows(ra_view to, ra_view from, int64_t batch, int64_t rows, int64_t heads, int64_t width,
                                   double weight) {
-    for (int64_t i = first_row(); i < batch * rows * heads; i += row_step()) {
-        row_number n = row_number_of(i, heads, rows);
-        OUT *y = row_of<OUT>(to, n.b, n.row, n.h);
-        const ACC *x = row_of<ACC>(from, n.b, n.row, n.h);
-        for (int64_t d = lane() * N; d < width; d += 32 * N) {
-            together<ACC, N> a = *(const together<ACC, N> *)(x + d * from.dim);
-            together<OUT, N> b;
+    int64_t count = batch * rows * heads;
+    for (int64_t i = first_group(); i < count; i += group_step()) {
+        OUT *y[ROWS_AT_ONCE];
+        const ACC *x[ROWS_AT_ONCE];
 #pragma unroll
-            for (int e = 0; e < N; e++) narrow(&b.e[e], widen(a.e[e]) * weight);
-            *(together<OUT, N> *)(y + d * to.dim) = b;
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            row_number n = row_number_of(i + r < count ? i + r : i, heads, rows);
+            y[r] = row_of<OUT>(to, n.b, n.row, n.h);
+            x[r] = row_of<ACC>(from, n.b, n.row, n.h);
+        }
+        for (int64_t d = lane() * N; d < width; d += 32 * N) {
+            together<ACC, N> a[ROWS_AT_ONCE];
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) a[r] = *(const together<ACC, N> *)(x[r] + d * from.dim);
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                together<OUT, N> b;
+#pragma unroll
+                for (int e = 0; e < N; e++) {
+                    if (WEIGHTED)
+                        narrow(&b.e[e], widen(a[r].e[e]) * weight);
+                    else
+                        narrow(&b.e[e], a[r].e[e]);
+                }
+                if (i + r < count) *(together<OUT, N> *)(y[r] + d * to.dim) = b;
+            }
         }
     }
 }
 
 void gpu_rows_store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
                     const ra_context *context) {
-    unsigned blocks = row_blocks(shape->batch * rows * heads);
+    unsigned blocks = group_blocks(shape->batch * rows * heads);
     cudaStream_t stream = (cudaStream_t)context->stream;
     if (blocks == 0) return;
     WITH_ACC(shape, ACC, WITH_TYPE(shape->out_dtype, OUT, {
                  constexpr int N = TOGETHER<ACC>;
                  bool whole = is_whole(to, sizeof(OUT), width, N) && is_whole(from, sizeof(ACC), width, N);
-                 auto kernel = whole ? store_rows<ACC, OUT, N> : store_rows<ACC, OUT, 1>;
+                 auto kernel = shape->weight != 1
+                                   ? (whole ? store_rows<ACC, OUT, N, true> : store_rows<ACC, OUT, 1, true>)
+                                   : (whole ? store_rows<ACC, OUT, N, false> : store_rows<ACC, OUT, 1, false>);
                  launch_rows(kernel, blocks, stream, to, from, shape->batch, rows, heads, width, shape->weight);
              }))
 }

@@ -1,5 +1,5 @@
-/* Row operations run by warps, mostly one for each row. Elements go through doubles, so that what is written has been
- * rounded once; N of them go together where they lie side by side (is_whole). */
+/* Row operations run by warps, mostly one for each row. Elements that are computed with go through doubles, so that
+ * what is written has been rounded once; N of them go together where they lie side by side (is_whole). */
 #ifndef RA_KERNEL_CUDA_ROW_WARPS_CUH
 #define RA_KERNEL_CUDA_ROW_WARPS_CUH
 
@@ -28,30 +28,75 @@ static inline int highest_priority(void) {
     return highest;
 }
 
-/* kernel<<<blocks, ROW_THREADS>>>(args...) on the stream, before blocks of other streams that wait for a place: it is
+/* kernel<<<blocks, threads>>>(args...) on the stream, before blocks of other streams that wait for a place: it is
  * short, and what waits for it is long. Without that it would come when a product has no more blocks to start, in a few
  * places, and the next product would leave the others empty meanwhile. */
 template <class... PARAMETERS, class... ARGUMENTS>
-static void launch_rows(void (*kernel)(PARAMETERS...), unsigned blocks, void *stream, ARGUMENTS... arguments) {
+static cudaError_t launch_urgent(void (*kernel)(PARAMETERS...), unsigned blocks, unsigned threads, void *stream,
+                                 ARGUMENTS... arguments) {
     cudaLaunchAttribute urgent = {};
     urgent.id = cudaLaunchAttributePriority;
     urgent.val.priority = highest_priority();
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks);
-    config.blockDim = dim3(ROW_THREADS);
+    config.blockDim = dim3(threads);
     config.stream = (cudaStream_t)stream;
     config.attrs = &urgent;
     config.numAttrs = 1;
-    cudaLaunchKernelEx(&config, kernel, (PARAMETERS)arguments...);
+    return cudaLaunchKernelEx(&config, kernel, (PARAMETERS)arguments...);
+}
+
+template <class... PARAMETERS, class... ARGUMENTS>
+static void launch_rows(void (*kernel)(PARAMETERS...), unsigned blocks, void *stream, ARGUMENTS... arguments) {
+    launch_urgent(kernel, blocks, ROW_THREADS, stream, arguments...);
+}
+
+/* For what other ranks' products on the same GPU run beside. A product needs all of a multiprocessor, so the smallest
+ * block keeps it away. A few of the largest blocks, on as many multiprocessors, have loads enough under way to keep
+ * memory busy, and leave the others alone. */
+enum { BESIDE_THREADS = 1024 };
+
+static inline unsigned beside_blocks(void) {
+    static const unsigned blocks = [] {
+        int device = 0, count = 0;
+        cudaGetDevice(&device);
+        cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+        return (unsigned)(count > 3 ? count / 3 : 1);
+    }();
+    return blocks;
+}
+
+/* The kernel, with at most as many warps as are given. */
+template <class... PARAMETERS, class... ARGUMENTS>
+static cudaError_t launch_beside(void (*kernel)(PARAMETERS...), int64_t warps, void *stream, ARGUMENTS... arguments) {
+    int64_t blocks = (warps + BESIDE_THREADS / 32 - 1) / (BESIDE_THREADS / 32);
+    return launch_urgent(kernel, blocks < beside_blocks() ? (unsigned)blocks : beside_blocks(), BESIDE_THREADS, stream,
+                         arguments...);
 }
 
 /* The rows that this warp does: first, first + step, ... */
 static __device__ __forceinline__ int64_t first_row(void) {
-    return (int64_t)blockIdx.x * ROW_WARPS + (int)threadIdx.x / 32;
+    return (int64_t)blockIdx.x * (blockDim.x / 32) + (int)threadIdx.x / 32;
 }
 
 static __device__ __forceinline__ int64_t row_step(void) {
-    return (int64_t)gridDim.x * ROW_WARPS;
+    return (int64_t)gridDim.x * (blockDim.x / 32);
+}
+
+/* Where a warp does ROWS_AT_ONCE neighbouring rows, so that the memory's answer is waited for once: the first of them
+ * is first_group(), then a group_step() on. */
+enum { ROWS_AT_ONCE = 4 };
+
+static inline unsigned group_blocks(int64_t rows) {
+    return row_blocks((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE);
+}
+
+static __device__ __forceinline__ int64_t first_group(void) {
+    return first_row() * ROWS_AT_ONCE;
+}
+
+static __device__ __forceinline__ int64_t group_step(void) {
+    return row_step() * ROWS_AT_ONCE;
 }
 
 static __device__ __forceinline__ int lane(void) {
@@ -73,6 +118,15 @@ static __device__ __forceinline__ double widen(__half x) {
 
 static __device__ __forceinline__ void narrow(float *to, double x) {
     *to = (float)x;
+}
+static __device__ __forceinline__ void narrow(__nv_bfloat16 *to, float x) {
+    *to = __float2bfloat16(x);
+}
+static __device__ __forceinline__ void narrow(__half *to, float x) {
+    *to = __float2half(x);
+}
+static __device__ __forceinline__ void narrow(float *to, float x) {
+    *to = x;
 }
 static __device__ __forceinline__ void narrow(double *to, double x) {
     *to = x;

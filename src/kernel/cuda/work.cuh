@@ -12,6 +12,7 @@
 #include "kernel/cuda/kernel_table.h"
 
 #include <cuda_runtime_api.h>
+#include <memory>
 #include <vector>
 
 struct gpu_tile {
@@ -40,6 +41,7 @@ struct gpu_maps {
     std::vector<gpu_map_rows> q, k;
     const void *parts; /* device memory: K's and V's in turn, for each of k; NULL: the rank's own rows */
     bool finishes;     /* forward: the last launch has all rows, and can write what becomes of them */
+    std::shared_ptr<struct made_maps> made; /* those of the last calls; a pass's calls come one after the other */
 };
 
 struct gpu_unit {

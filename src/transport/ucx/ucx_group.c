@@ -40,16 +40,20 @@ static ra_status start_chunk(ra_ucx *ucx, int index, size_t offset, size_t bytes
     return RA_OK;
 }
 
-/* Over TCP, UCX asks no question for so much. */
-static const size_t FIRST_CHUNK = 250 << 10;
+/* Over TCP, UCX asks no question for so much: it fits a segment. */
+static const size_t MOST_UNASKED = 250 << 10;
 
-/* Both ends must decide alike, so whose memory it is plays no part: one may have it on a device, the other not. */
+/* The bytes of a message that go first, by themselves. Both ends must decide alike, so whose memory it is plays no
+ * part: one may have it on a device, the other not. */
+static size_t first_chunk(const ra_ucx *ucx, const ra_message *m) {
+    if (!ucx->peers[m->peer].in_chunks || m->bytes <= MOST_UNASKED) return m->bytes;
+    return m->bytes / 2 < MOST_UNASKED ? m->bytes / 2 : MOST_UNASKED;
+}
+
 static ra_status start_message(ra_ucx *ucx, int index) {
-    const ra_message *m = &ucx->messages[index];
-    int is_split = ucx->peers[m->peer].in_chunks && m->bytes > 2 * FIRST_CHUNK;
-    if (!is_split) return start_chunk(ucx, index, 0, m->bytes);
-    RA_TRY(start_chunk(ucx, index, 0, FIRST_CHUNK));
-    return start_chunk(ucx, index, FIRST_CHUNK, m->bytes - FIRST_CHUNK);
+    size_t bytes = ucx->messages[index].bytes, first = first_chunk(ucx, &ucx->messages[index]);
+    RA_TRY(start_chunk(ucx, index, 0, first));
+    return first < bytes ? start_chunk(ucx, index, first, bytes - first) : RA_OK;
 }
 
 /* An endpoint that fails is found by poll, where a notice may say more: a message to it is left for poll to name. */

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "support/cmocka.h"
 #include "support/rng.h"
+#include "support/temporary.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -94,7 +95,7 @@ static void fill(party *parties, int ranks, const char *folder, int port) {
 
 /* ---- folders ----------------------------------------------------------------------------------------------------- */
 
-static char base[64];
+static char base[200];
 
 static char *in_base(const char *name, char *path_out) {
     snprintf(path_out, 256, "%s/%s", base, name);
@@ -104,7 +105,7 @@ static char *in_base(const char *name, char *path_out) {
 static int count_files(const char *folder) {
     char command[512];
     int count = -1;
-    snprintf(command, sizeof command, "ls -A %s | wc -l", folder);
+    snprintf(command, sizeof command, "ls -A '%s' | wc -l", folder);
     FILE *out = popen(command, "r");
     if (fscanf(out, "%d", &count) != 1) count = -1;
     pclose(out);
@@ -268,10 +269,11 @@ static void keys_keep_jobs_in_a_folder_apart(void **state) {
     (void)state;
     in_base("keys", path);
     /* The key is the process's environment: two jobs are two processes. */
-    snprintf(command, sizeof command,
-             "cd %s && (RINGATTN_JOB_KEY=one %s job keys 3 & a=$!; RINGATTN_JOB_KEY=two %s job keys 3; b=$?; wait $a "
-             "&& exit $b)",
-             base, getenv("TEST_ITSELF"), getenv("TEST_ITSELF"));
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && (RINGATTN_JOB_KEY=one '%s' job keys 3 & a=$!; RINGATTN_JOB_KEY=two '%s' job keys 3; b=$?; wait $a "
+        "&& exit $b)",
+        base, getenv("TEST_ITSELF"), getenv("TEST_ITSELF"));
     assert_int_equal(system(command), 0);
     assert_int_equal(count_files(path), 0);
 }
@@ -453,14 +455,13 @@ int main(int argc, char **argv) {
         cmocka_unit_test(another_key_is_turned_away),       cmocka_unit_test(two_jobs_with_a_key_are_refused),
         cmocka_unit_test(wrong_arguments_are_refused),      cmocka_unit_test(environment_is_read),
     };
-    char itself[512] = "", command[128];
+    char itself[512] = "", command[256];
     if (argc == 4 && strcmp(argv[1], "job") == 0) return run_job(argv[2], atoi(argv[3]));
     if (readlink("/proc/self/exe", itself, sizeof itself - 1) < 0) return 1;
     setenv("TEST_ITSELF", itself, 1);
     unsetenv("RINGATTN_JOB_KEY");
-    snprintf(base, sizeof base, "%s", "/tmp/ringattn-test-XXXXXX");
-    if (!mkdtemp(base)) return 1;
+    if (!temporary_template("ringattn-test", base, sizeof base) || !mkdtemp(base)) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    snprintf(command, sizeof command, "rm -rf %s", base);
+    snprintf(command, sizeof command, "rm -rf '%s'", base);
     return system(command) == 0 ? failed : 1;
 }

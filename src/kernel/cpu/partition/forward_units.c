@@ -138,7 +138,8 @@ static void run_numbered(const round_work *work, const group_split *split, int64
 }
 
 /* The units of a round are numbered through its groups. The numbers that a thread takes only grow, so its place among
- * the groups only moves forward. */
+ * the groups only moves forward. Messages move before the first unit, when the others can make up for the time it
+ * takes, and after the last, when this thread has nothing else to do. */
 static void run_thread(void *user, int thread) {
     round_work *work = user;
     const ra_forward_call *call = work->call;
@@ -147,6 +148,7 @@ static void run_thread(void *user, int thread) {
                             .thread = thread,
                             .scratch = (char *)call->context.scratch + (size_t)thread * work->partition->scratch_bytes};
     unsigned underflow = ra_underflow_to_zero(call->shape);
+    ra_context_progress(&call->context, thread);
     int64_t number = ra_context_take(&call->context, &work->next), first = 0;
     for (int64_t g = 0; g < work->round->count; g++) {
         group_split split = split_group(work, g);
@@ -157,6 +159,7 @@ static void run_thread(void *user, int thread) {
             run_numbered(work, &split, number - first, &unit);
         first += units;
     }
+    ra_context_progress(&call->context, thread);
     ra_underflow_restore(underflow);
 }
 

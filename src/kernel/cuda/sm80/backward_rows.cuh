@@ -31,10 +31,11 @@ __device__ __forceinline__ void read_rows(float (&x)[MT][NT][4], const row_sourc
     }
 }
 
-/* rows = old + by * x. */
-template <int MT, int NT>
-__device__ __forceinline__ void write_rows(const float (&old)[MT][NT][4], const float (&x)[MT][NT][4], float by,
-                                           const row_source &to, int first, int limit, int n0, int width) {
+/* rows = old + by * x, of which tiles from `tile` on. */
+template <int MT, int NT, int TILES>
+__device__ __forceinline__ void write_rows(const float (&old)[MT][NT][4], const float (&x)[MT][TILES][4], float by,
+                                           const row_source &to, int first, int limit, int n0, int width,
+                                           int tile = 0) {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int r = 0; r < 2 * MT; r++) {
@@ -44,8 +45,8 @@ __device__ __forceinline__ void write_rows(const float (&old)[MT][NT][4], const 
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             int d = n0 + n * 8 + lane % 4 * 2, e = r % 2 * 2;
-            float2 y = make_float2(fmaf(by, x[r / 2][n][e], old[r / 2][n][e]),
-                                   fmaf(by, x[r / 2][n][e + 1], old[r / 2][n][e + 1]));
+            float2 y = make_float2(fmaf(by, x[r / 2][tile + n][e], old[r / 2][n][e]),
+                                   fmaf(by, x[r / 2][tile + n][e + 1], old[r / 2][n][e + 1]));
             if (to.aligned && d + 1 < width)
                 __stcg((float2 *)(row + d), y);
             else {

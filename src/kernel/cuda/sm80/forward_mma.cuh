@@ -1,8 +1,8 @@
 /* Forward on mma.sync: FlashAttention-2 (Dao, 2023), with the state read first and written last. How elements are
  * multiplied is the products' affair: half_products.cuh for 16-bit elements, tf32_products.cuh for f32.
  *
- *   Q [ROWS, DIM] stays in shared memory; a warp owns 16 MT of its rows, their scores and their outputs in registers.
- *   For every block of keys that some row of the unit sees, over all tiles of its group:
+ *   Q [ROWS, DIM] stays in shared memory, or in registers; a warp owns 16 MT of its rows, their scores and their
+ * outputs in registers. For every block of keys that some row of the unit sees, over all tiles of its group:
  *
  *     copy V ────────────────┐          copy the next K ───────────┐
  *     S = Q K^T              │ barrier  P = e^{S - m}   O += P V   │ barrier
@@ -31,13 +31,17 @@ struct unit_plan {
     key_source sources[3];
 };
 
-template <class T_, int DIM_, int KEYS_, int WARPS_, int MT_, int CTAS_, class PRODUCTS = half_products<T_>>
+/* HELD: queries are in registers, and keys and values come where they were. */
+template <class T_, int DIM_, int KEYS_, int WARPS_, int MT_, int CTAS_, class PRODUCTS = half_products<T_>,
+          bool HELD_ = false>
 struct forward_mma_shape {
     using T = T_;
     using products = PRODUCTS;
     static constexpr int DIM = DIM_, KEYS = KEYS_, WARPS = WARPS_, MT = MT_, CTAS = CTAS_;
+    static constexpr bool HELD = HELD_;
     static constexpr int THREADS = WARPS * 32, ROWS = WARPS * 16 * MT, KEY_TILE = KEYS * DIM * (int)sizeof(T);
-    static constexpr int K_AT = ROWS * DIM * (int)sizeof(T), V_AT = K_AT + KEY_TILE, PLAN_AT = V_AT + KEY_TILE;
+    static constexpr int QUERY_TILE = ROWS * DIM * (int)sizeof(T), K_AT = HELD ? 0 : QUERY_TILE;
+    static constexpr int V_AT = K_AT + KEY_TILE, END = V_AT + KEY_TILE, PLAN_AT = END > QUERY_TILE ? END : QUERY_TILE;
     static constexpr int BYTES = PLAN_AT + (int)sizeof(unit_plan);
 };
 
@@ -225,6 +229,31 @@ __device__ __forceinline__ void copy_block(void *to, const row_source &from, con
     copy_rows<typename S::T, S::DIM, S::KEYS, S::THREADS>(to, from, b0, keys.count, width);
 }
 
+/* The queries of a warp, where they are multiplied from. */
+template <class S, bool HELD = S::HELD> struct unit_queries {
+    __device__ __forceinline__ void read(const unsigned char *) {
+    }
+    __device__ __forceinline__ void add_scores(float (&s)[S::MT][S::KEYS / 8][4], const unsigned char *q,
+                                               const unsigned char *k) const {
+        S::products::template add_scores<S>(s, q, k);
+    }
+};
+
+template <class S> struct unit_queries<S, true> {
+    static_assert(S::MT == 1, "16 rows of a warp");
+    uint32_t held[1][S::DIM / 16][4];
+    __device__ __forceinline__ void read(const unsigned char *q) {
+        fragment_a<S::DIM, true> from(shared_address(q), (int)threadIdx.x / 32 * 16);
+#pragma unroll
+        for (int d = 0; d < S::DIM / 16; d++) from.load(held[0][d], 0, d);
+    }
+    __device__ __forceinline__ void add_scores(float (&s)[1][S::KEYS / 8][4], const unsigned char *,
+                                               const unsigned char *k) const {
+        add_product<typename S::T, S::DIM / 16>(s, fragment_a_packed<1, S::DIM / 16>(held),
+                                                fragment_b<S::DIM, true>(shared_address(k), 0));
+    }
+};
+
 /* The unit, or piece of one, that has this number. */
 template <class S> __device__ __forceinline__ void attend_unit(const gpu_forward &args, unsigned number) {
     using T = typename S::T;
@@ -242,11 +271,18 @@ template <class S> __device__ __forceinline__ void attend_unit(const gpu_forward
         row_source rows = source_of<T>(args.q, unit.b, unit.h, t.q_first, t.q_stride, NULL);
         copy_rows<T, S::DIM, S::ROWS, S::THREADS>(q, rows, unit.a0, unit.a1, p.dim);
     }
-    copy_block<S>(k, plan.sources[0].k, plan.sources[0], plan.steps[0].b0, p.dim);
+    if (!S::HELD) copy_block<S>(k, plan.sources[0].k, plan.sources[0], plan.steps[0].b0, p.dim);
     forward_rows<S> rows;
     read_state<S>(args, unit, rows);
     copies_wait();
     products::template prepare_queries<S>(q, p.scale);
+    unit_queries<S> queries;
+    if (S::HELD) {
+        __syncthreads();
+        queries.read(q);
+        __syncthreads();
+        copy_block<S>(k, plan.sources[0].k, plan.sources[0], plan.steps[0].b0, p.dim);
+    }
 
     gpu_score<float> score = {p.scale == 0 ? 1.0f : fabsf((float)p.scale)}; /* its sign is in Q */
 #pragma unroll 1
@@ -259,7 +295,7 @@ template <class S> __device__ __forceinline__ void attend_unit(const gpu_forward
         if (threadIdx.x == 0) plan_keys<S>(args, plan, j + 2);
 
         float s[S::MT][S::KEYS / 8][4] = {};
-        products::template add_scores<S>(s, q, k);
+        queries.add_scores(s, q, k);
 
         bool nonfinite = false;
         copies_wait();

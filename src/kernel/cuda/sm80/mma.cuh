@@ -109,6 +109,14 @@ template <int MT, int NT> __device__ __forceinline__ bool some_are_nonfinite(con
     return sum != 0;
 }
 
+/* The thread's lane, which the compiler cannot know to be the same as before: what is computed from it is computed
+ * where it is used, and not kept, where registers are short. */
+__device__ __forceinline__ int lane_anew(void) {
+    int lane = (int)threadIdx.x & 31;
+    asm volatile("" : "+r"(lane));
+    return lane;
+}
+
 /* Addresses of the fragments of one operand of a product. A tile's rows are PITCH elements, swizzled as in
  * async_copy.cuh; all row offsets below are multiples of 8, so that the row's part in the swizzle is the lane's alone,
  * and those of chunks are even, so that adding them is an exclusive or.
@@ -116,8 +124,7 @@ template <int MT, int NT> __device__ __forceinline__ bool some_are_nonfinite(con
  *   A [m, k]: m along rows, or (ALONG_ROWS false) k along rows          B [n, k]: likewise n, or k */
 template <int PITCH, bool ALONG_ROWS> struct fragment_a {
     uint32_t base;
-    __device__ __forceinline__ fragment_a(uint32_t tile, int m0) {
-        int lane = (int)threadIdx.x & 31;
+    __device__ __forceinline__ fragment_a(uint32_t tile, int m0, int lane = (int)threadIdx.x & 31) {
         int row = ALONG_ROWS ? m0 + (lane & 15) : (lane & 7) + (lane >> 4 << 3);
         int chunk = ALONG_ROWS ? lane >> 4 : m0 / 8 + (lane >> 3 & 1);
         base = tile + row * PITCH * 2 + ((chunk ^ (lane & swizzle_bits<PITCH * 2>)) << 4);
@@ -131,8 +138,7 @@ template <int PITCH, bool ALONG_ROWS> struct fragment_a {
 
 template <int PITCH, bool ALONG_ROWS> struct fragment_b {
     uint32_t base;
-    __device__ __forceinline__ fragment_b(uint32_t tile, int n0) {
-        int lane = (int)threadIdx.x & 31;
+    __device__ __forceinline__ fragment_b(uint32_t tile, int n0, int lane = (int)threadIdx.x & 31) {
         int row = ALONG_ROWS ? n0 + (lane & 7) + (lane >> 4 << 3) : lane & 15;
         int chunk = ALONG_ROWS ? lane >> 3 & 1 : n0 / 8 + (lane >> 4);
         base = tile + row * PITCH * 2 + ((chunk ^ (lane & swizzle_bits<PITCH * 2>)) << 4);
@@ -156,32 +162,80 @@ template <class T, int MT, int NT> struct fragment_a_held {
     }
 };
 
-/* acc [16 MT, 8 NT] += A [16 MT, 16 DEPTH] . B^T, both from shared memory. The fragments of the next step are on their
- * way while those at hand are multiplied. */
-template <class T, int DEPTH, int MT, int NT, class A, class B>
-__device__ __forceinline__ void add_product(float (&acc)[MT][NT][4], const A &a, const B &b) {
-    static_assert(NT % 2 == 0, "columns come in pairs of 8");
-    uint32_t x[2][MT][4], y[2][4];
+/* A [16 MT, 16 DEPTH] that is in registers as it is multiplied. */
+template <int MT, int DEPTH> struct fragment_a_packed {
+    const uint32_t (&held)[MT][DEPTH][4];
+    __device__ __forceinline__ fragment_a_packed(const uint32_t (&x)[MT][DEPTH][4]) : held(x) {
+    }
+    __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
 #pragma unroll
-    for (int m = 0; m < MT; m++) a.load(x[0][m], m, 0);
-    b.load(y[0], 0, 0);
+        for (int i = 0; i < 4; i++) x[i] = held[m][k][i];
+    }
+};
+
+/* acc [16 MT, 8 NT] += A [16 MT, 16 DEPTH] . B^T. The fragments of the next AHEAD steps are on their way while those at
+ * hand are multiplied. */
+template <class T, int DEPTH, int AHEAD = 1, int MT, int NT, class A, class B>
+__device__ __forceinline__ void add_product(float (&acc)[MT][NT][4], const A &a, const B &b) {
+    static_assert(NT % 2 == 0, "columns come in twos of 8");
+    constexpr int EACH = NT / 2, STEPS = DEPTH * EACH, RING = AHEAD + 1, A_RING = (EACH - 1 + AHEAD) / EACH + 1;
+    uint32_t x[A_RING][MT][4], y[RING][4];
+    auto load = [&](int i) {
+        if (i >= STEPS) return;
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+            if (i % EACH == 0) a.load(x[i / EACH % A_RING][m], m, i / EACH);
+        b.load(y[i % RING], i % EACH, i / EACH);
+    };
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) load(i);
 #pragma unroll
     for (int k = 0; k < DEPTH; k++)
 #pragma unroll
-        for (int n = 0; n < NT / 2; n++) {
-            int at = (k * (NT / 2) + n) % 2;
-            if (n + 1 < NT / 2) {
-                b.load(y[at ^ 1], n + 1, k);
-            } else if (k + 1 < DEPTH) {
-                b.load(y[at ^ 1], 0, k + 1);
-#pragma unroll
-                for (int m = 0; m < MT; m++) a.load(x[(k + 1) % 2][m], m, k + 1);
-            }
+        for (int n = 0; n < EACH; n++) {
+            int i = k * EACH + n;
+            load(i + AHEAD);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                element<T>::mma(acc[m][2 * n], x[k % 2][m], y[at][0], y[at][1]);
-                element<T>::mma(acc[m][2 * n + 1], x[k % 2][m], y[at][2], y[at][3]);
+                element<T>::mma(acc[m][2 * n], x[k % A_RING][m], y[i % RING][0], y[i % RING][1]);
+                element<T>::mma(acc[m][2 * n + 1], x[k % A_RING][m], y[i % RING][2], y[i % RING][3]);
             }
+        }
+}
+
+/* Two products of the same size at once, whose steps take turns. */
+template <class T, int DEPTH, int AHEAD, int MT, int NT, class A, class B, class OTHER_A, class OTHER_B>
+__device__ __forceinline__ void add_products(float (&acc)[MT][NT][4], const A &a, const B &b, float (&other)[MT][NT][4],
+                                             const OTHER_A &other_a, const OTHER_B &other_b) {
+    static_assert(NT % 2 == 0, "columns come in twos of 8");
+    constexpr int EACH = NT, STEPS = DEPTH * EACH, RING = AHEAD + 1; /* EACH: steps of k */
+    uint32_t x[2][MT][4], z[2][MT][4], y[RING][4];
+    auto load = [&](int i) {
+        if (i % 2)
+            other_b.load(y[i % RING], i % EACH / 2, i / EACH);
+        else
+            b.load(y[i % RING], i % EACH / 2, i / EACH);
+    };
+    auto load_a = [&](int k) {
+#pragma unroll
+        for (int m = 0; m < MT; m++) a.load(x[k % 2][m], m, k), other_a.load(z[k % 2][m], m, k);
+    };
+    load_a(0);
+#pragma unroll
+    for (int i = 0; i < AHEAD && i < STEPS; i++) load(i);
+#pragma unroll
+    for (int k = 0; k < DEPTH; k++)
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            int i = k * EACH + j, n = j / 2;
+            if (i + AHEAD < STEPS) load(i + AHEAD);
+            if (j == 0 && k + 1 < DEPTH) load_a(k + 1);
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    element<T>::mma((j % 2 ? other : acc)[m][2 * n + e], (j % 2 ? z : x)[k % 2][m], y[i % RING][2 * e],
+                                    y[i % RING][2 * e + 1]);
         }
 }
 

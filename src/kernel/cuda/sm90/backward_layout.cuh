@@ -62,11 +62,12 @@ struct item_plan {
     query_plan queries[QUERY_PLANS];
 };
 
-/* BOXES: tiles are brought by bulk tensor copies, and dQ is added by them. */
-template <class T_, int DIM_, bool BOXES_> struct backward_wgmma_shape {
+/* WIDTH: columns that are multiplied, a multiple of 32; tiles have DIM of them, whole panels. BOXES: tiles are brought
+ * by bulk tensor copies, and dQ is added by them. */
+template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_shape {
     using T = T_;
     static constexpr bool BOXES = BOXES_;
-    static constexpr int DIM = DIM_, KEYS = 128, ROWS = 8192 / DIM, THREADS = 384;
+    static constexpr int DIM = DIM_, WIDTH = WIDTH_, KEYS = 128, ROWS = 8192 / DIM, THREADS = 384;
     static constexpr int PRODUCERS = BOXES ? 32 : 64 /* threads */, ADDERS = BOXES ? 2 : 1;
     static constexpr int ENDS = ADDERS;                  /* plans of no step, behind the last */
     static constexpr int DQ_WRITERS = 256, RELEASES = 1; /* threads that write dQ; of a turn */
@@ -81,6 +82,7 @@ template <class T_, int DIM_, bool BOXES_> struct backward_wgmma_shape {
     static constexpr int BARRIERS = 14 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan);
     static constexpr int BYTES = QUERY_ROWS_AT + (BOXES ? 0 : QUERY_PLANS * (int)sizeof(query_rows));
+    static_assert(WIDTH <= DIM && WIDTH > DIM - PANEL_WIDTH && WIDTH % 32 == 0, "dQ is in panels of 32 columns");
     static_assert(DIM == 64 || DIM == 128, "dQ is shared out by columns or by rows of 64");
     static_assert(BYTES <= 227 * 1024, "more shared memory than there is");
 };

@@ -177,7 +177,7 @@ template <class S>
 __device__ __forceinline__ void add_dq(const backward_memory<S> &memory, const CUtensorMap *map, int stage,
                                        const query_plan &step, int batch) {
 #pragma unroll
-    for (int panel = 0; panel < S::DIM / 32; panel++)
+    for (int panel = 0; panel < S::WIDTH / 32; panel++)
         add_box(map, memory.dq(stage) + panel * S::DQ_PANEL, panel * 32, step.row, step.head, batch);
     bulk_commit();
 }

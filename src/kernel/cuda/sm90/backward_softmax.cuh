@@ -129,11 +129,12 @@ __device__ __forceinline__ void store_fragments(uint32_t tile, const pair_fragme
     }
 }
 
-/* The warpgroup's 64 rows from row0 on and 8 TILES columns from column0 on of dQ, into panels of f32. Lanes of odd rows
- * store the tile 16 columns further on first, and meet other banks than those of even rows. */
+/* The warpgroup's 64 rows from row0 on and 8 TILES columns from column0 on of dQ, or the first `columns` of them, into
+ * panels of f32. Lanes of odd rows store the tile 16 columns further on first, and meet other banks than those of even
+ * rows. */
 template <class S, int TILES>
-__device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES][4], int row0, int column0,
-                                         float scale) {
+__device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES][4], int row0, int column0, float scale,
+                                         int columns = 8 * TILES) {
     int thread = thread_anew(), lane = thread % 32, row = row0 + thread / 32 % 4 * 16 + lane / 4;
     bool odd = row & 1;
     int swizzle = (row & 7) ^ (odd ? 4 : 0);
@@ -142,6 +143,7 @@ __device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES]
     for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
+            if (n / 4 * 32 >= columns) continue;
             float x = odd ? dq[n ^ 2][r * 2] : dq[n][r * 2], y = odd ? dq[n ^ 2][r * 2 + 1] : dq[n][r * 2 + 1];
             uint32_t to = at + n / 4 * S::DQ_PANEL + r * 8 * 128 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
             asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(scale * x), "f"(scale * y) : "memory");

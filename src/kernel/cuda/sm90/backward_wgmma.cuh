@@ -35,26 +35,28 @@ struct product_place {
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* x [64 keys, ROWS] = keys [64, DIM] . queries [ROWS, DIM]^T, begun. keys: the warpgroup's first. */
-template <class S> __device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, uint32_t queries) {
+/* x [64 keys, ROWS] = keys [64, WIDTH] . queries [ROWS, WIDTH]^T, begun. keys: the warpgroup's first. */
+template <class S, int WIDTH = S::DIM>
+__device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, uint32_t queries) {
     constexpr int PANEL_K = S::KEYS * PANEL_ROW_BYTES, PANEL_Q = S::ROWS * PANEL_ROW_BYTES;
     uint32_t a = operand_at(keys, PANEL_K), b = operand_at(queries, PANEL_Q);
     products_begin();
 #pragma unroll
-    for (int d = 0; d < S::DIM / 16; d++)
+    for (int d = 0; d < WIDTH / 16; d++)
         wgmma<typename S::T, S::ROWS>::template shared<false, false>(x, operand(a, d / 4 * PANEL_K + d % 4 * 32),
                                                                      operand(b, d / 4 * PANEL_Q + d % 4 * 32), d == 0);
     products_commit();
 }
 
-/* sum [64 keys, DIM] += x [64, ROWS] . queries [ROWS, DIM], begun. */
-template <class S>
-__device__ __forceinline__ void start_sums(float (&sum)[S::DIM / 8][4], const pair_fragments<S> &x, uint32_t queries) {
+/* sum [64 keys, 8 TILES] += x [64, ROWS] . queries [ROWS, 8 TILES], begun. */
+template <class S, int TILES>
+__device__ __forceinline__ void start_sums(float (&sum)[TILES][4], const pair_fragments<S> &x, uint32_t queries) {
     uint32_t b = operand_at(queries, S::ROWS * PANEL_ROW_BYTES);
     products_begin();
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++)
-        wgmma<typename S::T, S::DIM>::template registers<true>(sum, x[k], operand(b, k * 16 * PANEL_ROW_BYTES), false);
+        wgmma<typename S::T, 8 * TILES>::template registers<true>(sum, x[k], operand(b, k * 16 * PANEL_ROW_BYTES),
+                                                                  false);
     products_commit();
 }
 
@@ -102,7 +104,8 @@ __device__ __forceinline__ void give_dq(const backward_memory<S> &memory, int j,
     leave(memory.ds_empty(j % 2), at.lane);
     if (j >= S::DQ_STAGES) mbarrier_wait(memory.dq_empty(j), (j / S::DQ_STAGES - 1) % 2);
     if constexpr (S::BOXES)
-        store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
+        store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale,
+                    min(64, S::WIDTH - dq_column0<S>(at.group)));
     else
         store_dq_rows<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
     shared_writes_to_products();
@@ -147,8 +150,8 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     key_sums<S> sum = {};
     pair_columns<S> s, dp;
     uint32_t k = memory.k() + at.key0 * PANEL_ROW_BYTES, v = memory.v() + at.key0 * PANEL_ROW_BYTES;
-    start_pairs<S>(s, k, memory.q(0));
-    start_pairs<S>(dp, v, memory.dout(0));
+    start_pairs<S, S::WIDTH>(s, k, memory.q(0));
+    start_pairs<S, S::WIDTH>(dp, v, memory.dout(0));
     products_wait<1>();
     keep_registers(s);
     bool masked = plan.masked[0];
@@ -167,17 +170,17 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         pack_pairs<S>(ds, dp);
         mbarrier_wait(memory.ds_empty(stage), ((j >> 1) - 1) & 1);
         store_fragments<S>(memory.ds(stage), ds, at.key0 + at.warp * 16);
-        shared_writes_to_products();
-        leave(memory.ds_full(stage), at.lane);
         named_barrier(ORDER_BARRIER + at.group, 256);
         start_sums<S>(sum.dv, p, memory.dout(stage));
         start_sums<S>(sum.dk, ds, memory.q(stage));
+        shared_writes_to_products(); /* of dS, which takes long: products are under way meanwhile */
+        leave(memory.ds_full(stage), at.lane);
         start_dq_of<S>(dq, memory, at, j - 1); /* of nothing, in the first step */
         products_wait<1>();
         leave(memory.empty(stage), at.lane);
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
         bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
-        start_pairs<S>(s, k, memory.q(stage ^ 1)); /* of nothing, behind the last step */
+        start_pairs<S, S::WIDTH>(s, k, memory.q(stage ^ 1)); /* of nothing, behind the last step */
         named_barrier_arrive(ORDER_BARRIER + (at.group ^ 1), 256);
         products_wait<1>();
         keep_registers(dq);
@@ -185,7 +188,7 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         if (!more) break;
         products_wait<0>();
         keep_registers(s);
-        start_pairs<S>(dp, v, memory.dout(stage ^ 1));
+        start_pairs<S, S::WIDTH>(dp, v, memory.dout(stage ^ 1));
         masked = plan.masked[stage ^ 1];
         weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, plan.queries[(j + 1) % QUERY_PLANS], pairs, masked);
         products_wait<0>();
@@ -283,21 +286,27 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_by_rows(const __grid_c
 
 /* ---- launch ------------------------------------------------------------------------------------------------------ */
 
-/* Both kernels of a type and width: by boxes where the views have tensor maps, row by row where not. */
-template <class T, int DIM> struct backward_wgmma {
-    using boxes = backward_wgmma_shape<T, DIM, true>;
-    using rows = backward_wgmma_shape<T, DIM, false>;
+/* The kernels of a type and width: by boxes where the views have tensor maps, row by row where not. NARROW: a width for
+ * which there is a kernel of its own, by boxes; or DIM. */
+template <class T, int DIM, int NARROW> struct backward_wgmma {
+    using boxes = backward_wgmma_shape<T, DIM, DIM, true>;
+    using narrow = backward_wgmma_shape<T, DIM, NARROW, true>;
+    using rows = backward_wgmma_shape<T, DIM, DIM, false>;
 
     static cudaError_t allow(void) {
         cudaError_t error = allow_shared_memory(backward_by_rows<rows>, rows::BYTES);
-        return error ? error : allow_shared_memory(backward_by_boxes<boxes>, boxes::BYTES);
+        if (!error) error = allow_shared_memory(backward_by_boxes<boxes>, boxes::BYTES);
+        return error ? error : allow_shared_memory(backward_by_boxes<narrow>, narrow::BYTES);
     }
     static void launch(const gpu_backward *args, unsigned count, cudaStream_t stream) {
         tensor_maps maps;
-        if (tensor_maps_backward(args, dtype_of<T>, boxes::ROWS, &maps))
-            backward_by_boxes<boxes><<<count, boxes::THREADS, boxes::BYTES, stream>>>(*args, maps);
-        else
+        int width = std::max(args->problem.dim, args->problem.dim_v);
+        if (!tensor_maps_backward(args, dtype_of<T>, boxes::ROWS, &maps))
             backward_by_rows<rows><<<count, rows::THREADS, rows::BYTES, stream>>>(*args);
+        else if (width <= NARROW)
+            backward_by_boxes<narrow><<<count, narrow::THREADS, narrow::BYTES, stream>>>(*args, maps);
+        else
+            backward_by_boxes<boxes><<<count, boxes::THREADS, boxes::BYTES, stream>>>(*args, maps);
     }
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
         (void)tiles;

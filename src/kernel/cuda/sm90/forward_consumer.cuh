@@ -14,6 +14,9 @@ struct row_sums {
     float m[2], l[2]; /* l: this thread's share */
 };
 
+/* What a thread's P of a row and a block add up to at most before m follows them. f16 ends at 65504. */
+static constexpr float LARGE_SUM = 16384;
+
 template <class S> using output_block = float[S::DIM / 8][4];
 template <class S> using score_block = float[S::KEYS / 8][4];
 
@@ -68,9 +71,11 @@ template <class S> __device__ __forceinline__ void mask_block(const key_block &k
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
-/* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be large. */
+/* Scores become P, relative to m, and are added to l. LARGE: m may be large. Returns whether this thread's P are: then
+ * m has to follow. */
 template <class S, bool LARGE>
-__device__ __forceinline__ void exponentiate(score_block<S> &s, row_sums &rows, const gpu_score<float> &score) {
+__device__ __forceinline__ bool exponentiate(score_block<S> &s, row_sums &rows, const gpu_score<float> &score) {
+    bool above = false;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float m = rows.m[r] == -INFINITY ? 0 : rows.m[r], sum[2] = {0, 0};
@@ -83,42 +88,69 @@ __device__ __forceinline__ void exponentiate(score_block<S> &s, row_sums &rows, 
                 s[n][r * 2 + e] = p;
                 sum[e] += p;
             }
-        rows.l[r] += sum[0] + sum[1];
+        sum[0] += sum[1];
+        above |= sum[0] > LARGE_SUM;
+        rows.l[r] += sum[0];
+    }
+    return above;
+}
+
+/* The largest of a row, of scores or of P. */
+template <class S> __device__ __forceinline__ float largest_of(const score_block<S> &s, int r) {
+    float x = s[0][r * 2], y = s[0][r * 2 + 1];
+#pragma unroll
+    for (int n = 1; n < S::KEYS / 8; n++) {
+        x = fmaxf(x, s[n][r * 2]);
+        y = fmaxf(y, s[n][r * 2 + 1]);
+    }
+    return quad_max(fmaxf(x, y));
+}
+
+/* m becomes the maximum, before scores are exponentiated. */
+template <class S>
+__device__ __forceinline__ void find_maxima(const score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
+                                            float (&keep)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        keep[r] = move_maximum(rows.m[r], fmaxf(rows.m[r], score_of(score, largest_of<S>(s, r))));
+        rows.l[r] *= keep[r];
     }
 }
 
-/* Scores become P; l, and where the maximum has moved far enough m, follow. Returns whether it has, in this warp: then
- * o has to be multiplied by `keep`. */
+/* m follows P that are large: the largest of a row becomes about 1. An infinity becomes a NaN, which is seen at the
+ * end. */
+template <class S> __device__ __forceinline__ void follow_weights(score_block<S> &s, row_sums &rows, float (&keep)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float most = largest_of<S>(s, r);
+        float by = move_maximum(rows.m[r], most > 1 ? rows.m[r] + __logf(most) : rows.m[r]);
+        keep[r] *= by;
+        rows.l[r] *= by;
+#pragma unroll
+        for (int n = 0; n < S::KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) s[n][r * 2 + e] *= by;
+    }
+}
+
+/* Scores become P; l, and m where it has to, follow. Returns whether it has, in this warp: then o has to be multiplied
+ * by `keep`. m is a row's maximum of the first block that it sees something of. From then on no maximum is looked for,
+ * unless a row's m is large or -inf: what P add up to tells where scores are far above m. */
 template <class S>
 __device__ __forceinline__ bool accumulate_scores(score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
                                                   float (&keep)[2]) {
-    float most[2];
-    bool far = false;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float x = s[0][r * 2], y = s[0][r * 2 + 1];
-#pragma unroll
-        for (int n = 1; n < S::KEYS / 8; n++) {
-            x = fmaxf(x, s[n][r * 2]);
-            y = fmaxf(y, s[n][r * 2 + 1]);
-        }
-        most[r] = fmaxf(rows.m[r], score_of(score, quad_max(fmaxf(x, y))));
-        far |= (most[r] - rows.m[r]) * LOG2_E > RESCALE_ABOVE;
-    }
-    far = __any_sync(~0u, far);
+    bool moved = some_are_large(rows.m), above;
     keep[0] = keep[1] = 1;
-    if (far) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            keep[r] = move_maximum(rows.m[r], most[r]);
-            rows.l[r] *= keep[r];
-        }
-    }
-    if (some_are_large(rows.m))
-        exponentiate<S, true>(s, rows, score);
+    if (moved) find_maxima<S>(s, rows, score, keep);
+    if (moved && some_are_large(rows.m))
+        above = exponentiate<S, true>(s, rows, score);
     else
-        exponentiate<S, false>(s, rows, score);
-    return far;
+        above = exponentiate<S, false>(s, rows, score);
+    if (__any_sync(~0u, above)) {
+        follow_weights<S>(s, rows, keep);
+        moved = true;
+    }
+    return moved;
 }
 
 template <class S> __device__ __forceinline__ void rescale(output_block<S> &o, const float (&keep)[2]) {

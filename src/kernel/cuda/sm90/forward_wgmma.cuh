@@ -7,8 +7,8 @@
  *   consumer 0   S(t), P V(t-1) | softmax of S(t)     | S(t+1), P V(t) | ...
  *   consumer 1   softmax        | S(t), P V(t-1)      | softmax ...
  *
- * The maximum that P is relative to follows the true one lazily: as long as no score of a warp's rows is more than 2^8
- * above it, nothing is rescaled. o and l are always relative to the m that is stored.
+ * P is relative to m, the maximum of the first block of keys that a row sees something of: it moves only when P add up
+ * to more than LARGE_SUM (forward_consumer.cuh). o and l are always relative to the m that is stored.
  *
  * Infinities and NaNs cost the main loop nothing: forward_epilogue.cuh.
  */

@@ -2,8 +2,8 @@
  *
  * A map is of the rows first + i * stride of a view, all heads and batches: 4 dimensions (element, i, head, batch). So
  * a pass needs one for each stride and remainder of its tiles' rows, and a strided span is copied like a dense one. The
- * rank's own rows come with every call, and so do those of queries: their maps are made anew and are parameters of the
- * kernel. Maps of slots are made once and lie in device memory.
+ * rank's own rows come with every call, and so do those of queries: their maps are parameters of the kernel, and are
+ * made anew when they are not where they were in the call before. Maps of slots are made once and lie in device memory.
  */
 #ifndef RA_KERNEL_CUDA_SM90_TENSOR_MAPS_CUH
 #define RA_KERNEL_CUDA_SM90_TENSOR_MAPS_CUH

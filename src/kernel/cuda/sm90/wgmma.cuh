@@ -104,6 +104,7 @@ template <class T, int N> struct wgmma;
 #define RA_WGMMA_D_32(n) RA_WGMMA_D_8(n), RA_WGMMA_D_8(n + 1), RA_WGMMA_D_8(n + 2), RA_WGMMA_D_8(n + 3)
 #define RA_WGMMA_D_64 RA_WGMMA_D_32(0), RA_WGMMA_D_32(4)
 #define RA_WGMMA_D_80 RA_WGMMA_D_64, RA_WGMMA_D_8(8), RA_WGMMA_D_8(9)
+#define RA_WGMMA_D_96 RA_WGMMA_D_64, RA_WGMMA_D_32(8)
 #define RA_WGMMA_D_128 RA_WGMMA_D_64, RA_WGMMA_D_32(8), RA_WGMMA_D_32(12)
 #define RA_WGMMA_D_176 RA_WGMMA_D_128, RA_WGMMA_D_32(16), RA_WGMMA_D_8(20), RA_WGMMA_D_8(21)
 #define RA_WGMMA_D_256 RA_WGMMA_D_128, RA_WGMMA_D_32(16), RA_WGMMA_D_32(20), RA_WGMMA_D_32(24), RA_WGMMA_D_32(28)
@@ -120,6 +121,9 @@ template <class T, int N> struct wgmma;
                        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "              \
                        "%80, %81, %82, %83, %84, %85, %86, %87"
 
+#define RA_WGMMA_NAMES_96                                                                                              \
+    RA_WGMMA_NAMES_64 ", "                                                                                             \
+                      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define RA_WGMMA_NAMES_80 RA_WGMMA_NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define RA_WGMMA_NAMES_256                                                                                             \
     RA_WGMMA_NAMES_128                                                                                                 \
@@ -154,6 +158,7 @@ template <class T, int N> struct wgmma;
     }
 
 RA_WGMMA(__nv_bfloat16, bf16, 64, 32, 33, 34, 35, 36, 37, 38);
+RA_WGMMA(__nv_bfloat16, bf16, 96, 48, 49, 50, 51, 52, 53, 54);
 RA_WGMMA(__nv_bfloat16, bf16, 128, 64, 65, 66, 67, 68, 69, 70);
 RA_WGMMA(__nv_bfloat16, bf16, 176, 88, 89, 90, 91, 92, 93, 94);
 RA_WGMMA(__nv_bfloat16, bf16, 80, 40, 41, 42, 43, 44, 45, 46);
@@ -161,6 +166,7 @@ RA_WGMMA(__nv_bfloat16, bf16, 256, 128, 129, 130, 131, 132, 133, 134);
 RA_WGMMA(__half, f16, 80, 40, 41, 42, 43, 44, 45, 46);
 RA_WGMMA(__half, f16, 256, 128, 129, 130, 131, 132, 133, 134);
 RA_WGMMA(__half, f16, 64, 32, 33, 34, 35, 36, 37, 38);
+RA_WGMMA(__half, f16, 96, 48, 49, 50, 51, 52, 53, 54);
 RA_WGMMA(__half, f16, 128, 64, 65, 66, 67, 68, 69, 70);
 RA_WGMMA(__half, f16, 176, 88, 89, 90, 91, 92, 93, 94);
 

@@ -1,10 +1,7 @@
 /* Backward, bf16, rows of up to 64 elements. */
-#include "kernel/cuda/sm80/backward_mma.cuh"
+#include "kernel/cuda/sm80/backward_half.cuh"
 #include "kernel/cuda/variants.cuh"
 
-using shape = backward_mma_shape<__nv_bfloat16, 64, 128, 128, 4, 4, 4, 2>;
-using small_shape = backward_mma_shape<__nv_bfloat16, 64, 64, 128, 2, 4, 2, 2>; /* for 99 KB */
+using shape = backward_half_shape<__nv_bfloat16, 64, 64, 64, 16, 2, 8, 4, 1>; /* 256 keys */
 
-static const gpu_backward_variant small = backward_mma_variant<small_shape>();
-
-const gpu_backward_variant gpu_backward_mma_bf16_64 = backward_mma_variant<shape>(&small);
+const gpu_backward_variant gpu_backward_mma_bf16_64 = backward_half_variant<shape>();

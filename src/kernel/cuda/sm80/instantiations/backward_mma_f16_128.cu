@@ -1,10 +1,14 @@
 /* Backward, f16, rows of up to 128 elements. */
-#include "kernel/cuda/sm80/backward_mma.cuh"
+#include "kernel/cuda/sm80/backward_half.cuh"
 #include "kernel/cuda/variants.cuh"
 
-using shape = backward_mma_shape<__half, 128, 64, 128, 2, 4, 2, 2>;
-using small_shape = backward_mma_shape<__half, 128, 32, 128, 2, 4, 2, 1>; /* for 99 KB */
+using shape = backward_half_shape<__half, 128, 128, 64, 32, 1, 8, 2, 2>;
+using narrow_shape = backward_half_shape<__half, 96, 128, 64, 32, 1, 8, 2, 2>;
 
-static const gpu_backward_variant small = backward_mma_variant<small_shape>();
+/* For 99 KB. */
+using small_shape = backward_half_shape<__half, 128, 128, 64, 32, 1, 8, 2, 1>;
+using small_narrow_shape = backward_half_shape<__half, 96, 128, 64, 32, 1, 8, 2, 1>;
 
-const gpu_backward_variant gpu_backward_mma_f16_128 = backward_mma_variant<shape>(&small);
+static const gpu_backward_variant small = backward_half_variant<small_shape, small_narrow_shape>();
+
+const gpu_backward_variant gpu_backward_mma_f16_128 = backward_half_variant<shape, narrow_shape>(&small);

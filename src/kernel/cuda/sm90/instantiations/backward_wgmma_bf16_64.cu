@@ -2,4 +2,4 @@
 #include "kernel/cuda/sm90/backward_wgmma.cuh"
 #include "kernel/cuda/variants.cuh"
 
-const gpu_backward_variant gpu_backward_wgmma_bf16_64 = backward_wgmma<__nv_bfloat16, 64>::variant();
+const gpu_backward_variant gpu_backward_wgmma_bf16_64 = backward_wgmma<__nv_bfloat16, 64, 64>::variant();

@@ -1,0 +1,129 @@
+/* The steps of an item of the backward kernel for 16-bit elements, and the copies that each of them needs. */
+#ifndef RA_KERNEL_CUDA_SM80_BACKWARD_HALF_PLAN_CUH
+#define RA_KERNEL_CUDA_SM80_BACKWARD_HALF_PLAN_CUH
+
+#include "kernel/cuda/sm80/backward_half_layout.cuh"
+
+/* ---- plan: by one thread ----------------------------------------------------------------------------------------- */
+
+/* Step j is the cursor's. */
+template <class S>
+__device__ __forceinline__ void put_queries(const gpu_problem &p, half_plan &plan, int j, int source) {
+    planned_queries &step = plan.steps[j % PLANNED];
+    const query_source<float> &from = plan.sources[source];
+    int block = plan.cursor.block, a0 = block * S::ROWS, a1 = a0 + S::ROWS, b0 = plan.item.block * S::KEYS;
+    step.block = block;
+    step.source = source;
+    step.masked = b0 + S::KEYS > from.keys || !block_is_full(from.lo, from.hi, a0, a1, b0, b0 + S::KEYS);
+    step.chain = from.chain + block;
+    step.whole = from.dq.aligned && a1 <= from.count && p.dim == S::DIM;
+}
+
+/* Step j is the first of a tile and head, or there is none. Not inline: seldom needed. */
+template <class S>
+__device__ __noinline__ void put_other_queries(const gpu_backward &args, half_plan &plan, int j, int source) {
+    plan.steps[j % PLANNED].block = -1;
+    if (plan.cursor.at >= plan.item.first + plan.item.count) return;
+    set_queries<typename S::T, float, S::ROWS>(&plan.sources[source], args, plan.item.b, plan.cursor.at,
+                                               plan.cursor.head);
+    put_queries<S>(args.problem, plan, j, source);
+}
+
+template <class S> __device__ __noinline__ void move_on(const gpu_backward &args, half_plan &plan) {
+    plan.cursor = next_queries<S::ROWS, S::KEYS>(args, plan.item, plan.cursor);
+}
+
+template <class S> __device__ __forceinline__ void plan_queries(const gpu_backward &args, half_plan &plan, int j) {
+    const planned_queries &last = plan.steps[(j - 1) % PLANNED];
+    if (last.block > plan.cursor.last) {
+        plan.cursor.block = last.block - 1;
+        put_queries<S>(args.problem, plan, j, last.source);
+    } else if (last.block < 0) {
+        plan.steps[j % PLANNED].block = -1;
+    } else {
+        move_on<S>(args, plan);
+        put_other_queries<S>(args, plan, j, (last.source + 1) % SOURCES);
+    }
+}
+
+template <class S> __device__ __forceinline__ void plan_item(const gpu_backward &args, half_plan &plan) {
+    plan.item = item_at(args, atomicAdd(args.ticket, 1u));
+    plan.cursor = first_queries<S::ROWS, S::KEYS>(args, plan.item, plan.item.first);
+    put_other_queries<S>(args, plan, 0, 0);
+    plan_queries<S>(args, plan, 1);
+}
+
+/* ---- turns: by one thread ---------------------------------------------------------------------------------------- */
+
+/* As chain_wait, by a load that acquires, which costs less than a fence. */
+__device__ __forceinline__ void turn_wait(const int *chain, int seen, int turn) {
+    while (seen < turn) {
+        __nanosleep(20);
+        seen = chain_read(chain);
+    }
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];\n" : "=r"(seen) : "l"(chain) : "memory");
+}
+
+/* ---- copies: by all threads -------------------------------------------------------------------------------------- */
+
+/* Rows that do not lie on 16 bytes, or end within 16. Not inline: seldom needed. */
+template <class S>
+__device__ __noinline__ void copy_odd_rows(unsigned char *to, const row_source *s, int first, int limit, int width) {
+    copy_rows<typename S::T, S::PITCH, S::ROWS, S::THREADS>(to, *s, first, limit, width);
+}
+
+/* to [ROWS, PITCH] = rows [first, first + ROWS) of the source, which has no index; zero beyond them and from row
+ * `limit` on. */
+template <class S>
+__device__ __forceinline__ void copy_query_rows(unsigned char *to, const row_source &s, int first, int limit,
+                                                int width) {
+    using T = typename S::T;
+    constexpr int CHUNKS = S::PITCH / 8, STEP = S::THREADS / CHUNKS;
+    if (!s.aligned || width % 8) {
+        copy_odd_rows<S>(to, &s, first, limit, width);
+        return;
+    }
+    int row = (int)threadIdx.x / CHUNKS, chunk = (int)threadIdx.x % CHUNKS;
+    int left = chunk * 8 < width ? limit - first : 0;
+    const char *from = s.base + s.step * (first + row) + chunk * 16;
+    uint32_t at = shared_address(to) + chunk_bytes_at<S::PITCH, T>(row, chunk);
+    static_assert(STEP % 8 == 0, "rows that are swizzled alike");
+#pragma unroll
+    for (int n = 0; n < S::ROWS / STEP; n++)
+        copy_16_or_zeros(at + n * STEP * S::PITCH * 2, from + n * STEP * s.step, row + n * STEP < left);
+}
+
+template <class S>
+__device__ __forceinline__ void copy_dout(const gpu_problem &p, const half_memory<S> &memory, int j) {
+    const planned_queries &step = memory.plan().steps[j % PLANNED];
+    const query_source<float> &s = memory.plan().sources[step.source];
+    copy_query_rows<S>(memory.dout(j % 2), s.dout, step.block * S::ROWS, s.count, p.dim_v);
+}
+
+/* Step j's Q, lse and delta. Rows beyond the last look as if they had seen nothing. */
+template <class S>
+__device__ __forceinline__ void copy_queries(const gpu_problem &p, const half_memory<S> &memory, int j) {
+    const half_plan &plan = memory.plan();
+    const planned_queries &step = plan.steps[j % PLANNED];
+    const query_source<float> &s = plan.sources[step.source];
+    int a0 = step.block * S::ROWS, stage = j % 2, row = S::THREADS - 1 - (int)threadIdx.x;
+    copy_query_rows<S>(memory.q(stage), s.q, a0, s.count, p.dim);
+    if (row >= S::ROWS) return;
+    int64_t at = (a0 + row) * s.each;
+    if (a0 + row < s.count) {
+        copy_4(shared_address(memory.lse(stage) + row), s.lse + at);
+        copy_4(shared_address(memory.delta(stage) + row), s.delta + at);
+    } else {
+        memory.lse(stage)[row] = -INFINITY;
+        memory.delta(stage)[row] = 0;
+    }
+}
+
+/* The copies of step j have come. A large lse, which the thread that copied it looks for, makes it a masked one. */
+template <class S> __device__ __forceinline__ void queries_wait(const half_memory<S> &memory, int j) {
+    int row = S::THREADS - 1 - (int)threadIdx.x;
+    copies_wait();
+    if (row < S::ROWS && is_large(memory.lse(j % 2)[row])) memory.plan().steps[j % PLANNED].masked = 1;
+}
+
+#endif
