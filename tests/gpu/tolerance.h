@@ -5,14 +5,15 @@
 #include "support/problems/sweep.h"
 
 /* In norm, relative; inputs are rounded to the type before both. bf16 and f16 kernels may round p and ds once to the
- * type, and outputs are of the type: half a unit each (2e-3, 2.4e-4), more where gradients cancel. */
+ * type, and outputs are of the type: half a unit each (2e-3, 2.4e-4), more where gradients cancel: with one or two keys
+ * in a document the CPU's f32 kernels are off by 1.5e-5, too. */
 static inline double tolerance_of(ra_dtype dtype, int output) {
     int gradient = output >= OUT_DQ;
     switch (dtype) {
     case RA_F64:
         return 1e-11;
     case RA_F32:
-        return gradient ? 1e-5 : 5e-6;
+        return gradient ? 2e-5 : 5e-6;
     case RA_F16:
         return gradient ? 5e-3 : 2e-3;
     case RA_BF16:
