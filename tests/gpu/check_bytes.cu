@@ -1,7 +1,7 @@
 /* Copies and zeros within device memory: what was asked for, and nothing beside it. */
 #include "check_device.h"
 #include "check_errors.h"
-#include "kernel/cuda/cuda_bytes.h"
+#include "device/cuda/device_bytes.h"
 #include "kernel_checks.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "device/cuda/device_cuda.h"
 
 #include "base/status.h"
-#include "kernel/cuda/cuda_bytes.h"
+#include "device/cuda/device_bytes.h"
 
 #include <pthread.h>
 #include <string.h>

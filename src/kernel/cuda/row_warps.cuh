@@ -3,6 +3,7 @@
 #ifndef RA_KERNEL_CUDA_ROW_WARPS_CUH
 #define RA_KERNEL_CUDA_ROW_WARPS_CUH
 
+#include "device/cuda/launch.cuh"
 #include "kernel/cuda/kernel_table.h"
 
 #include <cuda_bf16.h>
@@ -18,60 +19,9 @@ static inline unsigned row_blocks(int64_t rows) {
     return (unsigned)(blocks < most ? blocks : most);
 }
 
-/* Asked for once, as this is on the run path: the GPUs that have kernels have the same priorities. */
-static inline int highest_priority(void) {
-    static const int highest = [] {
-        int least = 0, greatest = 0;
-        cudaDeviceGetStreamPriorityRange(&least, &greatest);
-        return greatest;
-    }();
-    return highest;
-}
-
-/* kernel<<<blocks, threads>>>(args...) on the stream, before blocks of other streams that wait for a place: it is
- * short, and what waits for it is long. Without that it would come when a product has no more blocks to start, in a few
- * places, and the next product would leave the others empty meanwhile. */
-template <class... PARAMETERS, class... ARGUMENTS>
-static cudaError_t launch_urgent(void (*kernel)(PARAMETERS...), unsigned blocks, unsigned threads, void *stream,
-                                 ARGUMENTS... arguments) {
-    cudaLaunchAttribute urgent = {};
-    urgent.id = cudaLaunchAttributePriority;
-    urgent.val.priority = highest_priority();
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.stream = (cudaStream_t)stream;
-    config.attrs = &urgent;
-    config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, (PARAMETERS)arguments...);
-}
-
 template <class... PARAMETERS, class... ARGUMENTS>
 static void launch_rows(void (*kernel)(PARAMETERS...), unsigned blocks, void *stream, ARGUMENTS... arguments) {
     launch_urgent(kernel, blocks, ROW_THREADS, stream, arguments...);
-}
-
-/* For what other ranks' products on the same GPU run beside. A product needs all of a multiprocessor, so the smallest
- * block keeps it away. A few of the largest blocks, on as many multiprocessors, have loads enough under way to keep
- * memory busy, and leave the others alone. */
-enum { BESIDE_THREADS = 1024 };
-
-static inline unsigned beside_blocks(void) {
-    static const unsigned blocks = [] {
-        int device = 0, count = 0;
-        cudaGetDevice(&device);
-        cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-        return (unsigned)(count > 3 ? count / 3 : 1);
-    }();
-    return blocks;
-}
-
-/* The kernel, with at most as many warps as are given. */
-template <class... PARAMETERS, class... ARGUMENTS>
-static cudaError_t launch_beside(void (*kernel)(PARAMETERS...), int64_t warps, void *stream, ARGUMENTS... arguments) {
-    int64_t blocks = (warps + BESIDE_THREADS / 32 - 1) / (BESIDE_THREADS / 32);
-    return launch_urgent(kernel, blocks < beside_blocks() ? (unsigned)blocks : beside_blocks(), BESIDE_THREADS, stream,
-                         arguments...);
 }
 
 /* The rows that this warp does: first, first + step, ... */

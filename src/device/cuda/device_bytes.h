@@ -1,6 +1,6 @@
 /* Bytes of device memory, moved and zeroed by kernels that leave most of the GPU to others. */
-#ifndef RA_KERNEL_CUDA_BYTES_H
-#define RA_KERNEL_CUDA_BYTES_H
+#ifndef RA_DEVICE_CUDA_BYTES_H
+#define RA_DEVICE_CUDA_BYTES_H
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* The driver copies and zeroes with kernels that take all multiprocessors, and products of other ranks on the same GPU
- * have to wait for them. These take a third (row_warps.cuh). */
-#include "kernel/cuda/cuda_bytes.h"
+ * have to wait for them. These take a third (launch.cuh). */
+#include "device/cuda/device_bytes.h"
 
-#include "kernel/cuda/row_warps.cuh"
+#include "device/cuda/launch.cuh"
 
 /* What takes the driver no longer than a launch is left to it. */
 static const size_t FEW_BYTES = 1 << 20;
