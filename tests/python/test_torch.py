@@ -417,3 +417,20 @@ def test_modules(ctx):
     assert (plain == rt.attention(*tensors(), causal=True, window=(4, -1), ctx=ctx)).all()
     with pytest.raises(ringattn.ArgumentError, match="dropout"):
         rt.DilatedAttention([8], [1], attention_dropout=0.1)
+
+
+def test_a_scale_that_changes_is_seen(ctx):
+    """A scale may be a tensor, whose value counts, not which one it is."""
+    q, k, v = (torch.randn(1, 24, 2, 8, dtype=torch.float64) for _ in range(3))
+    scale = torch.tensor(0.5)
+    once = rt.attention(q, k, v, scale=scale, ctx=ctx)
+    scale.mul_(2)
+    again = rt.attention(q, k, v, scale=scale, ctx=ctx)
+    assert torch.equal(once, rt.attention(q, k, v, scale=0.5, ctx=ctx))
+    assert torch.equal(again, rt.attention(q, k, v, scale=1.0, ctx=ctx)) and not torch.equal(once, again)
+
+
+def test_branches_in_a_list(ctx):
+    q, k, v = (torch.randn(1, 24, 2, 8, dtype=torch.float64) for _ in range(3))
+    wanted = rt.attention(q, k, v, dilated="8:1,24:2", ctx=ctx)
+    assert torch.equal(rt.attention(q, k, v, dilated=ringattn.Dilated([(8, 1), (24, 2)]), ctx=ctx), wanted)

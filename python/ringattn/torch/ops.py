@@ -41,10 +41,13 @@ shard_op = torch.ops.ringattn.shard.default
 unshard_op = torch.ops.ringattn.unshard.default
 
 
-@functools.lru_cache(maxsize=256)
 def described(causal: bool, window: Tuple[int, int], scale: Optional[float], dilated: Optional[Dilated]) -> str:
     """describe, from memory. Not for code that is being compiled."""
-    return describe(causal, window, scale, dilated)
+    scale = None if scale is None else float(scale)  # a tensor would be remembered as itself, not by its value
+    try:
+        return _remembered(causal, window, scale, dilated)
+    except TypeError:  # branches in a list have no hash
+        return describe(causal, window, scale, dilated)
 
 
 def describe(causal: bool, window: Tuple[int, int], scale: Optional[float], dilated: Optional[Dilated]) -> str:
@@ -55,6 +58,9 @@ def describe(causal: bool, window: Tuple[int, int], scale: Optional[float], dila
         return text
     branches = " ".join(f"{segment}:{rate}" for segment, rate in dilated.branches)
     return f"{text} {dilated.heads} {dilated.offset} {dilated.combine} {branches}"
+
+
+_remembered = functools.lru_cache(maxsize=256)(describe)
 
 
 def _pattern_of(what: str) -> Dict[str, Any]:

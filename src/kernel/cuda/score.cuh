@@ -2,7 +2,7 @@
  * kernel calls these functions for the elements of its fragments, so that whatever else is done to scores is written
  * here and nowhere else.
  *
- *   forward    score = score_of(dot)   m = the largest score of a row, or one that it was   P = score_weight(score, m)
+ *   forward    score = score_of(dot)   m = the largest score of a row, or less   P = score_weight(score, m)
  *   backward   P = score_weight(score, lse)   dS = score_slope(P, dP, delta): by the score; times the scale, by the dot
  *
  * Kernels take the maximum of a row's dots and make a score of it, which needs scores that rise with the dots: forward

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char MAGIC[8] = "ra-ucx2";
+static const char MAGIC[8] = "ra-ucx3";
 
 /* Whether a rank can go on, and why not. */
 typedef struct state_of_rank {

@@ -17,6 +17,10 @@ struct row_sums {
 /* What a thread's P of a row and a block add up to at most before m follows them. f16 ends at 65504. */
 static constexpr float LARGE_SUM = 16384;
 
+/* From here on m does not follow: below it neither the sum of a thread's P nor what they are divided by leaves f32's
+ * normal numbers. */
+static constexpr float LOST_WEIGHT = 0x1p100f;
+
 template <class S> using output_block = float[S::DIM / 8][4];
 template <class S> using score_block = float[S::KEYS / 8][4];
 
@@ -117,13 +121,14 @@ __device__ __forceinline__ void find_maxima(const score_block<S> &s, row_sums &r
     }
 }
 
-/* m follows P that are large: the largest of a row becomes about 1. An infinity becomes a NaN, which is seen at the
- * end. */
+/* m follows P that are large: the largest of a row becomes about 1. A row that has a P of LOST_WEIGHT or more becomes
+ * NaN, which is seen at the end. */
 template <class S> __device__ __forceinline__ void follow_weights(score_block<S> &s, row_sums &rows, float (&keep)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float most = largest_of<S>(s, r);
-        float by = move_maximum(rows.m[r], most > 1 ? rows.m[r] + __logf(most) : rows.m[r]);
+        float by = NAN;
+        if (most < LOST_WEIGHT) by = move_maximum(rows.m[r], most > 1 ? rows.m[r] + __logf(most) : rows.m[r]);
         keep[r] *= by;
         rows.l[r] *= by;
 #pragma unroll

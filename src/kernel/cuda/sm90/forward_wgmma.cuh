@@ -232,8 +232,7 @@ static inline bool last_launch_has_all(const ra_shape *shape, const gpu_lists &l
 }
 
 /* The kernels of a type and width. KEYS keys to a block, MANY where rows see many of them. MMA: the kernel that does
- * what these cannot: a scale that is not positive, in units of MMA_ROWS rows,
- * and rows that end with a NaN. */
+ * what these cannot: a scale that is not positive, in units of MMA_ROWS rows, and rows that end with a NaN. */
 template <class T, int DIM, int KEYS, int MANY, int GROUPS, int STAGES, int MANY_STAGES, const gpu_forward_variant &MMA,
           int MMA_ROWS>
 struct forward_wgmma {
@@ -242,6 +241,7 @@ struct forward_wgmma {
     using rows = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, true, false>;
 
     static cudaError_t allow(void) {
+        if (MMA.rows != MMA_ROWS || !MMA.launch_redo) return cudaErrorInvalidConfiguration;
         cudaError_t error = MMA.allow();
         if (!error) error = allow_shared_memory(forward_by_rows<rows>, rows::BYTES);
         if (!error) error = allow_shared_memory(forward_by_boxes<boxes>, boxes::BYTES);
