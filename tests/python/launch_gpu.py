@@ -17,15 +17,11 @@ import torch.distributed as dist  # noqa: E402
 import ringattn  # noqa: E402
 import ringattn.hf  # noqa: E402
 import ringattn.torch as rt  # noqa: E402
+from launch_random import check_problem, say  # noqa: E402
 from test_torch import whole  # noqa: E402
 from test_training import N, batch_of, by_hand, close, gradients, tiny  # noqa: E402
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 5e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-
-
-def say(text):
-    if dist.get_rank() == 0:
-        print("shown:", text, flush=True)
 
 
 def random_problems(ctx, count):
@@ -33,15 +29,9 @@ def random_problems(ctx, count):
         rng = np.random.default_rng(5000 + seed)
         sizes, pattern = reference.random_problem(rng, most=150)
         dtype = list(TOLERANCE)[seed % 4]
-        q, k, v, dout = (torch.from_numpy(x).to(dtype) for x in reference.arrays(rng, sizes, "float64"))
-        expected = whole(*(x.double() for x in (q, k, v, dout)), sizes, pattern)
-        inputs = [x.cuda().requires_grad_() for x in (q, k, v)]
-        shards = [rt.shard(x, 1, ctx) for x in inputs]
-        o = rt.attention(*shards, seq_len=sizes["seq_q"], seq_len_k=sizes["seq_k"], ctx=ctx, **pattern)
-        o = rt.unshard(o, 1, ctx)
-        o.backward(dout.cuda())
-        for name, got, want in zip(("o", "dq", "dk", "dv"), [o.detach()] + [x.grad for x in inputs], expected):
-            assert reference.furthest(got.double().cpu(), want) < TOLERANCE[dtype], (name, seed, dtype, sizes, pattern)
+        arrays = [torch.from_numpy(x).to(dtype) for x in reference.arrays(rng, sizes, "float64")]
+        expected = whole(*(x.double() for x in arrays), sizes, pattern)
+        check_problem(ctx, seed, arrays, sizes, pattern, expected, TOLERANCE[dtype], "cuda")
     ctx.wait()
     assert [comm.transport for comm in ctx._device_comms.values()] == ["nccl"]
     say(f"{count} random problems over NCCL")
