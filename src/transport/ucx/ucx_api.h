@@ -22,6 +22,8 @@
     X(ucp_worker_progress)                                                                                             \
     X(ucp_ep_create)                                                                                                   \
     X(ucp_ep_close_nbx)                                                                                                \
+    X(ucp_ep_flush_nbx)                                                                                                \
+    X(ucp_ep_print_info)                                                                                               \
     X(ucp_tag_send_nbx)                                                                                                \
     X(ucp_tag_recv_nbx)                                                                                                \
     X(ucp_tag_recv_request_test)                                                                                       \

@@ -75,6 +75,7 @@ void ra_ucx_destroy(void *self) {
     ra_ucx *ucx = self;
     int clean = !ucx->lost && everyone_left(ucx);
     if (!clean && !ucx->lost) {
+        ra_ucx_finish_bulk(ucx, CLOSE_SECONDS);
         ra_ucx_take_leave(ucx);
         see_off(ucx);
     }

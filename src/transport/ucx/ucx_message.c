@@ -17,20 +17,24 @@ static ucp_request_param_t params_for(ucs_memory_type_t memory) {
     return (ucp_request_param_t){.op_attr_mask = UCP_OP_ATTR_FIELD_MEMORY_TYPE, .memory_type = memory};
 }
 
-ra_status ra_ucx_send_from(ra_ucx *ucx, int peer, int tag, const void *data, size_t bytes, ucs_memory_type_t memory,
-                           void **request_out) {
-    ra_ucx_peer *to = &ucx->peers[peer];
+static ra_status send_over(ra_ucx *ucx, ucp_ep_h endpoint, int peer, int tag, const void *data, size_t bytes,
+                           ucs_memory_type_t memory, void **request_out) {
     ucp_request_param_t params = params_for(memory);
     *request_out = NULL;
     ucs_status_ptr_t request = UCS_STATUS_PTR(UCS_ERR_NOT_CONNECTED);
-    if (to->endpoint)
-        request = ucx->api->ucp_tag_send_nbx(to->endpoint, data, bytes, make_tag(ucx, ucx->rank, tag), &params);
+    if (endpoint) request = ucx->api->ucp_tag_send_nbx(endpoint, data, bytes, make_tag(ucx, ucx->rank, tag), &params);
     if (UCS_PTR_IS_ERR(request)) {
         return ra_fail(RA_ERR_PEER, "rank %d cannot be reached (UCX: %s)", peer,
                        ucx->api->ucs_status_string(UCS_PTR_RAW_STATUS(request)));
     }
     *request_out = request;
     return RA_OK;
+}
+
+ra_status ra_ucx_send_from(ra_ucx *ucx, int peer, int tag, const void *data, size_t bytes, ucs_memory_type_t memory,
+                           void **request_out) {
+    const ra_ucx_peer *to = &ucx->peers[peer];
+    return send_over(ucx, to->bulk ? to->bulk : to->endpoint, peer, tag, data, bytes, memory, request_out);
 }
 
 /* peer -1: from anyone. A message that is there already still makes a request, since only that tells its size. */
@@ -48,7 +52,7 @@ ra_status ra_ucx_receive_to(ra_ucx *ucx, int peer, int tag, void *data, size_t b
 }
 
 ra_status ra_ucx_send(ra_ucx *ucx, int peer, int tag, const void *data, size_t bytes, void **request_out) {
-    return ra_ucx_send_from(ucx, peer, tag, data, bytes, UCS_MEMORY_TYPE_HOST, request_out);
+    return send_over(ucx, ucx->peers[peer].endpoint, peer, tag, data, bytes, UCS_MEMORY_TYPE_HOST, request_out);
 }
 
 ra_status ra_ucx_receive(ra_ucx *ucx, int peer, int tag, void *data, size_t bytes, void **request_out) {

@@ -58,6 +58,7 @@ typedef struct ra_ucx_identity {
 
 typedef struct ra_ucx_peer {
     ucp_ep_h endpoint; /* NULL: none */
+    ucp_ep_h bulk;     /* over which the messages of groups go to it; NULL: over `endpoint`. See ucx_peer.c */
     int failed;        /* UCX's status, negative, once it has given the peer up */
     int ended;         /* the kernel says that its process has */
     int left;          /* by its own word: it destroyed its comm, and needs nobody any more */
@@ -65,6 +66,7 @@ typedef struct ra_ucx_peer {
     int in_chunks;     /* large messages to and from it go in two chunks: see ucx_group.c */
     void *telling;     /* request of the notice to it; NULL: none */
     void *closing;     /* request of taking the endpoint down; NULL: none */
+    void *bulk_going;  /* request of bringing `bulk` up or of taking it down; NULL: none */
 
     void *asking, *answering; /* requests of this rank's words to it; NULL: none under way */
     ra_ucx_word answer;       /* being sent */
@@ -168,6 +170,14 @@ ra_status ra_ucx_connect(ra_ucx *ucx, int peer, const void *address);
  * those that have left. */
 ra_status ra_ucx_find_dead(ra_ucx *ucx, void *const *awaited, int *peer_out);
 
+/* Waits for at most that long until messages of groups to all peers can leave without their help. *absent_out: a peer
+ * to which they cannot yet; -1: none. */
+ra_status ra_ucx_settle_bulk(ra_ucx *ucx, double seconds, int *absent_out);
+
+/* Waits for at most that long until all messages of groups are at their receivers, and takes the endpoints down that
+ * they went over where these are others than those of the words. */
+void ra_ucx_finish_bulk(ra_ucx *ucx, double seconds);
+
 /* Takes all endpoints down: after everything on them has left (force 0), or at once. Waits for at most that long; what
  * is still under way then is given up. Returns nonzero when UCX uses none of them any more. */
 int ra_ucx_disconnect(ra_ucx *ucx, int force, double seconds);
@@ -205,11 +215,12 @@ int ra_ucx_moves_devices(const ra_ucx *ucx);
 ra_status ra_ucx_release_group(ra_ucx *ucx);
 void ra_ucx_detach(ra_ucx *ucx);
 
-/* ucx_message.c: one tagged message in this process's memory. request_out: NULL when it is over already. */
+/* ucx_message.c: one tagged message in this process's memory, a word among ranks. request_out: NULL when it is over
+ * already. */
 ra_status ra_ucx_send(ra_ucx *ucx, int peer, int tag, const void *data, size_t bytes, void **request_out);
 ra_status ra_ucx_receive(ra_ucx *ucx, int peer, int tag, void *data, size_t bytes, void **request_out);
 
-/* The same in memory of that kind. */
+/* A message of a group, in memory of that kind. */
 ra_status ra_ucx_send_from(ra_ucx *ucx, int peer, int tag, const void *data, size_t bytes, ucs_memory_type_t memory,
                            void **request_out);
 ra_status ra_ucx_receive_to(ra_ucx *ucx, int peer, int tag, void *data, size_t bytes, ucs_memory_type_t memory,

@@ -23,8 +23,9 @@ typedef struct setting {
  * "invalidate": that a sender whose message was given up does not use its memory again. It does not: see
  * ra_transport_ops.abandon. Over TCP, UCX's segments of 8 KiB cost a system call each: with larger ones, and sockets
  * that hold several, messages of a ring go two to three times as fast over a loopback. Segments that are received must
- * not be smaller than those that are sent. Names differ between versions (the early ones know no "TCP_" here); those
- * that one does not know are ignored. */
+ * not be smaller than those that are sent. Where UCX can write large messages straight to their place (the endpoints
+ * `bulk`), it would rather send them through segments, which it takes for as fast: so it is not to. Names differ
+ * between versions (the early ones know no "TCP_" here); those that one does not know are ignored. */
 static const setting SETTINGS[] = {
     {"WARN_INVALID_CONFIG", "n", {NULL}},
     {"MM_ERROR_HANDLING", "y", {NULL}},
@@ -33,6 +34,7 @@ static const setting SETTINGS[] = {
     {"MEMORY_INVALIDATE", "y", {NULL}},
     {"CMA_MEMORY_INVALIDATE", "y", {NULL}},
     {"KEEPALIVE_INTERVAL", "1s", {"UCX_KEEPALIVE_INTERVAL"}},
+    {"PROTOS", "^rndv/am/zcopy", {"UCX_PROTOS"}},
     {"TCP_TX_SEG_SIZE", "256k", {"UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}},
     {"TX_SEG_SIZE", "256k", {"UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}},
     {"TCP_RX_SEG_SIZE", "256k", {"UCX_TCP_RX_SEG_SIZE"}},
