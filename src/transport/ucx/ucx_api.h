@@ -24,6 +24,11 @@
     X(ucp_ep_close_nbx)                                                                                                \
     X(ucp_ep_flush_nbx)                                                                                                \
     X(ucp_ep_print_info)                                                                                               \
+    X(ucp_listener_create)                                                                                             \
+    X(ucp_listener_query)                                                                                              \
+    X(ucp_listener_reject)                                                                                             \
+    X(ucp_listener_destroy)                                                                                            \
+    X(ucp_conn_request_query)                                                                                          \
     X(ucp_tag_send_nbx)                                                                                                \
     X(ucp_tag_recv_nbx)                                                                                                \
     X(ucp_tag_recv_request_test)                                                                                       \

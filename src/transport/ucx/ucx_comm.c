@@ -18,6 +18,7 @@ static const double CLOSE_SECONDS = 1;
 
 static void free_memory(ra_ucx *ucx) {
     free(ucx->transfers);
+    free(ucx->accepted);
     free(ucx->peers);
     free(ucx);
 }
@@ -28,7 +29,8 @@ static ra_status allocate(int rank, int ranks, ra_ucx **ucx_out) {
     ucx->peers = calloc((size_t)ranks, sizeof *ucx->peers);
     ucx->transfer_capacity = 4 * ranks + 8; /* more than any strategy posts at once, two for each message */
     ucx->transfers = calloc((size_t)ucx->transfer_capacity, sizeof *ucx->transfers);
-    if (!ucx->peers || !ucx->transfers) {
+    ucx->accepted = calloc((size_t)ranks, sizeof *ucx->accepted);
+    if (!ucx->peers || !ucx->transfers || !ucx->accepted) {
         free_memory(ucx);
         return ra_fail(RA_ERR_MEMORY, "no memory for a UCX transport of %d ranks", ranks);
     }
@@ -75,7 +77,7 @@ void ra_ucx_destroy(void *self) {
     ra_ucx *ucx = self;
     int clean = !ucx->lost && everyone_left(ucx);
     if (!clean && !ucx->lost) {
-        ra_ucx_finish_bulk(ucx, CLOSE_SECONDS);
+        ra_ucx_bulk_flush(ucx, CLOSE_SECONDS);
         ra_ucx_take_leave(ucx);
         see_off(ucx);
     }

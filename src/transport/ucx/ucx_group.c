@@ -164,7 +164,9 @@ static ra_status look(ra_ucx *ucx, double seconds, int *done_out, int *culprit_o
     if (*done_out && ucx->transfer_count) return RA_OK; /* an empty group: somebody wants to hear */
     if (heard == RA_OK) RA_TRY(check_left(ucx, culprit_out));
     if (heard == RA_OK) heard = ra_ucx_find_dead(ucx, NULL, &dead);
-    if (heard != RA_OK) *culprit_out = unfinished(ucx, ucx->heard_from >= 0 ? ucx->heard_from : dead);
+    if (heard == RA_OK) return RA_OK;
+    int open = unfinished(ucx, ucx->heard_from >= 0 ? ucx->heard_from : dead);
+    *culprit_out = open < 0 && ucx->failure != RA_OK ? ucx->failed_message : open;
     return heard;
 }
 

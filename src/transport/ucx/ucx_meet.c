@@ -5,9 +5,9 @@
  *                            whether my user names the transports
  *     worker       opened: over shared memory alone where all ranks share it
  *     allgather    length:   how long my address is, or why I have none,
- *                            whether my UCX moves memory of devices
+ *                            whether my UCX moves memory of devices, at which port of the loopback I listen
  *     allgather    address:  padded to the longest
- *     connect      an endpoint to every peer, and over TCP a second one
+ *     connect      an endpoint to every peer, and a second one to those that are reached over TCP's loopback
  *     hello        to and from everyone, with the job's whole key: rank 0's random number
  */
 #include "transport/ucx/ucx_transport.h"
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char MAGIC[8] = "ra-ucx3";
+static const char MAGIC[8] = "ra-ucx4";
 
 /* Whether a rank can go on, and why not. */
 typedef struct state_of_rank {
@@ -41,6 +41,7 @@ typedef struct length_card {
     state_of_rank state;
     uint64_t address_bytes;
     int32_t moves_devices;
+    uint16_t port;
 } length_card;
 
 static ra_status bring_round(ra_allgather allgather, void *user, const void *mine, size_t bytes, void *all_out) {
@@ -95,12 +96,23 @@ static ra_status exchange_cards(const ra_ucx *ucx, ra_status status, ra_allgathe
     return RA_OK;
 }
 
+static int is_over_memory(const card *a, const card *b) {
+    return ra_ucx_share_memory(&a->identity, &b->identity) && !a->names_transports && !b->names_transports;
+}
+
+/* Whether a peer may come over the loopback. */
+static int needs_port(const card *cards, int rank, int ranks) {
+    for (int r = 0; r < ranks; r++)
+        if (r != rank && ra_ucx_share_loopback(&cards[rank].identity, &cards[r].identity) &&
+            !is_over_memory(&cards[rank], &cards[r]))
+            return 1;
+    return 0;
+}
+
 /* Whether large messages between this rank and another go in chunks: where it is not sure that they share memory. Not
  * where both may have it on devices, whose messages take their time each, whatever the size. */
 static int goes_in_chunks(const card *mine, const card *other, int on_devices) {
-    int over_memory =
-        ra_ucx_share_memory(&mine->identity, &other->identity) && !mine->names_transports && !other->names_transports;
-    return !over_memory && !on_devices;
+    return !is_over_memory(mine, other) && !on_devices;
 }
 
 /* Likewise. *stride_out: the longest address. */
@@ -110,6 +122,7 @@ static ra_status exchange_lengths(ra_ucx *ucx, ra_status status, const card *car
     length_card *all = calloc((size_t)ucx->ranks, sizeof *all);
     if (!all) return ra_fail(RA_ERR_MEMORY, "no memory for the lengths of %d addresses", ucx->ranks);
     if (status == RA_OK) mine.moves_devices = ra_ucx_moves_devices(ucx);
+    if (status == RA_OK && needs_port(cards, ucx->rank, ucx->ranks)) ra_ucx_bulk_listen(ucx, &mine.port);
     ra_status round = bring_round(allgather, user, &mine, sizeof mine, all);
     if (status != RA_OK) round = ra_fail(status, "%s", mine.state.reason);
     *stride_out = 1;
@@ -118,6 +131,7 @@ static ra_status exchange_lengths(ra_ucx *ucx, ra_status status, const card *car
         if (all[r].address_bytes > *stride_out) *stride_out = all[r].address_bytes;
         int on_devices = mine.moves_devices && all[r].moves_devices;
         ucx->peers[r].in_chunks = goes_in_chunks(&cards[ucx->rank], &cards[r], on_devices);
+        ucx->peers[r].port = ra_ucx_share_loopback(&cards[ucx->rank].identity, &cards[r].identity) ? all[r].port : 0;
     }
     free(all);
     return round;
@@ -141,6 +155,7 @@ static ra_status connect_all(ra_ucx *ucx, const card *cards, const unsigned char
         ra_ucx_peer *p = &ucx->peers[r];
         p->process = ra_ucx_watch(&cards[ucx->rank].identity, &cards[r].identity, &p->ended);
         RA_TRY(ra_ucx_connect(ucx, r, addresses + (size_t)r * stride));
+        ra_ucx_bulk_connect(ucx, r);
     }
     return RA_OK;
 }
@@ -150,7 +165,7 @@ static ra_status greet(ra_ucx *ucx) {
     double start = ra_clock();
     int absent;
     RA_TRY(ra_ucx_listen(ucx));
-    RA_TRY(ra_ucx_settle_bulk(ucx, ucx->create_seconds, &absent));
+    RA_TRY(ra_ucx_bulk_settle(ucx, ucx->create_seconds, &absent));
     double left = ucx->create_seconds - (ra_clock() - start);
     if (absent < 0) RA_TRY(ra_ucx_assemble(ucx, RA_UCX_HELLO, left, &absent));
     if (absent < 0) return RA_OK;
@@ -186,6 +201,7 @@ static ra_status connect_and_greet(ra_ucx *ucx, const card *cards, ra_allgather 
     if (status == RA_OK) status = exchange_addresses(ucx, address, bytes, stride, allgather, user, &addresses);
     if (status == RA_OK) status = connect_all(ucx, cards, addresses, stride);
     if (status == RA_OK) status = greet(ucx);
+    ra_ucx_bulk_close_port(ucx);
     if (address) ucx->api->ucp_worker_release_address(ucx->worker, address);
     free(addresses);
     return status;

@@ -66,12 +66,17 @@ int ra_ucx_share_memory(const ra_ucx_identity *a, const ra_ucx_identity *b) {
            a->memory && a->memory == b->memory && a->files && a->files == b->files;
 }
 
+int ra_ucx_share_loopback(const ra_ucx_identity *a, const ra_ucx_identity *b) {
+    return memcmp(a->machine, b->machine, sizeof a->machine) == 0 && a->network && a->network == b->network;
+}
+
 void ra_ucx_identify(ra_ucx_identity *identity_out) {
     memset(identity_out, 0, sizeof *identity_out);
     identify_machine(identity_out->machine);
     identity_out->processes = name_space("/proc/self/ns/pid");
     identity_out->memory = name_space("/proc/self/ns/ipc");
     identity_out->files = name_space("/proc/self/ns/mnt");
+    identity_out->network = name_space("/proc/self/ns/net");
     identity_out->pid = (uint64_t)getpid();
     identity_out->start = start_of(identity_out->pid);
 }

@@ -1,6 +1,7 @@
 /* The UCX transport: what its files share.
  *
- * A comm has a UCX worker of its own, and one endpoint to every peer. All traffic is tagged messages:
+ * A comm has a UCX worker of its own, and one endpoint to every peer, over TCP's loopback a second one for the messages
+ * of groups (ucx_bulk.c). All traffic is tagged messages:
  *
  *     bits 63..32   the key of the job, drawn by rank 0: a late process of another job is never matched
  *     bits 31..16   the sender's rank
@@ -53,20 +54,23 @@ typedef struct ra_ucx_identity {
     unsigned char machine[16]; /* the same on all processes that share a kernel, and on no others */
     uint64_t processes;        /* the name space of process numbers */
     uint64_t memory, files;    /* and those of shared memory: only within both can it be found */
+    uint64_t network;          /* and that of networks: only within it does a loopback lead there */
     uint64_t pid, start;       /* a process number is given again; with the time of its start it is not */
 } ra_ucx_identity;
 
 typedef struct ra_ucx_peer {
     ucp_ep_h endpoint; /* NULL: none */
-    ucp_ep_h bulk;     /* over which the messages of groups go to it; NULL: over `endpoint`. See ucx_peer.c */
     int failed;        /* UCX's status, negative, once it has given the peer up */
     int ended;         /* the kernel says that its process has */
     int left;          /* by its own word: it destroyed its comm, and needs nobody any more */
     int process;       /* a descriptor that tells; -1: none */
+    ucp_ep_h bulk;     /* over which the messages of groups go to it; NULL: over `endpoint` */
+    int bulk_failed;   /* UCX's status, negative, once that one cannot be used any more */
+    uint16_t port;     /* where it listens on this machine's loopback; 0: it does not */
+    void *flushing;    /* request of a flush of `bulk`; NULL: none */
     int in_chunks;     /* large messages to and from it go in two chunks: see ucx_group.c */
     void *telling;     /* request of the notice to it; NULL: none */
-    void *closing;     /* request of taking the endpoint down; NULL: none */
-    void *bulk_going;  /* request of bringing `bulk` up or of taking it down; NULL: none */
+    void *closing[2];  /* requests of taking the endpoints down; NULL: none */
 
     void *asking, *answering; /* requests of this rank's words to it; NULL: none under way */
     ra_ucx_word answer;       /* being sent */
@@ -96,9 +100,12 @@ typedef struct ra_ucx {
     const char *transports, *devices;    /* the caller's, until the worker is open */
     unsigned char key[RA_UCX_KEY_BYTES]; /* of the job */
     ra_ucx_peer *peers;                  /* [ranks]; this rank's own is empty */
-    ra_ucx_assembly *assemblies;         /* whose memory UCX may still use */
-    double look_next;                    /* when the kernel is asked about peers again */
-    int lost; /* this rank gave up, or heard that another did: nobody is waited for any more */
+    ucp_listener_h listener; /* where peers of this machine connect for `bulk`, until all have; NULL: none */
+    ucp_ep_h *accepted;      /* [accepted_count <= ranks] the other ends of peers' `bulk` */
+    int accepted_count;
+    ra_ucx_assembly *assemblies; /* whose memory UCX may still use */
+    double look_next;            /* when the kernel is asked about peers again */
+    int lost;                    /* this rank gave up, or heard that another did: nobody is waited for any more */
 
     const ra_message *messages; /* the group in flight, the caller's */
     ra_ucx_transfer *transfers; /* receives first, then sends, each in the group's order */
@@ -156,6 +163,28 @@ int ra_ucx_progress(ra_ucx *ucx);
  * all have. mine: an error that keeps this rank from taking part; RA_OK: none. */
 ra_status ra_ucx_meet(ra_ucx *ucx, ra_status mine, ra_allgather allgather, void *user, int *machine_ranks_out);
 
+/* ucx_bulk.c: listens for peers of this machine. *port_out: where; 0: it does not. */
+void ra_ucx_bulk_listen(ra_ucx *ucx, uint16_t *port_out);
+
+/* Starts to connect with a peer that listens on this machine, if it is reached over TCP. */
+void ra_ucx_bulk_connect(ra_ucx *ucx, int peer);
+
+/* Waits for at most that long until messages of groups can leave without anybody's help: over `bulk`, or, where it came
+ * to nothing, over `endpoint`. *absent_out: a peer to which they cannot yet; -1: none. */
+ra_status ra_ucx_bulk_settle(ra_ucx *ucx, double seconds, int *absent_out);
+
+/* What a rank of the job shows when it connects: 64 bits of the job's key. */
+uint64_t ra_ucx_client_id(const ra_ucx *ucx);
+
+/* Nobody can connect any more. */
+void ra_ucx_bulk_close_port(ra_ucx *ucx);
+
+/* Waits for at most that long until what was sent over `bulk` has come. Returns nonzero when UCX flushes no more. */
+int ra_ucx_bulk_flush(ra_ucx *ucx, double seconds);
+
+/* Takes the other ends of peers' `bulk` down at once. */
+void ra_ucx_bulk_drop_accepted(ra_ucx *ucx);
+
 /* ucx_assembly.c: waits for at most that long until every peer has come to this point, `tag`. *absent_out: one that has
  * not; -1: all have. */
 ra_status ra_ucx_assemble(ra_ucx *ucx, int tag, double seconds, int *absent_out);
@@ -170,14 +199,6 @@ ra_status ra_ucx_connect(ra_ucx *ucx, int peer, const void *address);
  * those that have left. */
 ra_status ra_ucx_find_dead(ra_ucx *ucx, void *const *awaited, int *peer_out);
 
-/* Waits for at most that long until messages of groups to all peers can leave without their help. *absent_out: a peer
- * to which they cannot yet; -1: none. */
-ra_status ra_ucx_settle_bulk(ra_ucx *ucx, double seconds, int *absent_out);
-
-/* Waits for at most that long until all messages of groups are at their receivers, and takes the endpoints down that
- * they went over where these are others than those of the words. */
-void ra_ucx_finish_bulk(ra_ucx *ucx, double seconds);
-
 /* Takes all endpoints down: after everything on them has left (force 0), or at once. Waits for at most that long; what
  * is still under way then is given up. Returns nonzero when UCX uses none of them any more. */
 int ra_ucx_disconnect(ra_ucx *ucx, int force, double seconds);
@@ -185,6 +206,7 @@ int ra_ucx_disconnect(ra_ucx *ucx, int force, double seconds);
 /* ucx_process.c: this process, and whether one of the same machine has ended. */
 void ra_ucx_identify(ra_ucx_identity *identity_out);
 int ra_ucx_share_memory(const ra_ucx_identity *a, const ra_ucx_identity *b);
+int ra_ucx_share_loopback(const ra_ucx_identity *a, const ra_ucx_identity *b);
 
 /* A descriptor that becomes readable when the process ends, or -1 where the kernel cannot tell. *ended_out: it has. */
 int ra_ucx_watch(const ra_ucx_identity *mine, const ra_ucx_identity *other, int *ended_out);

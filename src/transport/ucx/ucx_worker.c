@@ -88,8 +88,9 @@ static ra_status open_context(ra_ucx *ucx, int share_memory) {
 }
 
 ra_status ra_ucx_worker_open(ra_ucx *ucx, int share_memory) {
-    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_CLIENT_ID,
+                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+                                  .client_id = ra_ucx_client_id(ucx)};
     pthread_mutex_lock(&lock);
     ra_status status = open_context(ucx, share_memory);
     if (status == RA_OK) {
