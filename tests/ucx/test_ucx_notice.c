@@ -29,6 +29,11 @@ static ra_message send_to(int peer, void *data, size_t bytes) {
     return (ra_message){.peer = peer, .is_send = 1, .tag = 7, .data = data, .bytes = bytes};
 }
 
+static int is_over_tcp(void) {
+    const char *named = transports ? transports : getenv("UCX_TLS");
+    return named && strcmp(named, "tcp") == 0;
+}
+
 /* Rank 0 waits for the last rank, which sends nothing; then it gives up, and everyone hears of it at once, from rank 0
  * or from another that heard it earlier and passed it on. */
 static void a_deadline_and_a_notice(int rank, int ranks) {
@@ -147,6 +152,82 @@ static void a_peer_that_is_not_missed(int rank, int ranks) {
     if (rank == last) barrier(meeting);
 }
 
+/* Rank 1 sends and leaves; rank 0 takes the message after it has heard of that. */
+static void a_peer_that_has_sent(int rank) {
+    const size_t bytes = is_over_tcp() ? 200 << 10 : 4000; /* sent without the receiver's help */
+    ra_ucx *ucx = open_transport();
+    char *data = calloc(1, bytes), *sent = malloc(bytes);
+    int done = 0, culprit;
+    double start = test_clock();
+    CHECK(data != NULL && sent != NULL);
+    for (size_t i = 0; i < bytes; i++) sent[i] = (char)(i * 7);
+    ra_message in = receive(1, data, bytes), out = send_to(0, sent, bytes);
+    if (rank == 0) {
+        while (!ucx->peers[1].left && test_clock() - start < 20)
+            CHECK(ra_ucx_ops.poll(ucx, 0, &done, &culprit) == RA_OK && done);
+        CHECK(ra_ucx_ops.post(ucx, &in, 1, NULL) == RA_OK);
+        CHECK(ra_ucx_ops.poll(ucx, 30, &done, &culprit) == RA_OK && done);
+        CHECK(memcmp(data, sent, bytes) == 0);
+    } else if (rank == 1) {
+        CHECK(ra_ucx_ops.post(ucx, &out, 1, NULL) == RA_OK);
+        CHECK(ra_ucx_ops.poll(ucx, 30, &done, &culprit) == RA_OK && done);
+    }
+    if (rank != 1) barrier(meeting);
+    ra_ucx_ops.destroy(ucx);
+    if (rank == 1) barrier(meeting);
+    free(data);
+    free(sent);
+}
+
+/* Over TCP's loopback every rank has a second endpoint to every other, and nobody can connect any more. */
+static void second_endpoints(int rank, int ranks) {
+    ra_ucx *ucx = open_transport();
+    for (int peer = 0; peer < ranks; peer++) CHECK(!ucx->peers[peer].bulk == !(is_over_tcp() && peer != rank));
+    CHECK(ucx->accepted_count == (is_over_tcp() ? ranks - 1 : 0) && ucx->listener == NULL);
+    barrier(meeting);
+    ra_ucx_ops.destroy(ucx);
+}
+
+/* Rank 0 listens again, with another key, so that to it rank 1 is a stranger: it is turned away, and sends its messages
+ * over the endpoint that it has. */
+static void a_stranger_at_the_port(int rank, int ranks) {
+    ra_ucx *ucx = open_transport();
+    uint16_t port = 0;
+    int done = 0, culprit, absent = 0, got = 0, mine = 8;
+    ra_message with_port[] = {send_to(1, &port, sizeof port), receive(0, &port, sizeof port)};
+    ra_message with_word[] = {receive(1, &got, sizeof got), send_to(0, &mine, sizeof mine)};
+    if (rank == 0) {
+        ucx->key[RA_UCX_KEY_BYTES - 1] ^= 1;
+        ra_ucx_bulk_listen(ucx, &port);
+        CHECK(port != 0);
+    }
+    if (rank < 2) {
+        CHECK(ra_ucx_ops.post(ucx, &with_port[rank], 1, NULL) == RA_OK);
+        CHECK(ra_ucx_ops.poll(ucx, 30, &done, &culprit) == RA_OK && done);
+    }
+    if (rank == 1) {
+        ra_ucx_peer *first = &ucx->peers[0];
+        ucp_ep_h bulk = first->bulk;
+        first->bulk = NULL;
+        first->port = port;
+        ra_ucx_bulk_connect(ucx, 0);
+        CHECK(first->bulk != NULL && first->bulk != bulk);
+        CHECK(ra_ucx_bulk_settle(ucx, 30, &absent) == RA_OK && absent < 0);
+        CHECK(first->bulk == NULL && first->bulk_failed);
+        first->bulk = bulk;
+        first->bulk_failed = 0;
+    }
+    if (rank < 2) {
+        CHECK(ra_ucx_ops.post(ucx, &with_word[rank], 1, NULL) == RA_OK);
+        CHECK(ra_ucx_ops.poll(ucx, 30, &done, &culprit) == RA_OK && done);
+    }
+    CHECK(rank != 0 || (got == 8 && ucx->accepted_count == ranks - 1));
+    barrier(meeting);
+    if (rank == 0) ucx->key[RA_UCX_KEY_BYTES - 1] ^= 1;
+    barrier(meeting);
+    ra_ucx_ops.destroy(ucx);
+}
+
 /* Rank 1 sends `sent` bytes where rank 0 expects `expected`; late: before rank 0 has posted its receive. */
 static void a_wrong_size(int rank, size_t sent, size_t expected, int late, const char *words) {
     ra_ucx *ucx = open_transport();
@@ -251,8 +332,11 @@ static void run_all(int rank, int ranks) {
     signs_of_life(rank, ranks);
     a_peer_that_leaves(rank);
     a_peer_that_is_not_missed(rank, ranks);
+    a_peer_that_has_sent(rank);
     an_abandoned_send(rank);
     another_key(rank);
+    second_endpoints(rank, ranks);
+    if (is_over_tcp()) a_stranger_at_the_port(rank, ranks);
 }
 
 int main(int argc, char **argv) {
