@@ -29,6 +29,17 @@ uint64_t ra_ucx_client_id(const ra_ucx *ucx) {
     return id;
 }
 
+int ra_ucx_bulk_may_use_loopback(const ra_ucx *ucx) {
+    const char *devices = ucx->devices ? ucx->devices : getenv("UCX_NET_DEVICES");
+    if (!devices || !*devices || *devices == '^' || strcmp(devices, "all") == 0) return 1;
+    for (const char *name = devices; *name; name += strspn(name, ",")) {
+        size_t length = strcspn(name, ",");
+        if (length == 2 && memcmp(name, "lo", 2) == 0) return 1;
+        name += length;
+    }
+    return 0;
+}
+
 /* A broken connection of a peer's: its `endpoint` tells what to make of it. */
 static void on_accepted_failure(void *user, ucp_ep_h endpoint, ucs_status_t status) {
     (void)user, (void)endpoint, (void)status;
@@ -73,6 +84,7 @@ void ra_ucx_bulk_listen(ra_ucx *ucx, uint16_t *port_out) {
     };
     ucp_listener_attr_t attributes = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
     *port_out = 0;
+    if (!ra_ucx_bulk_may_use_loopback(ucx)) return;
     if (ucx->api->ucp_listener_create(ucx->worker, &params, &ucx->listener) != UCS_OK) ucx->listener = NULL;
     if (ucx->listener && ucx->api->ucp_listener_query(ucx->listener, &attributes) == UCS_OK)
         *port_out = ntohs(((const struct sockaddr_in *)&attributes.sockaddr)->sin_port);

@@ -180,14 +180,17 @@ static int count_machine(const card *cards, int rank, int ranks) {
     return count;
 }
 
-static int all_share_memory(const card *cards, int ranks) {
-    for (int r = 1; r < ranks; r++)
-        if (!ra_ucx_share_memory(&cards[0].identity, &cards[r].identity)) return 0;
-    return 1;
+static ra_ucx_sharing shared_by_all(const card *cards, int ranks) {
+    ra_ucx_sharing shared = {1, 1};
+    for (int r = 1; r < ranks; r++) {
+        if (!ra_ucx_share_memory(&cards[0].identity, &cards[r].identity)) shared.memory = 0;
+        if (!ra_ucx_share_loopback(&cards[0].identity, &cards[r].identity)) shared.loopback = 0;
+    }
+    return shared;
 }
 
 static ra_status open_address(ra_ucx *ucx, const card *cards, ucp_address_t **address_out, size_t *bytes_out) {
-    RA_TRY(ra_ucx_worker_open(ucx, all_share_memory(cards, ucx->ranks)));
+    RA_TRY(ra_ucx_worker_open(ucx, shared_by_all(cards, ucx->ranks)));
     return ra_ucx_check(ucx, ucx->api->ucp_worker_get_address(ucx->worker, address_out, bytes_out),
                         "ucp_worker_get_address");
 }

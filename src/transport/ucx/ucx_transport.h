@@ -146,8 +146,13 @@ void ra_ucx_destroy(void *self);
 ra_status ra_ucx_open(int rank, int ranks, ra_allgather allgather, void *user, const ra_ucx_options *options,
                       ra_ucx **ucx_out, int *machine_ranks_out);
 
-/* ucx_worker.c: the context and the worker. share_memory: whether all ranks do. */
-ra_status ra_ucx_worker_open(ra_ucx *ucx, int share_memory);
+/* What all ranks share. */
+typedef struct ra_ucx_sharing {
+    int memory, loopback;
+} ra_ucx_sharing;
+
+/* ucx_worker.c: the context and the worker. */
+ra_status ra_ucx_worker_open(ra_ucx *ucx, ra_ucx_sharing shared);
 void ra_ucx_worker_close(ra_ucx *ucx);
 
 /* Whether options or the environment say which transports UCX is to use; before the worker is open. */
@@ -163,7 +168,10 @@ int ra_ucx_progress(ra_ucx *ucx);
  * all have. mine: an error that keeps this rank from taking part; RA_OK: none. */
 ra_status ra_ucx_meet(ra_ucx *ucx, ra_status mine, ra_allgather allgather, void *user, int *machine_ranks_out);
 
-/* ucx_bulk.c: listens for peers of this machine. *port_out: where; 0: it does not. */
+/* ucx_bulk.c: whether the networks that the user names, if any, have the loopback among them. */
+int ra_ucx_bulk_may_use_loopback(const ra_ucx *ucx);
+
+/* Listens for peers of this machine. *port_out: where; 0: it does not. */
 void ra_ucx_bulk_listen(ra_ucx *ucx, uint16_t *port_out);
 
 /* Starts to connect with a peer that listens on this machine, if it is reached over TCP. */
