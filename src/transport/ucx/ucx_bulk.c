@@ -142,12 +142,6 @@ void ra_ucx_bulk_connect(ra_ucx *ucx, int peer) {
     if (ucx->api->ucp_ep_create(ucx->worker, &params, &p->bulk) != UCS_OK) p->bulk = NULL;
 }
 
-static void close_at_once(ra_ucx *ucx, ucp_ep_h endpoint, void **request_out) {
-    ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    ucs_status_ptr_t request = ucx->api->ucp_ep_close_nbx(endpoint, &params);
-    *request_out = UCS_PTR_IS_PTR(request) ? request : NULL;
-}
-
 static void start_flush(ra_ucx *ucx) {
     ucp_request_param_t params = {.op_attr_mask = 0};
     for (int peer = 0; peer < ucx->ranks; peer++) {
@@ -158,30 +152,26 @@ static void start_flush(ra_ucx *ucx) {
     }
 }
 
-/* The first peer for which it is not over; -1: none. */
-static int first_flushing(ra_ucx *ucx) {
+int ra_ucx_bulk_flushing(ra_ucx *ucx) {
     int first = -1;
     for (int peer = ucx->ranks - 1; peer >= 0; peer--)
         if (ra_ucx_test(ucx, &ucx->peers[peer].flushing, NULL, NULL) == UCS_INPROGRESS) first = peer;
     return first;
 }
 
-int ra_ucx_bulk_flush(ra_ucx *ucx, double seconds) {
+void ra_ucx_bulk_flush(ra_ucx *ucx, double seconds) {
     ra_ucx_wait wait = ra_ucx_wait_start(seconds);
-    int progressed, flushing;
+    int progressed;
     start_flush(ucx);
-    do {
-        progressed = ra_ucx_progress(ucx);
-        flushing = first_flushing(ucx);
-    } while (flushing >= 0 && ra_ucx_wait_pause(&wait, progressed));
-    return flushing < 0;
+    do progressed = ra_ucx_progress(ucx);
+    while (ra_ucx_bulk_flushing(ucx) >= 0 && ra_ucx_wait_pause(&wait, progressed));
 }
 
 static void drop_failed(ra_ucx *ucx) {
     for (int peer = 0; peer < ucx->ranks; peer++) {
         ra_ucx_peer *p = &ucx->peers[peer];
         if (!p->bulk || !p->bulk_failed) continue;
-        close_at_once(ucx, p->bulk, &p->closing[1]);
+        p->closing[1] = ra_ucx_start_closing(ucx, p->bulk, 1);
         p->bulk = NULL;
     }
 }
@@ -193,7 +183,7 @@ ra_status ra_ucx_bulk_settle(ra_ucx *ucx, double seconds, int *absent_out) {
     start_flush(ucx);
     do {
         progressed = ra_ucx_progress(ucx);
-        *absent_out = first_flushing(ucx);
+        *absent_out = ra_ucx_bulk_flushing(ucx);
         drop_failed(ucx);
         if (*absent_out < 0) return RA_OK;
         RA_TRY(ra_ucx_hear(ucx));
@@ -206,8 +196,7 @@ ra_status ra_ucx_bulk_settle(ra_ucx *ucx, double seconds, int *absent_out) {
 void ra_ucx_bulk_drop_accepted(ra_ucx *ucx) {
     ra_ucx_bulk_close_port(ucx);
     while (ucx->accepted_count > 0) {
-        void *request;
-        close_at_once(ucx, ucx->accepted[--ucx->accepted_count], &request);
+        void *request = ra_ucx_start_closing(ucx, ucx->accepted[--ucx->accepted_count], 1);
         if (request) ucx->api->ucp_request_free(request);
     }
 }

@@ -51,7 +51,7 @@ ra_status ra_ucx_find_dead(ra_ucx *ucx, void *const *awaited, int *peer_out) {
     return RA_OK;
 }
 
-static void *start_closing(ra_ucx *ucx, ucp_ep_h endpoint, int force) {
+void *ra_ucx_start_closing(ra_ucx *ucx, ucp_ep_h endpoint, int force) {
     ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                   .flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0};
     ucs_status_ptr_t request = ucx->api->ucp_ep_close_nbx(endpoint, &params);
@@ -60,13 +60,13 @@ static void *start_closing(ra_ucx *ucx, ucp_ep_h endpoint, int force) {
 
 /* One whose peer failed or left can only be taken down at once; what went over `bulk` has come, or is given up. */
 static void close_endpoints(ra_ucx *ucx, ra_ucx_peer *p, int force) {
-    if (p->endpoint) p->closing[0] = start_closing(ucx, p->endpoint, force || p->failed || p->ended || p->left);
-    if (p->bulk) p->closing[1] = start_closing(ucx, p->bulk, 1);
+    if (p->endpoint) p->closing[0] = ra_ucx_start_closing(ucx, p->endpoint, force || p->failed || p->ended || p->left);
+    if (p->bulk) p->closing[1] = ra_ucx_start_closing(ucx, p->bulk, 1);
     p->endpoint = p->bulk = NULL;
 }
 
 static int all_closed(ra_ucx *ucx) {
-    int closed = 1;
+    int closed = ra_ucx_bulk_flushing(ucx) < 0;
     for (int peer = 0; peer < ucx->ranks; peer++)
         for (int i = 0; i < 2; i++)
             if (ra_ucx_test(ucx, &ucx->peers[peer].closing[i], NULL, NULL) == UCS_INPROGRESS) closed = 0;
@@ -87,5 +87,5 @@ int ra_ucx_disconnect(ra_ucx *ucx, int force, double seconds) {
         progressed = ra_ucx_progress(ucx);
         closed = all_closed(ucx);
     } while (!closed && ra_ucx_wait_pause(&wait, progressed));
-    return ra_ucx_bulk_flush(ucx, 0) && closed;
+    return closed;
 }

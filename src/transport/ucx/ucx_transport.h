@@ -187,8 +187,11 @@ uint64_t ra_ucx_client_id(const ra_ucx *ucx);
 /* Nobody can connect any more. */
 void ra_ucx_bulk_close_port(ra_ucx *ucx);
 
-/* Waits for at most that long until what was sent over `bulk` has come. Returns nonzero when UCX flushes no more. */
-int ra_ucx_bulk_flush(ra_ucx *ucx, double seconds);
+/* Waits for at most that long until what was sent over `bulk` has come. */
+void ra_ucx_bulk_flush(ra_ucx *ucx, double seconds);
+
+/* The first peer for which that is still under way; -1: none. */
+int ra_ucx_bulk_flushing(ra_ucx *ucx);
 
 /* Takes the other ends of peers' `bulk` down at once. */
 void ra_ucx_bulk_drop_accepted(ra_ucx *ucx);
@@ -206,6 +209,10 @@ ra_status ra_ucx_connect(ra_ucx *ucx, int peer, const void *address);
 /* RA_ERR_PEER when a peer is gone, naming it. awaited [ranks]: only those count that are not NULL; NULL: all do but
  * those that have left. */
 ra_status ra_ucx_find_dead(ra_ucx *ucx, void *const *awaited, int *peer_out);
+
+/* Starts to take an endpoint down, after everything on it has left, or at once. Returns the request; NULL: it is down.
+ */
+void *ra_ucx_start_closing(ra_ucx *ucx, ucp_ep_h endpoint, int force);
 
 /* Takes all endpoints down: after everything on them has left (force 0), or at once. Waits for at most that long; what
  * is still under way then is given up. Returns nonzero when UCX uses none of them any more. */
