@@ -69,9 +69,11 @@ int ra_ucx_names_transports(const ra_ucx *ucx) {
 /* Ranks that share memory need no network, and then nobody can come from there. */
 static ra_status configure(const ra_ucx *ucx, ucp_config_t *config, ra_ucx_sharing shared) {
     for (size_t i = 0; i < sizeof SETTINGS / sizeof *SETTINGS; i++) try_setting(ucx, config, &SETTINGS[i]);
-    if (shared.loopback && ra_ucx_bulk_may_use_loopback(ucx)) try_setting(ucx, config, &IN_PLACE);
     const char *transports = ucx->transports;
-    if (shared.memory && !ra_ucx_names_transports(ucx)) transports = "^tcp";
+    if (shared.memory && !ra_ucx_names_transports(ucx))
+        transports = "^tcp";
+    else if (shared.loopback && ra_ucx_bulk_may_use_loopback(ucx))
+        try_setting(ucx, config, &IN_PLACE);
     if (transports) RA_TRY(modify(ucx, config, "TLS", transports));
     if (ucx->devices) RA_TRY(modify(ucx, config, "NET_DEVICES", ucx->devices));
     return RA_OK;
