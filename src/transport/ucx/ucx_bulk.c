@@ -149,13 +149,18 @@ static void start_flush(ra_ucx *ucx) {
         if (!p->bulk || p->bulk_failed || p->flushing) continue;
         ucs_status_ptr_t request = ucx->api->ucp_ep_flush_nbx(p->bulk, &params);
         if (UCS_PTR_IS_PTR(request)) p->flushing = request;
+        if (UCS_PTR_IS_ERR(request)) p->bulk_failed = UCS_PTR_RAW_STATUS(request);
     }
 }
 
 int ra_ucx_bulk_flushing(ra_ucx *ucx) {
     int first = -1;
-    for (int peer = ucx->ranks - 1; peer >= 0; peer--)
-        if (ra_ucx_test(ucx, &ucx->peers[peer].flushing, NULL, NULL) == UCS_INPROGRESS) first = peer;
+    for (int peer = ucx->ranks - 1; peer >= 0; peer--) {
+        ra_ucx_peer *p = &ucx->peers[peer];
+        ucs_status_t status = ra_ucx_test(ucx, &p->flushing, NULL, NULL);
+        if (status == UCS_INPROGRESS) first = peer;
+        if (status < 0 && !p->bulk_failed) p->bulk_failed = status;
+    }
     return first;
 }
 

@@ -100,8 +100,19 @@ static int is_over_memory(const card *a, const card *b) {
     return ra_ucx_share_memory(&a->identity, &b->identity) && !a->names_transports && !b->names_transports;
 }
 
-/* Whether a peer may come over the loopback. */
+static int count_machine(const card *cards, int rank, int ranks) {
+    int count = 0;
+    for (int r = 0; r < ranks; r++)
+        count += memcmp(cards[r].identity.machine, cards[rank].identity.machine, sizeof cards[r].identity.machine) == 0;
+    return count;
+}
+
+/* Each takes five descriptors of a process, which may have a thousand. */
+static const int MOST_SECOND_ENDPOINTS = 64;
+
+/* Whether peers may come over the loopback. */
 static int needs_port(const card *cards, int rank, int ranks) {
+    if (count_machine(cards, rank, ranks) > MOST_SECOND_ENDPOINTS) return 0;
     for (int r = 0; r < ranks; r++)
         if (r != rank && ra_ucx_share_loopback(&cards[rank].identity, &cards[r].identity) &&
             !is_over_memory(&cards[rank], &cards[r]))
@@ -171,13 +182,6 @@ static ra_status greet(ra_ucx *ucx) {
     if (absent < 0) return RA_OK;
     return ra_fail(RA_ERR_TIMEOUT, "rank %d of %d waited %g s for rank %d to connect over UCX, and no word came",
                    ucx->rank, ucx->ranks, ucx->create_seconds, absent);
-}
-
-static int count_machine(const card *cards, int rank, int ranks) {
-    int count = 0;
-    for (int r = 0; r < ranks; r++)
-        count += memcmp(cards[r].identity.machine, cards[rank].identity.machine, sizeof cards[r].identity.machine) == 0;
-    return count;
 }
 
 static ra_ucx_sharing shared_by_all(const card *cards, int ranks) {
