@@ -16,7 +16,7 @@ static ra_status gather_step(ra_builder *b) {
         ra_parcel theirs;
         RA_TRY(ra_parcel_whole(b, from, &theirs));
         RA_TRY(ra_add_send(b, 0, ra_rank_along(b, b->rank, t), RA_CARGO_KV, 0, 0, own.elements));
-        RA_TRY(ra_add_recv(b, 0, from, RA_CARGO_KV, t, theirs.elements));
+        RA_TRY(ra_add_recv(b, 0, from, RA_CARGO_KV, t, theirs.elements, (ra_source){from, 0, 0}));
         RA_TRY(ra_add_compute(b, 1, t, t, &theirs));
     }
     return RA_OK;
@@ -28,7 +28,7 @@ static ra_status scatter_step(ra_builder *b, int t) {
     RA_TRY(ra_parcel_whole(b, owner, &theirs));
     RA_TRY(ra_parcel_whole(b, b->rank, &own));
     RA_TRY(ra_add_send(b, t + 1, owner, RA_CARGO_GRAD, t, 0, theirs.elements));
-    RA_TRY(ra_add_recv(b, t + 1, helper, RA_CARGO_GRAD, 0, own.elements));
+    RA_TRY(ra_add_recv(b, t + 1, helper, RA_CARGO_GRAD, 0, own.elements, RA_COPIED));
     return ra_add_reduce(b, t + 1, RA_CARGO_GRAD, RA_OWN, 0, &own);
 }
 

@@ -21,11 +21,11 @@ static int steps_of_passq(int ranks, ra_pass pass) {
 }
 
 static const ra_strategy_entry strategies[] = {
-    {RA_STRATEGY_AUTO, "auto", NULL, NULL, NULL},
-    {RA_STRATEGY_RING, "ring", steps_of_round, ra_make_ring, ra_ring_volume},
-    {RA_STRATEGY_PAIRWISE, "pairwise", steps_of_round, ra_make_pairwise, ra_pairwise_volume},
-    {RA_STRATEGY_ALLGATHER, "allgather", steps_of_allgather, ra_make_allgather, ra_allgather_volume},
-    {RA_STRATEGY_PASSQ, "passq", steps_of_passq, ra_make_passq, ra_passq_volume},
+    {RA_STRATEGY_AUTO, "auto", NULL, NULL, 0, NULL},
+    {RA_STRATEGY_RING, "ring", steps_of_round, ra_make_ring, 1 << RA_CARGO_KV | 1 << RA_CARGO_GRAD, ra_ring_volume},
+    {RA_STRATEGY_PAIRWISE, "pairwise", steps_of_round, ra_make_pairwise, 0, ra_pairwise_volume},
+    {RA_STRATEGY_ALLGATHER, "allgather", steps_of_allgather, ra_make_allgather, 1 << RA_CARGO_KV, ra_allgather_volume},
+    {RA_STRATEGY_PASSQ, "passq", steps_of_passq, ra_make_passq, 0, ra_passq_volume},
 };
 
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
