@@ -119,29 +119,29 @@ static void reduce(const ra_pass_run *run, const ra_reduce *r, const unsigned ch
                                 r->parcel.elements, &run->context);
 }
 
-static void compute_one(const ra_pass_run *run, const ra_compute *compute, const ra_bound_compute *bound) {
+static void compute_one(const ra_pass_run *run, const ra_bound_compute *bound) {
     const ra_program *program = run->program;
     const ra_setup *setup = program->setup;
     if (bound->zeroed)
         setup->device->zero(setup->device, bound->zeroed,
-                            (size_t)compute->parcel.elements * ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD),
+                            (size_t)bound->compute->parcel.elements * ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD),
                             run->context.stream);
     if (bound->visitors) run->begin(run, bound->visitors);
-    if (compute->tiles.tile_count == 0) return;
+    if (bound->tiles.tile_count == 0) return;
     run->compute(run, bound->visitors ? bound->visitors : &run->queries, bound->parts ? bound->parts : &run->own,
-                 compute, bound);
+                 bound);
 }
 
 /* Once a peer's failure is known, which progress between blocks may find, the rest of the step is not computed. */
-static void compute_step(ra_pass_run *run, const ra_step *step, const ra_bound_step *bound) {
+static void compute_step(ra_pass_run *run, const ra_bound_step *bound) {
     const ra_program *program = run->program;
     int computes_here = !ra_device_is_asynchronous(program->setup->device);
     int stop = 0;
     run->context.progress = computes_here && ra_comm_ranks(program->comm) > 1 ? make_progress : NULL;
     run->context.progress_user = program->comm;
     run->context.stop = &stop;
-    for (int64_t i = 0; i < step->compute_count && !ra_comm_has_failed(program->comm); i++) {
-        compute_one(run, &step->computes[i], &bound->computes[i]);
+    for (int64_t i = 0; i < bound->compute_count && !ra_comm_has_failed(program->comm); i++) {
+        compute_one(run, &bound->computes[i]);
         ra_comm_progress(program->comm);
     }
     run->context.progress = NULL;
@@ -187,7 +187,7 @@ static ra_status run_step(ra_pass_run *run, const ra_step *step, const ra_bound_
     else
         ra_comm_watch(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds);
     RA_TRY(borrow(run, place));
-    compute_step(run, step, bound);
+    compute_step(run, bound);
     RA_TRY(give_back(run, place));
     if (!bound->waits_first) RA_TRY(wait_for(run, bound, place));
     run->sent.bytes_sent += bound->sent_bytes;

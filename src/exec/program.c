@@ -160,12 +160,12 @@ static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_c
 }
 
 /* Device kernels list what they need of the tiles; lists.h brings it to the device. */
-static ra_status prepare(const ra_program *program, const ra_compute *compute, ra_bound_compute *bound) {
+static ra_status prepare(const ra_program *program, ra_bound_compute *bound) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = bound->visitors ? &bound->visitors->shape : &setup->shape;
-    if (!setup->kernel->prepare || compute->tiles.tile_count == 0) return RA_OK;
-    return setup->kernel->prepare(shape, &compute->tiles, bound->parts, bound->parts ? compute->part_count : 1,
-                                  program->schedule->pass, &bound->prepared);
+    if (!setup->kernel->prepare || bound->tiles.tile_count == 0) return RA_OK;
+    return setup->kernel->prepare(shape, &bound->tiles, bound->parts, bound->part_count, program->schedule->pass,
+                                  &bound->prepared);
 }
 
 /* Whether the kernel overwrites all that the compute's dk and dv hold. The rank's own rows are computed into first in
@@ -266,15 +266,82 @@ static ra_status bind_messages(ra_pool *pool, const ra_program *program, const r
     return RA_OK;
 }
 
-static ra_status bind_compute(ra_pool *pool, const ra_program *program, const ra_step *step, const ra_compute *compute,
+/* All but what the kernel makes of it. */
+static ra_status bind_compute(ra_pool *pool, const ra_program *program, const ra_compute *compute,
                               const slot_memory *at, ra_bound_compute *bound) {
+    bound->compute = compute;
+    bound->tiles = compute->tiles;
+    bound->part_count = compute->kv_slot == RA_OWN ? 1 : compute->part_count;
     RA_TRY(bind_visitors(pool, program, &compute->visit, &bound->visitors));
-    RA_TRY(bind_parts(pool, program, compute, at, &bound->parts));
-    RA_TRY(prepare(program, compute, bound));
+    return bind_parts(pool, program, compute, at, &bound->parts);
+}
+
+/* How many computes from the i-th on can be one: of keys that have been received, with the rank's own queries. */
+static int64_t alike_from(const ra_bound_step *bound, int64_t i) {
+    int64_t end = i;
+    while (end < bound->compute_count && bound->computes[end].parts && !bound->computes[end].visitors) end++;
+    return end - i;
+}
+
+/* The first `count` of these, as the first. Leaves them as they are where their tiles cannot be one list. */
+static ra_status merge_computes(ra_pool *pool, ra_bound_compute *computes, int64_t count, int *merged_out) {
+    ra_tile_list *lists = ra_pool_take(pool, count, sizeof *lists), merged;
+    int64_t *first_parts = ra_pool_take(pool, count, sizeof *first_parts), part_count = 0;
+    *merged_out = 0;
+    if (!lists || !first_parts) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int64_t i = 0; i < count; i++) {
+        lists[i] = computes[i].tiles;
+        first_parts[i] = part_count;
+        part_count += computes[i].part_count;
+    }
+    RA_TRY(ra_tiles_merge(pool, lists, first_parts, count, &merged));
+    if (merged.tile_count == 0) return RA_OK;
+    ra_kv_rows *parts = ra_pool_take(pool, part_count, sizeof *parts);
+    if (!parts) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t n = 0; n < computes[i].part_count; n++) parts[first_parts[i] + n] = computes[i].parts[n];
+    computes[0].parts = parts;
+    computes[0].part_count = part_count;
+    computes[0].tiles = merged;
+    *merged_out = 1;
+    return RA_OK;
+}
+
+/* Computes of one step that have the same queries are one call: it reads and writes their state once. */
+static ra_status merge_step(ra_pool *pool, ra_bound_step *bound) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < bound->compute_count;) {
+        int64_t alike = alike_from(bound, i), taken = 1;
+        int merged = 0;
+        if (alike > 1) RA_TRY(merge_computes(pool, &bound->computes[i], alike, &merged));
+        if (merged) taken = alike;
+        bound->computes[kept++] = bound->computes[i];
+        i += taken;
+    }
+    bound->compute_count = kept;
+    return RA_OK;
+}
+
+static ra_status finish_compute(const ra_program *program, const ra_step *step, const slot_memory *at,
+                                ra_bound_compute *bound) {
+    const ra_compute *compute = bound->compute;
+    RA_TRY(prepare(program, bound));
     if (at->shared[RA_CARGO_GRAD] && ra_step_sum_of(step, compute)) return RA_OK; /* it adds to what is there */
     bound->overwrite = overwrites_all(program, compute, bound->prepared);
     if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->overwrite)
         bound->zeroed = at->slots[RA_CARGO_GRAD][compute->grad_slot];
+    return RA_OK;
+}
+
+static ra_status bind_computes(ra_pool *pool, const ra_program *program, const ra_step *step, const slot_memory *at,
+                               ra_bound_step *bound) {
+    bound->computes = ra_pool_take(pool, step->compute_count, sizeof *bound->computes);
+    if (!bound->computes) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    bound->compute_count = step->compute_count;
+    for (int64_t i = 0; i < step->compute_count; i++)
+        RA_TRY(bind_compute(pool, program, &step->computes[i], at, &bound->computes[i]));
+    if (program->schedule->pass == RA_FORWARD) RA_TRY(merge_step(pool, bound));
+    for (int64_t i = 0; i < bound->compute_count; i++) RA_TRY(finish_compute(program, step, at, &bound->computes[i]));
     return RA_OK;
 }
 
@@ -300,12 +367,8 @@ static ra_status bind_reduces(ra_pool *pool, const ra_step *step, const slot_mem
 static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_sharing *sharing, const ra_step *step,
                            slot_memory *at, ra_bound_step *bound) {
     RA_TRY(bind_messages(pool, program, step, at, bound));
-    bound->computes = ra_pool_take(pool, step->compute_count, sizeof *bound->computes);
-    if (!bound->computes) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    bound->compute_count = step->compute_count;
     place_before(program, sharing, step, at);
-    for (int64_t i = 0; i < step->compute_count; i++)
-        RA_TRY(bind_compute(pool, program, step, &step->computes[i], at, &bound->computes[i]));
+    RA_TRY(bind_computes(pool, program, step, at, bound));
     place_received(program, sharing, step, at);
     return bind_reduces(pool, step, at, bound);
 }

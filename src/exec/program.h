@@ -14,12 +14,17 @@ typedef struct ra_queries {
     ra_view dq;              /* backward: added to */
 } ra_queries;
 
+/* One call of the kernel: a compute of the schedule, or several of a step, in the forward pass, that have the rank's
+ * own queries. */
 typedef struct ra_bound_compute {
-    ra_queries *visitors;  /* another rank's queries, in their slot; NULL for the rank's own */
-    ra_kv_rows *parts;     /* the pieces of its slot; NULL for the rank's own rows */
-    ra_prepared *prepared; /* the kernel's own form of its tiles; NULL on the CPU */
-    int overwrite;         /* backward: the kernel overwrites all of dk and dv, which need not be zero before */
-    unsigned char *zeroed; /* backward: the gradient slot, where it starts at zero; NULL: nothing does */
+    ra_queries *visitors; /* another rank's queries, in their slot; NULL for the rank's own */
+    ra_kv_rows *parts;    /* the pieces of its slots; NULL for the rank's own rows */
+    int64_t part_count;
+    ra_tile_list tiles;
+    const ra_compute *compute; /* the first of them */
+    ra_prepared *prepared;     /* the kernel's own form of its tiles; NULL on the CPU */
+    int overwrite;             /* backward: the kernel overwrites all of dk and dv, which need not be zero before */
+    unsigned char *zeroed;     /* backward: the gradient slot, where it starts at zero; NULL: nothing does */
 } ra_bound_compute;
 
 typedef struct ra_bound_step {

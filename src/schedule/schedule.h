@@ -167,6 +167,12 @@ int ra_schedule_has_sources(const ra_schedule *schedule, ra_cargo cargo);
 /* The receive of this step whose sum a compute adds to where it is, when GRAD is not copied; NULL: it has none. */
 const ra_transfer *ra_step_sum_of(const ra_step *step, const ra_compute *compute);
 
+/* The tiles of `count` computes with the same queries as one list, those with the same rows in one group; the parts of
+ * compute i are those from first_parts[i] on. Empty where that cannot be: they have several rounds, or rows that are
+ * the same in part. */
+ra_status ra_tiles_merge(ra_pool *pool, const ra_tile_list *lists, const int64_t *first_parts, int64_t count,
+                         ra_tile_list *merged_out);
+
 /* Elements that a cargo has for one (row, head), over the batch: of a record where it has records. */
 int64_t ra_cargo_record(const ra_problem *problem, ra_cargo cargo, ra_pass pass);
 
