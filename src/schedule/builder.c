@@ -73,6 +73,10 @@ ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slo
         b, step, (ra_transfer){.peer = peer, .cargo = cargo, .slot = slot, .elements = elements, .source = source});
 }
 
+ra_source ra_sums_of(const ra_builder *b, int owner, int64_t offset) {
+    return (ra_source){ra_rank_along(b, owner, 1), 1, offset};
+}
+
 ra_status ra_add_reduce(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel) {
     if (parcel->elements == 0) return RA_OK;
     ra_step *s = &b->schedule->steps[step];

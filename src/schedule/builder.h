@@ -54,6 +54,10 @@ ra_status ra_add_reduce(ra_builder *b, int step, ra_cargo cargo, int to, int fro
 /* For what does not stay where it was written. */
 static const ra_source RA_COPIED = {.rank = -1};
 
+/* Where the gradients of an owner's rows are summed when they go around as on the ring and are not copied: in slot 1 of
+ * the next rank, which computes the first of them, in step 1. */
+ra_source ra_sums_of(const ra_builder *b, int owner, int64_t offset);
+
 /* Computes this rank's queries with the parcel in kv_slot. In a forward pass nothing is added when there are no tiles;
  * in a backward pass an empty contribution still zeroes its slot. */
 ra_status ra_add_compute(ra_builder *b, int step, int kv_slot, int grad_slot, const ra_parcel *parcel);

@@ -50,12 +50,6 @@ static ra_parcel leaving(const ra_builder *b, const ra_route *route, int t, int6
     return all;
 }
 
-/* Where the gradients of an owner's rows are summed when they are not copied: in the slot of the first rank that
- * computes some, which does so in step 1. */
-static ra_source sums_of(const ra_builder *b, int owner, int64_t offset) {
-    return (ra_source){ra_rank_along(b, owner, 1), 1, offset};
-}
-
 /* In step s: what step s - 1 computed leaves, what the neighbour computed in it arrives. */
 static ra_status gradients_step(ra_builder *b, const ra_route *routes, int s) {
     int here = s % 2, before = (s - 1) % 2;
@@ -68,14 +62,14 @@ static ra_status gradients_step(ra_builder *b, const ra_route *routes, int s) {
 
     ra_parcel arriving = ra_route_from(b, &routes[ra_rank_along(b, b->rank, -s)], s);
     RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, -1), RA_CARGO_GRAD, GRAD_ARRIVES, arriving.elements,
-                       sums_of(b, ra_rank_along(b, b->rank, -s), 0)));
+                       ra_sums_of(b, ra_rank_along(b, b->rank, -s), 0)));
     RA_TRY(ra_add_reduce(b, s, RA_CARGO_GRAD, here, GRAD_ARRIVES, &arriving));
 
     ra_parcel home = leaving(b, &routes[b->rank], s - 1, &home_offset);
     int sending = onward.elements + stops.elements > 0, computing = arriving.elements > 0;
     int slot = !computing ? here : !sending ? before : GRAD_HOME;
     RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, s - 1), RA_CARGO_GRAD, slot, home.elements,
-                       sums_of(b, b->rank, home_offset)));
+                       ra_sums_of(b, b->rank, home_offset)));
     return ra_add_reduce(b, s, RA_CARGO_GRAD, RA_OWN, slot, &home);
 }
 
