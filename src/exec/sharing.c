@@ -13,9 +13,8 @@ typedef struct offer {
     ra_lender lender;
 } offer;
 
-/* Whether every row of dk and dv is added to once in a compute, by a kernel that rounds what it adds: then a sum has
- * the same bits whether the compute adds to it or is added to it afterwards. Kernels that say what they overwrite write
- * a row once in a round of tiles. */
+/* Whether every row of dk and dv is added to once in a compute (kernel.h, overwrites): then a sum has the same bits
+ * whether the compute adds to it or is added to it afterwards. */
 static int adds_once(const ra_setup *setup, const ra_schedule *schedule) {
     if (!setup->kernel->overwrites) return 0;
     for (int s = 0; s < schedule->step_count; s++)
