@@ -9,14 +9,14 @@
 #include <math.h>
 
 static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
-                    const ra_compute *compute, const ra_bound_compute *bound) {
+                    const ra_bound_compute *bound) {
     ra_backward_call call = {.shape = &queries->shape,
                              .q = queries->q,
                              .dout = queries->dout,
                              .lse = queries->lse,
                              .delta = queries->delta,
                              .parts = parts,
-                             .tiles = compute->tiles,
+                             .tiles = bound->tiles,
                              .prepared = bound->prepared,
                              .overwrite = bound->overwrite,
                              .dq = queries->dq,

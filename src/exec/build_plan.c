@@ -31,9 +31,11 @@ static ra_status take_workspace(ra_plan *plan) {
 static ra_status bind_programs(ra_plan *plan) {
     ra_prediction *p = &plan->prediction;
     ra_comm *comm = plan->comm;
-    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, comm, &plan->forward));
+    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, &plan->sharing, comm,
+                           &plan->forward));
     if (!p->setup.backward) return RA_OK;
-    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->backward, comm, &plan->backward));
+    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->backward, &plan->sharing, comm,
+                           &plan->backward));
     if (p->setup.shape.states == 1) return RA_OK;
     return ra_program_bind_again(&plan->pool, &plan->forward, RA_TAGS_STATES_AGAIN, &plan->states_again);
 }
@@ -41,7 +43,6 @@ static ra_status bind_programs(ra_plan *plan) {
 static ra_status bind(ra_plan *plan) {
     const ra_device *device = ra_plan_device(plan);
     ra_uploader *uploader;
-    RA_TRY(take_workspace(plan));
     RA_TRY(bind_programs(plan));
     if (!ra_device_is_asynchronous(device)) return RA_OK;
     RA_TRY(ra_comm_uploader(plan->comm, device, &uploader));
@@ -66,7 +67,8 @@ static ra_status link_device(ra_plan *plan) {
     return ra_comm_attach(plan->comm, device, most);
 }
 
-static ra_status build(ra_plan *plan, int serial, const ra_problem *problem, const ra_options *options) {
+/* All of the plan that needs no other rank. */
+static ra_status prepare(ra_plan *plan, int serial, const ra_problem *problem, const ra_options *options) {
     ra_prediction *p = &plan->prediction;
     ra_comm *comm = plan->comm;
     ra_seat seat = {ra_comm_rank(comm), ra_comm_ranks(comm), ra_comm_process_ranks(comm), ra_comm_machine_ranks(comm)};
@@ -76,9 +78,19 @@ static ra_status build(ra_plan *plan, int serial, const ra_problem *problem, con
     RA_TRY(ra_prediction_make(&plan->pool, p));
     note_traffic(plan);
     RA_TRY(ra_device_enter(p->setup.device, &previous));
+    ra_status status = take_workspace(plan);
+    ra_device_leave(p->setup.device, previous);
+    return status;
+}
+
+/* Binds it to memory, of which some may be other ranks', and to the comm. */
+static ra_status complete(ra_plan *plan) {
+    const ra_device *device = ra_plan_device(plan);
+    int previous;
+    RA_TRY(ra_device_enter(device, &previous));
     ra_status status = bind(plan);
     if (status == RA_OK) status = link_device(plan);
-    ra_device_leave(p->setup.device, previous);
+    ra_device_leave(device, previous);
     return status;
 }
 
@@ -107,19 +119,38 @@ static ra_status own_failure(const ra_comm *comm, ra_status status, const char *
     return ra_fail(status, "rank %d: %s", ra_comm_rank(comm), error);
 }
 
-/* Builds the plan and finds out whether every rank has built the same. */
-static ra_status build_together(ra_plan *plan, const ra_problem *problem, const ra_options *options, int wanted) {
-    int serial = ra_comm_count_plan(plan->comm);
-    ra_status status = wanted ? build(plan, serial, problem, options) : ra_fail(RA_ERR_ARGUMENT, "plan_out is NULL");
-    if (status == RA_OK) {
-        ra_digest mine = ra_digest_of(&plan->prediction.setup);
-        return agree(plan->comm, &mine, timeout_of(options));
-    }
+/* Why this rank could not make its plan; status RA_OK: it could. */
+typedef struct outcome {
+    ra_status status;
     char error[1024];
-    snprintf(error, sizeof error, "%s", ra_last_error());
-    ra_digest mine = ra_digest_of_failure(status, error);
-    agree(plan->comm, &mine, timeout_of(options));
-    return own_failure(plan->comm, status, error);
+} outcome;
+
+static void note_outcome(outcome *made, ra_status status) {
+    if (made->status != RA_OK || status == RA_OK) return; /* the first failure counts */
+    made->status = status;
+    snprintf(made->error, sizeof made->error, "%s", ra_last_error());
+}
+
+/* Builds the plan and finds out whether every rank has built the same. A rank that fails takes part in every exchange.
+ */
+static ra_status build_together(ra_plan *plan, const ra_problem *problem, const ra_options *options, int wanted) {
+    ra_comm *comm = plan->comm;
+    double timeout = timeout_of(options);
+    int serial = ra_comm_count_plan(comm);
+    outcome made = {.status = RA_OK};
+    note_outcome(&made,
+                 wanted ? prepare(plan, serial, problem, options) : ra_fail(RA_ERR_ARGUMENT, "plan_out is NULL"));
+    if (ra_comm_shares_memory(comm))
+        note_outcome(&made, ra_sharing_arrange(&plan->pool, comm, made.status == RA_OK ? &plan->prediction : NULL,
+                                               plan->memory, timeout, &plan->sharing));
+    if (made.status == RA_OK) note_outcome(&made, complete(plan));
+    if (made.status == RA_OK) {
+        ra_digest mine = ra_digest_of(&plan->prediction.setup);
+        return agree(comm, &mine, timeout);
+    }
+    ra_digest mine = ra_digest_of_failure(made.status, made.error);
+    agree(comm, &mine, timeout);
+    return own_failure(comm, made.status, made.error);
 }
 
 ra_status ra_plan_build(ra_comm *comm, const ra_problem *problem, const ra_options *options, ra_plan **plan_out) {

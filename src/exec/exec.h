@@ -41,7 +41,7 @@ typedef struct ra_pass_run {
     const char *name; /* of the pass, for errors */
     void (*begin)(const struct ra_pass_run *run, const ra_queries *visitors);
     void (*compute)(const struct ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
-                    const ra_compute *compute, const ra_bound_compute *bound);
+                    const ra_bound_compute *bound);
     ra_queries queries;
     ra_kv_rows own;
     const ra_forward_results *results; /* forward: for the compute that finishes; NULL: the state is wanted */

@@ -5,11 +5,11 @@
 #include <math.h>
 
 static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
-                    const ra_compute *compute, const ra_bound_compute *bound) {
+                    const ra_bound_compute *bound) {
     ra_forward_call call = {.shape = &queries->shape,
                             .q = queries->q,
                             .parts = parts,
-                            .tiles = compute->tiles,
+                            .tiles = bound->tiles,
                             .prepared = bound->prepared,
                             .state = queries->state,
                             .results = bound == run->program->finishing ? run->results : NULL,

@@ -1,4 +1,5 @@
-/* The run of a pass over its schedule's steps: pack, post, compute, wait, reduce.
+/* The run of a pass over its schedule's steps: pack, post, compute, wait, reduce. Where gradients are added to sums
+ * that arrive in the same step, the wait comes before the compute.
  *
  * On an asynchronous device packs, computes and reduces are put on the caller's stream. The post lets a step's messages
  * start behind what is there so far, packs included; the wait is for the peers' posts, and puts what follows behind the
@@ -100,47 +101,47 @@ static void reduce_piece(const ra_pass_run *run, const ra_reduce *reduce, const 
     }
 }
 
-static void reduce_home(const ra_pass_run *run, const ra_reduce *reduce) {
-    const unsigned char *from = ra_program_slot(run->program, reduce->cargo, reduce->from);
+static void reduce_home(const ra_pass_run *run, const ra_reduce *reduce, const unsigned char *from) {
     for (int64_t i = 0; i < reduce->parcel.piece_count; i++) {
         reduce_piece(run, reduce, from, &reduce->parcel.pieces[i], ra_parcel_records(&reduce->parcel, i));
         from += piece_bytes(run->program, reduce->cargo, &reduce->parcel.pieces[i]);
     }
 }
 
-static void reduce(const ra_pass_run *run, const ra_reduce *r) {
+static void reduce(const ra_pass_run *run, const ra_reduce *r, const unsigned char *from) {
     const ra_program *program = run->program;
+    if (!from) return; /* a compute has added to it */
     if (r->to == RA_OWN) {
-        reduce_home(run, r);
+        reduce_home(run, r, from);
         return;
     }
-    program->setup->kernel->add(&program->setup->shape, ra_program_slot(program, r->cargo, r->to),
-                                ra_program_slot(program, r->cargo, r->from), r->parcel.elements, &run->context);
+    program->setup->kernel->add(&program->setup->shape, ra_program_slot(program, r->cargo, r->to), from,
+                                r->parcel.elements, &run->context);
 }
 
-static void compute_one(const ra_pass_run *run, const ra_compute *compute, const ra_bound_compute *bound) {
+static void compute_one(const ra_pass_run *run, const ra_bound_compute *bound) {
     const ra_program *program = run->program;
     const ra_setup *setup = program->setup;
-    if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->overwrite)
-        setup->device->zero(setup->device, ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot),
-                            (size_t)compute->parcel.elements * ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD),
+    if (bound->zeroed)
+        setup->device->zero(setup->device, bound->zeroed,
+                            (size_t)bound->compute->parcel.elements * ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD),
                             run->context.stream);
     if (bound->visitors) run->begin(run, bound->visitors);
-    if (compute->tiles.tile_count == 0) return;
+    if (bound->tiles.tile_count == 0) return;
     run->compute(run, bound->visitors ? bound->visitors : &run->queries, bound->parts ? bound->parts : &run->own,
-                 compute, bound);
+                 bound);
 }
 
 /* Once a peer's failure is known, which progress between blocks may find, the rest of the step is not computed. */
-static void compute_step(ra_pass_run *run, const ra_step *step, const ra_bound_step *bound) {
+static void compute_step(ra_pass_run *run, const ra_bound_step *bound) {
     const ra_program *program = run->program;
     int computes_here = !ra_device_is_asynchronous(program->setup->device);
     int stop = 0;
     run->context.progress = computes_here && ra_comm_ranks(program->comm) > 1 ? make_progress : NULL;
     run->context.progress_user = program->comm;
     run->context.stop = &stop;
-    for (int64_t i = 0; i < step->compute_count && !ra_comm_has_failed(program->comm); i++) {
-        compute_one(run, &step->computes[i], &bound->computes[i]);
+    for (int64_t i = 0; i < bound->compute_count && !ra_comm_has_failed(program->comm); i++) {
+        compute_one(run, &bound->computes[i]);
         ra_comm_progress(program->comm);
     }
     run->context.progress = NULL;
@@ -153,24 +154,67 @@ ra_status ra_program_check(const ra_program *program, ra_place place) {
     return ra_comm_lose_at(program->comm, RA_ERR_DEVICE, place);
 }
 
-/* A step sends nothing, and a pass does not finish, after the device has refused any of its work. */
-ra_status ra_run_steps(ra_pass_run *run) {
+/* What a step puts on the stream may use other ranks' memory. */
+static ra_status borrow(const ra_pass_run *run, ra_place place) {
+    const ra_program *program = run->program;
+    return program->closing_count ? ra_comm_borrow(program->comm, place) : RA_OK;
+}
+
+static ra_status give_back(const ra_pass_run *run, ra_place place) {
+    const ra_program *program = run->program;
+    return program->closing_count ? ra_comm_give_back(program->comm, run->context.stream, place) : RA_OK;
+}
+
+static ra_status wait_for(const ra_pass_run *run, const ra_bound_step *bound, ra_place place) {
+    const ra_program *program = run->program;
+    return ra_comm_wait(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds, place);
+}
+
+static ra_status post(const ra_pass_run *run, const ra_bound_step *bound, ra_place place) {
     const ra_program *program = run->program;
     ra_queue queue = {program->setup->device, run->context.stream};
-    for (int s = 0; s < program->schedule->step_count; s++) {
-        const ra_step *step = &program->schedule->steps[s];
-        const ra_bound_step *bound = &program->steps[s];
-        ra_place place = {run->name, s};
-        for (int64_t i = 0; i < step->pack_count; i++) pack(run, &step->packs[i]);
-        RA_TRY(ra_program_check(program, place));
-        RA_TRY(ra_comm_post(program->comm, bound->messages, bound->message_count, &queue, place));
+    return ra_comm_post(program->comm, bound->messages, bound->message_count, &queue, place);
+}
+
+/* A step sends nothing, and a pass does not finish, after the device has refused any of its work. */
+static ra_status run_step(ra_pass_run *run, const ra_step *step, const ra_bound_step *bound, ra_place place) {
+    const ra_program *program = run->program;
+    for (int64_t i = 0; i < step->pack_count; i++) pack(run, &step->packs[i]);
+    RA_TRY(ra_program_check(program, place));
+    RA_TRY(post(run, bound, place));
+    if (bound->waits_first)
+        RA_TRY(wait_for(run, bound, place));
+    else
         ra_comm_watch(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds);
-        compute_step(run, step, bound);
-        RA_TRY(
-            ra_comm_wait(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds, place));
-        run->sent.bytes_sent += bound->sent_bytes;
-        run->sent.messages_sent += bound->sent_messages;
-        for (int64_t i = 0; i < step->reduce_count; i++) reduce(run, &step->reduces[i]);
+    RA_TRY(borrow(run, place));
+    compute_step(run, bound);
+    RA_TRY(give_back(run, place));
+    if (!bound->waits_first) RA_TRY(wait_for(run, bound, place));
+    run->sent.bytes_sent += bound->sent_bytes;
+    run->sent.messages_sent += bound->sent_messages;
+    if (step->reduce_count == 0) return RA_OK;
+    RA_TRY(borrow(run, place));
+    for (int64_t i = 0; i < step->reduce_count; i++) reduce(run, &step->reduces[i], bound->reduced[i]);
+    return give_back(run, place);
+}
+
+/* Until every rank has done with the others' memory: what follows on the stream may write to this rank's. */
+static ra_status close_steps(const ra_pass_run *run) {
+    const ra_program *program = run->program;
+    ra_place place = {run->name, -1};
+    for (int i = 0; i < program->closing_count; i++) {
+        const ra_bound_step *bound = &program->steps[program->schedule->step_count + i];
+        RA_TRY(post(run, bound, place));
+        RA_TRY(wait_for(run, bound, place));
     }
-    return ra_program_check(program, (ra_place){run->name, -1});
+    if (program->closing_count) ra_comm_settle(program->comm);
+    return RA_OK;
+}
+
+ra_status ra_run_steps(ra_pass_run *run) {
+    const ra_program *program = run->program;
+    for (int s = 0; s < program->schedule->step_count; s++)
+        RA_TRY(run_step(run, &program->schedule->steps[s], &program->steps[s], (ra_place){run->name, s}));
+    RA_TRY(ra_program_check(program, (ra_place){run->name, -1}));
+    return close_steps(run);
 }

@@ -22,6 +22,7 @@ struct ra_plan {
     ra_prediction prediction;
     unsigned char *memory;
     int memory_is_ours;
+    ra_sharing sharing; /* with ranks that see each other's memory */
     ra_program forward, backward;
     ra_program states_again; /* the forward program inside the backward pass, where softmaxes are kept apart */
     ra_upload lists;         /* what the kernels of these programs read, on an asynchronous device */

@@ -59,17 +59,71 @@ static void record_views(const ra_shape *shape, unsigned char *slot, int64_t off
     v_out->data = slot + (size_t)(offset + shape->dim) * bytes;
 }
 
+/* ---- where slots are --------------------------------------------------------------------------------------------- */
+
+/* The memory of what each slot holds, as the steps go by: the rank's own, or another rank's where it is not copied. */
+typedef struct slot_memory {
+    unsigned char **slots[RA_CARGO_COUNT];
+    int shared[RA_CARGO_COUNT]; /* what is received of this cargo is used where it is */
+} slot_memory;
+
+static ra_status start_slots(ra_pool *pool, const ra_program *program, const ra_sharing *sharing, slot_memory *at) {
+    for (int c = 0; c < RA_CARGO_COUNT; c++) {
+        int64_t count = program->schedule->slots[c].count;
+        at->shared[c] = ra_sharing_has(sharing, program->schedule, (ra_cargo)c);
+        at->slots[c] = ra_pool_take(pool, count, sizeof *at->slots[c]);
+        if (!at->slots[c]) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+        for (int64_t i = 0; i < count; i++) at->slots[c][i] = ra_program_slot(program, (ra_cargo)c, (int)i);
+    }
+    return RA_OK;
+}
+
+static unsigned char *memory_of_source(const ra_program *program, const ra_sharing *sharing, const ra_transfer *t) {
+    size_t bytes = ra_cargo_bytes(&program->setup->problem, t->cargo);
+    return sharing->lenders[t->source.rank].slots[t->cargo][t->source.slot] + (size_t)t->source.offset * bytes;
+}
+
+/* Before a step's computes: packs are in the rank's own memory, and so are gradients, unless they are added to a sum.
+ */
+static void place_before(const ra_program *program, const ra_sharing *sharing, const ra_step *step, slot_memory *at) {
+    for (int64_t i = 0; i < step->pack_count; i++) {
+        const ra_pack *pack = &step->packs[i];
+        at->slots[pack->cargo][pack->slot] = ra_program_slot(program, pack->cargo, pack->slot);
+    }
+    if (program->schedule->pass != RA_BACKWARD) return;
+    for (int64_t i = 0; i < step->compute_count; i++) {
+        const ra_transfer *sum = at->shared[RA_CARGO_GRAD] ? ra_step_sum_of(step, &step->computes[i]) : NULL;
+        int slot = step->computes[i].grad_slot;
+        if (slot != RA_OWN)
+            at->slots[RA_CARGO_GRAD][slot] =
+                sum ? memory_of_source(program, sharing, sum) : ra_program_slot(program, RA_CARGO_GRAD, slot);
+    }
+}
+
+/* When its messages have come. */
+static void place_received(const ra_program *program, const ra_sharing *sharing, const ra_step *step, slot_memory *at) {
+    for (int64_t i = 0; i < step->transfer_count; i++) {
+        const ra_transfer *t = &step->transfers[i];
+        if (!t->is_send)
+            at->slots[t->cargo][t->slot] = at->shared[t->cargo] ? memory_of_source(program, sharing, t)
+                                                                : ra_program_slot(program, t->cargo, t->slot);
+    }
+}
+
+/* ---- computes ---------------------------------------------------------------------------------------------------- */
+
 /* A part: a piece of the slot, or the whole slot as one array of records, in which every head finds its keys by index.
  */
-static ra_kv_rows bind_part(const ra_program *program, const ra_compute *compute, int64_t piece, int64_t offset) {
+static ra_kv_rows bind_part(const ra_program *program, const ra_compute *compute, const slot_memory *at, int64_t piece,
+                            int64_t offset) {
     const ra_setup *setup = program->setup;
     const ra_piece *p = piece == RA_ALL_RECORDS ? NULL : &compute->parcel.pieces[piece];
     int64_t rows = p ? p->rows.count : 0;
     ra_kv_rows part = {.heads = p ? p->heads : (ra_span){0, 1, setup->shape.heads_kv}};
-    record_views(&setup->shape, ra_program_slot(program, RA_CARGO_KV, compute->kv_slot), offset, rows,
+    record_views(&setup->shape, at->slots[RA_CARGO_KV][compute->kv_slot], offset, rows,
                  ra_cargo_bytes(&setup->problem, RA_CARGO_KV), &part.k, &part.v);
     if (program->schedule->pass == RA_BACKWARD)
-        record_views(&setup->shape, ra_program_slot(program, RA_CARGO_GRAD, compute->grad_slot), offset, rows,
+        record_views(&setup->shape, at->slots[RA_CARGO_GRAD][compute->grad_slot], offset, rows,
                      ra_cargo_bytes(&setup->problem, RA_CARGO_GRAD), &part.dk, &part.dv);
     return part;
 }
@@ -85,7 +139,7 @@ static ra_status bind_visitors(ra_pool *pool, const ra_program *program, const r
     return RA_OK;
 }
 
-static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_compute *compute,
+static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_compute *compute, const slot_memory *at,
                             ra_kv_rows **parts_out) {
     const ra_problem *problem = &program->setup->problem;
     *parts_out = NULL;
@@ -99,19 +153,19 @@ static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_c
     }
     for (int64_t i = 0; i < compute->part_count; i++) {
         int64_t piece = compute->parts[i];
-        parts[i] = bind_part(program, compute, piece, piece == RA_ALL_RECORDS ? 0 : offsets[piece]);
+        parts[i] = bind_part(program, compute, at, piece, piece == RA_ALL_RECORDS ? 0 : offsets[piece]);
     }
     *parts_out = parts;
     return RA_OK;
 }
 
 /* Device kernels list what they need of the tiles; lists.h brings it to the device. */
-static ra_status prepare(const ra_program *program, const ra_compute *compute, ra_bound_compute *bound) {
+static ra_status prepare(const ra_program *program, ra_bound_compute *bound) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = bound->visitors ? &bound->visitors->shape : &setup->shape;
-    if (!setup->kernel->prepare || compute->tiles.tile_count == 0) return RA_OK;
-    return setup->kernel->prepare(shape, &compute->tiles, bound->parts, bound->parts ? compute->part_count : 1,
-                                  program->schedule->pass, &bound->prepared);
+    if (!setup->kernel->prepare || bound->tiles.tile_count == 0) return RA_OK;
+    return setup->kernel->prepare(shape, &bound->tiles, bound->parts, bound->part_count, program->schedule->pass,
+                                  &bound->prepared);
 }
 
 /* Whether the kernel overwrites all that the compute's dk and dv hold. The rank's own rows are computed into first in
@@ -163,13 +217,13 @@ int ra_program_overwrites_own(const ra_program *program) {
  * exchanges (transport/collective.c) are there. */
 enum { STEP_TAGS = 4 * RA_CARGO_TAGS, PASS_TAGS = 4 * STEP_TAGS, PLANS_TOLD_APART = 256 };
 
-static int tag_of(const ra_program *program, const ra_transfer *transfer) {
+static int tag_of(const ra_program *program, int tag_in_pass) {
     int pass = program->schedule->pass == RA_BACKWARD ? RA_TAGS_BACKWARD : RA_TAGS_FORWARD;
-    return program->setup->serial % PLANS_TOLD_APART * PASS_TAGS + pass * STEP_TAGS + transfer->tag % STEP_TAGS;
+    return program->setup->serial % PLANS_TOLD_APART * PASS_TAGS + pass * STEP_TAGS + tag_in_pass % STEP_TAGS;
 }
 
 ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pass_tags pass, ra_program *program_out) {
-    int count = program->schedule->step_count;
+    int count = program->schedule->step_count + program->closing_count;
     ra_bound_step *steps = ra_pool_take(pool, count, sizeof *steps);
     if (!steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     for (int s = 0; s < count; s++) {
@@ -187,52 +241,190 @@ ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pas
     return RA_OK;
 }
 
-static ra_message bind_message(const ra_program *program, const ra_transfer *transfer) {
+/* What is not copied has no data, but counts as what it stands for. */
+static ra_message bind_message(const ra_program *program, const ra_transfer *transfer, int shared) {
     size_t bytes = ra_cargo_bytes(&program->setup->problem, transfer->cargo);
     unsigned char *slot = ra_program_slot(program, transfer->cargo, transfer->slot);
     return (ra_message){.peer = transfer->peer,
                         .is_send = transfer->is_send,
-                        .tag = tag_of(program, transfer),
-                        .data = slot + (size_t)transfer->offset * bytes,
+                        .tag = tag_of(program, transfer->tag),
+                        .data = shared ? NULL : slot + (size_t)transfer->offset * bytes,
                         .bytes = (size_t)transfer->elements * bytes};
 }
 
-static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_step *step, ra_bound_step *bound) {
+static ra_status bind_messages(ra_pool *pool, const ra_program *program, const ra_step *step, const slot_memory *at,
+                               ra_bound_step *bound) {
     bound->messages = ra_pool_take(pool, step->transfer_count, sizeof *bound->messages);
-    bound->computes = ra_pool_take(pool, step->compute_count, sizeof *bound->computes);
-    if (!bound->messages || !bound->computes) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     bound->message_count = (int)step->transfer_count;
-    bound->compute_count = step->compute_count;
     for (int64_t i = 0; i < step->transfer_count; i++) {
-        bound->messages[i] = bind_message(program, &step->transfers[i]);
+        bound->messages[i] = bind_message(program, &step->transfers[i], at->shared[step->transfers[i].cargo]);
         if (!bound->messages[i].is_send) continue;
         bound->sent_bytes += (int64_t)bound->messages[i].bytes;
         bound->sent_messages++;
     }
-    for (int64_t i = 0; i < step->compute_count; i++) {
-        ra_bound_compute *compute = &bound->computes[i];
-        RA_TRY(bind_visitors(pool, program, &step->computes[i].visit, &compute->visitors));
-        RA_TRY(bind_parts(pool, program, &step->computes[i], &compute->parts));
-        RA_TRY(prepare(program, &step->computes[i], compute));
-        compute->overwrite = overwrites_all(program, &step->computes[i], compute->prepared);
+    return RA_OK;
+}
+
+/* All but what the kernel makes of it. */
+static ra_status bind_compute(ra_pool *pool, const ra_program *program, const ra_compute *compute,
+                              const slot_memory *at, ra_bound_compute *bound) {
+    bound->compute = compute;
+    bound->tiles = compute->tiles;
+    bound->part_count = compute->kv_slot == RA_OWN ? 1 : compute->part_count;
+    RA_TRY(bind_visitors(pool, program, &compute->visit, &bound->visitors));
+    return bind_parts(pool, program, compute, at, &bound->parts);
+}
+
+/* How many computes from the i-th on can be one: of keys that have been received, with the rank's own queries. */
+static int64_t alike_from(const ra_bound_step *bound, int64_t i) {
+    int64_t end = i;
+    while (end < bound->compute_count && bound->computes[end].parts && !bound->computes[end].visitors) end++;
+    return end - i;
+}
+
+/* The first `count` of these, as the first. Leaves them as they are where their tiles cannot be one list. */
+static ra_status merge_computes(ra_pool *pool, ra_bound_compute *computes, int64_t count, int *merged_out) {
+    ra_tile_list *lists = ra_pool_take(pool, count, sizeof *lists), merged;
+    int64_t *first_parts = ra_pool_take(pool, count, sizeof *first_parts), part_count = 0;
+    *merged_out = 0;
+    if (!lists || !first_parts) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int64_t i = 0; i < count; i++) {
+        lists[i] = computes[i].tiles;
+        first_parts[i] = part_count;
+        part_count += computes[i].part_count;
+    }
+    RA_TRY(ra_tiles_merge(pool, lists, first_parts, count, &merged));
+    if (merged.tile_count == 0) return RA_OK;
+    ra_kv_rows *parts = ra_pool_take(pool, part_count, sizeof *parts);
+    if (!parts) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t n = 0; n < computes[i].part_count; n++) parts[first_parts[i] + n] = computes[i].parts[n];
+    computes[0].parts = parts;
+    computes[0].part_count = part_count;
+    computes[0].tiles = merged;
+    *merged_out = 1;
+    return RA_OK;
+}
+
+/* Computes of one step that have the same queries are one call: it reads and writes their state once. */
+static ra_status merge_step(ra_pool *pool, ra_bound_step *bound) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < bound->compute_count;) {
+        int64_t alike = alike_from(bound, i), taken = 1;
+        int merged = 0;
+        if (alike > 1) RA_TRY(merge_computes(pool, &bound->computes[i], alike, &merged));
+        if (merged) taken = alike;
+        bound->computes[kept++] = bound->computes[i];
+        i += taken;
+    }
+    bound->compute_count = kept;
+    return RA_OK;
+}
+
+static ra_status finish_compute(const ra_program *program, const ra_step *step, const slot_memory *at,
+                                ra_bound_compute *bound) {
+    const ra_compute *compute = bound->compute;
+    RA_TRY(prepare(program, bound));
+    if (at->shared[RA_CARGO_GRAD] && ra_step_sum_of(step, compute)) return RA_OK; /* it adds to what is there */
+    bound->overwrite = overwrites_all(program, compute, bound->prepared);
+    if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->overwrite)
+        bound->zeroed = at->slots[RA_CARGO_GRAD][compute->grad_slot];
+    return RA_OK;
+}
+
+static ra_status bind_computes(ra_pool *pool, const ra_program *program, const ra_step *step, const slot_memory *at,
+                               ra_bound_step *bound) {
+    bound->computes = ra_pool_take(pool, step->compute_count, sizeof *bound->computes);
+    if (!bound->computes) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    bound->compute_count = step->compute_count;
+    for (int64_t i = 0; i < step->compute_count; i++)
+        RA_TRY(bind_compute(pool, program, &step->computes[i], at, &bound->computes[i]));
+    if (program->schedule->pass == RA_FORWARD) RA_TRY(merge_step(pool, bound));
+    for (int64_t i = 0; i < bound->compute_count; i++) RA_TRY(finish_compute(program, step, at, &bound->computes[i]));
+    return RA_OK;
+}
+
+/* Whether a compute of the step has added to what the reduce would add. */
+static int is_added_already(const ra_step *step, const ra_reduce *reduce, const slot_memory *at) {
+    if (reduce->cargo != RA_CARGO_GRAD || !at->shared[RA_CARGO_GRAD]) return 0;
+    for (int64_t i = 0; i < step->compute_count; i++)
+        if (step->computes[i].grad_slot != RA_OWN && step->computes[i].grad_slot == reduce->to) return 1;
+    return 0;
+}
+
+static ra_status bind_reduces(ra_pool *pool, const ra_step *step, const slot_memory *at, ra_bound_step *bound) {
+    bound->reduced = ra_pool_take(pool, step->reduce_count, sizeof *bound->reduced);
+    if (!bound->reduced) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int64_t i = 0; i < step->reduce_count; i++) {
+        const ra_reduce *r = &step->reduces[i];
+        bound->reduced[i] = is_added_already(step, r, at) ? NULL : at->slots[r->cargo][r->from];
+        bound->waits_first |= !bound->reduced[i];
     }
     return RA_OK;
 }
 
+static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_sharing *sharing, const ra_step *step,
+                           slot_memory *at, ra_bound_step *bound) {
+    RA_TRY(bind_messages(pool, program, step, at, bound));
+    place_before(program, sharing, step, at);
+    RA_TRY(bind_computes(pool, program, step, at, bound));
+    place_received(program, sharing, step, at);
+    return bind_reduces(pool, step, at, bound);
+}
+
+/* ---- closing ----------------------------------------------------------------------------------------------------- */
+
+/* A rank's memory may be used by ranks that it has no message from, so all wait for all: in round k for the rank 2^k
+ * back, which has waited for 2^k - 1 others in the rounds before. */
+static int rounds_of(int ranks) {
+    int rounds = 0;
+    while (1 << rounds < ranks) rounds++;
+    return rounds;
+}
+
+enum { CLOSING_CARGO = RA_CARGO_TAGS - 1 };
+
+static ra_status bind_closing(ra_pool *pool, const ra_program *program, int round, ra_bound_step *bound) {
+    const ra_schedule *schedule = program->schedule;
+    int tag = tag_of(program, RA_CARGO_TAGS * (schedule->step_count + round) + CLOSING_CARGO);
+    int along = 1 << round;
+    bound->messages = ra_pool_take(pool, 2, sizeof *bound->messages);
+    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    bound->message_count = 2;
+    bound->messages[0] = (ra_message){
+        .peer = (schedule->rank + along) % schedule->ranks, .is_send = 1, .tag = tag, .data = NULL, .bytes = 1};
+    bound->messages[1] = (ra_message){
+        .peer = (schedule->rank + schedule->ranks - along) % schedule->ranks, .tag = tag, .data = NULL, .bytes = 1};
+    return RA_OK;
+}
+
+static int shares_any(const slot_memory *at) {
+    int any = 0;
+    for (int c = 0; c < RA_CARGO_COUNT; c++) any |= at->shared[c];
+    return any;
+}
+
 ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspace *workspace, void *memory,
-                          const ra_schedule *schedule, ra_comm *comm, ra_program *program_out) {
+                          const ra_schedule *schedule, const ra_sharing *sharing, ra_comm *comm,
+                          ra_program *program_out) {
     const ra_shape *shape = &setup->shape;
+    slot_memory at = {0};
     ra_program program = {.schedule = schedule, .setup = setup, .workspace = workspace, .memory = memory, .comm = comm};
     program.own.heads = (ra_span){0, 1, shape->heads_kv};
     if (schedule->pass == RA_BACKWARD && setup->gradient_target == RA_TARGET_WORKSPACE) {
         program.own.dk = packed_view(program.memory + workspace->own_dk, shape->batch, setup->rows_k, shape->dim);
         program.own.dv = packed_view(program.memory + workspace->own_dv, shape->batch, setup->rows_k, shape->dim_v);
     }
-    program.steps = ra_pool_take(pool, schedule->step_count, sizeof *program.steps);
+    RA_TRY(start_slots(pool, &program, sharing, &at));
+    program.closing_count = shares_any(&at) ? rounds_of(schedule->ranks) : 0;
+    program.steps = ra_pool_take(pool, schedule->step_count + program.closing_count, sizeof *program.steps);
     if (!program.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     *program_out = program;
     for (int s = 0; s < schedule->step_count; s++)
-        RA_TRY(bind_step(pool, program_out, &schedule->steps[s], &program_out->steps[s]));
+        RA_TRY(bind_step(pool, program_out, sharing, &schedule->steps[s], &at, &program_out->steps[s]));
+    for (int i = 0; i < program.closing_count; i++)
+        RA_TRY(bind_closing(pool, program_out, i, &program_out->steps[schedule->step_count + i]));
     choose_finishing(program_out);
     return RA_OK;
 }
@@ -245,7 +437,7 @@ void ra_program_release(ra_program *program) {
 }
 
 void ra_program_group_size(const ra_program *program, ra_group_size *most) {
-    for (int s = 0; program->steps && s < program->schedule->step_count; s++) {
+    for (int s = 0; program->steps && s < program->schedule->step_count + program->closing_count; s++) {
         const ra_bound_step *bound = &program->steps[s];
         size_t bytes[2] = {0};
         for (int i = 0; i < bound->message_count; i++) bytes[!bound->messages[i].is_send] += bound->messages[i].bytes;

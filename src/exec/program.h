@@ -3,10 +3,7 @@
 #ifndef RA_EXEC_PROGRAM_H
 #define RA_EXEC_PROGRAM_H
 
-#include "plan/setup.h"
-#include "plan/workspace.h"
-#include "schedule/schedule.h"
-#include "transport/comm.h"
+#include "exec/sharing.h"
 
 /* The query side of a compute. */
 typedef struct ra_queries {
@@ -17,11 +14,17 @@ typedef struct ra_queries {
     ra_view dq;              /* backward: added to */
 } ra_queries;
 
+/* One call of the kernel: a compute of the schedule, or several of a step, in the forward pass, that have the rank's
+ * own queries. */
 typedef struct ra_bound_compute {
-    ra_queries *visitors;  /* another rank's queries, in their slot; NULL for the rank's own */
-    ra_kv_rows *parts;     /* the pieces of its slot; NULL for the rank's own rows */
-    ra_prepared *prepared; /* the kernel's own form of its tiles; NULL on the CPU */
-    int overwrite;         /* backward: the kernel overwrites all of dk and dv, which need not be zero before */
+    ra_queries *visitors; /* another rank's queries, in their slot; NULL for the rank's own */
+    ra_kv_rows *parts;    /* the pieces of its slots; NULL for the rank's own rows */
+    int64_t part_count;
+    ra_tile_list tiles;
+    const ra_compute *compute; /* the first of them */
+    ra_prepared *prepared;     /* the kernel's own form of its tiles; NULL on the CPU */
+    int overwrite;             /* backward: the kernel overwrites all of dk and dv, which need not be zero before */
+    unsigned char *zeroed;     /* backward: the gradient slot, where it starts at zero; NULL: nothing does */
 } ra_bound_compute;
 
 typedef struct ra_bound_step {
@@ -29,12 +32,16 @@ typedef struct ra_bound_step {
     int message_count;
     ra_bound_compute *computes;
     int64_t compute_count;
+    const unsigned char **reduced; /* [the step's reduces]: what each reads; NULL: a compute has added to it instead */
+    int waits_first;               /* its computes use what its messages bring */
     int64_t sent_bytes, sent_messages;
 } ra_bound_step;
 
 typedef struct ra_program {
     const ra_schedule *schedule;
-    ra_bound_step *steps; /* [schedule->step_count] */
+    ra_bound_step *steps; /* [schedule->step_count], then [closing_count] */
+    int closing_count;    /* groups without data, after which every rank has done with the others' memory; 0: none is
+                           * lent */
     ra_kv_rows own; /* this rank's rows: dk and dv where they are in the workspace; the rest comes with each run */
     const ra_bound_compute *finishing; /* forward: the last compute, where it also writes o and lse; NULL: none does */
     int finishing_alone;               /* it is the first compute, too */
@@ -50,7 +57,8 @@ typedef enum ra_pass_tags { RA_TAGS_FORWARD, RA_TAGS_BACKWARD, RA_TAGS_STATES_AG
 
 /* *program_out is to be released whether this succeeds or not; zeroed before, it may be released without binding. */
 ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspace *workspace, void *memory,
-                          const ra_schedule *schedule, ra_comm *comm, ra_program *program_out);
+                          const ra_schedule *schedule, const ra_sharing *sharing, ra_comm *comm,
+                          ra_program *program_out);
 
 void ra_program_release(ra_program *program);
 
@@ -64,7 +72,7 @@ void ra_program_group_size(const ra_program *program, ra_group_size *most);
 /* Whether the first compute of a backward program overwrites this rank's own dk and dv. */
 int ra_program_overwrites_own(const ra_program *program);
 
-/* The memory of a slot. */
+/* The rank's own memory of a slot. */
 unsigned char *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot);
 
 /* Where queries of a visit lie in the slots, and what they become: q, dout, lse, delta of slot `from`, state or dq of

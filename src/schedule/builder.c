@@ -58,14 +58,23 @@ static ra_status add_transfer(ra_builder *b, int step, ra_transfer transfer) {
 }
 
 ra_status ra_add_send(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t offset, int64_t elements) {
-    return add_transfer(
-        b, step,
-        (ra_transfer){
-            .peer = peer, .is_send = 1, .cargo = cargo, .slot = slot, .offset = offset, .elements = elements});
+    return add_transfer(b, step,
+                        (ra_transfer){.peer = peer,
+                                      .is_send = 1,
+                                      .cargo = cargo,
+                                      .slot = slot,
+                                      .offset = offset,
+                                      .elements = elements,
+                                      .source = RA_COPIED});
 }
 
-ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t elements) {
-    return add_transfer(b, step, (ra_transfer){.peer = peer, .cargo = cargo, .slot = slot, .elements = elements});
+ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t elements, ra_source source) {
+    return add_transfer(
+        b, step, (ra_transfer){.peer = peer, .cargo = cargo, .slot = slot, .elements = elements, .source = source});
+}
+
+ra_source ra_sums_of(const ra_builder *b, int owner, int64_t offset) {
+    return (ra_source){ra_rank_along(b, owner, 1), 1, offset};
 }
 
 ra_status ra_add_reduce(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel) {

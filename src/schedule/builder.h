@@ -48,8 +48,15 @@ ra_status ra_parcel_queries(ra_builder *b, int q_rank, int k_rank, ra_parcel *pa
 /* Steps. All but add_compute do nothing for an empty parcel or run, so that hops that would carry nothing vanish. */
 ra_status ra_add_pack(ra_builder *b, int step, ra_cargo cargo, int slot, const ra_parcel *parcel);
 ra_status ra_add_send(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t offset, int64_t elements);
-ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t elements);
+ra_status ra_add_recv(ra_builder *b, int step, int peer, ra_cargo cargo, int slot, int64_t elements, ra_source source);
 ra_status ra_add_reduce(ra_builder *b, int step, ra_cargo cargo, int to, int from, const ra_parcel *parcel);
+
+/* For what does not stay where it was written. */
+static const ra_source RA_COPIED = {.rank = -1};
+
+/* Where the gradients of an owner's rows are summed when they go around as on the ring and are not copied: in slot 1 of
+ * the next rank, which computes the first of them, in step 1. */
+ra_source ra_sums_of(const ra_builder *b, int owner, int64_t offset);
 
 /* Computes this rank's queries with the parcel in kv_slot. In a forward pass nothing is added when there are no tiles;
  * in a backward pass an empty contribution still zeroes its slot. */
@@ -68,6 +75,7 @@ typedef struct ra_strategy_entry {
     const char *name;
     int (*steps)(int ranks, ra_pass pass); /* NULL for auto, which is no strategy itself */
     ra_status (*make)(ra_builder *b);
+    int sources; /* the cargos whose receives have sources: 1 << cargo of each */
     /* Bytes of the forward pass that the owner's rows make up, and what is made of them; for a builder without a
      * schedule. */
     ra_status (*volume)(ra_builder *b, int owner, int64_t *bytes_out);

@@ -78,10 +78,12 @@ static ra_status check_sizes(const ra_schedule *schedule, const ra_step *step, w
 
 /* ---- what slots hold -------------------------------------------------------------------------------------------- */
 
-/* Rows of that owner, so many (row, head) records of them from the slot's start on; none: records 0. */
+/* Rows of that owner, so many (row, head) records of them from the slot's start on; none: records 0. place: where they
+ * are when nothing is copied that has a source. */
 typedef struct content {
     int owner;
     int64_t records;
+    ra_source place;
 } content;
 
 /* A rank's slots, and what is on its way into them. */
@@ -106,7 +108,7 @@ static void pack_all(const ra_schedule *schedules, holdings *all, int ranks, int
     for (int r = 0; r < ranks; r++) {
         for (int64_t i = 0; i < schedules[r].steps[s].pack_count; i++) {
             const ra_pack *pack = &schedules[r].steps[s].packs[i];
-            all[r].now[pack->cargo][pack->slot] = (content){r, records_of(&pack->parcel)};
+            all[r].now[pack->cargo][pack->slot] = (content){r, records_of(&pack->parcel), {r, pack->slot, 0}};
         }
         copy_contents(&schedules[r], all[r].now, all[r].next);
     }
@@ -123,7 +125,13 @@ static ra_status carry(const ra_problem *problem, const ra_schedule *from, const
         int64_t record = ra_cargo_record(problem, sent->cargo, from->pass);
         if (sent->offset + sent->elements > have->records * record)
             return fault((where){from->rank, s}, "what is sent is not in its slot");
-        all[to->rank].next[expected->cargo][expected->slot] = (content){have->owner, expected->elements / record};
+        const ra_source *source = &expected->source;
+        if (ra_schedule_has_sources(to, sent->cargo) &&
+            !(source->rank == have->place.rank && source->slot == have->place.slot &&
+              source->offset == have->place.offset + sent->offset))
+            return fault((where){to->rank, s}, "what is received is not where its source says");
+        all[to->rank].next[expected->cargo][expected->slot] =
+            (content){have->owner, expected->elements / record, *source};
     }
     return RA_OK;
 }
@@ -135,7 +143,8 @@ static ra_status check_visit(const ra_schedule *schedule, const ra_visit *visit,
     if (!holds(&h->now[RA_CARGO_QUERY][visit->slot], visit->owner, records) ||
         (backward && !holds(&h->now[RA_CARGO_STATS][visit->slot], visit->owner, records)))
         return fault((where){schedule->rank, s}, "the queries that are computed with are not in their slot");
-    h->next[backward ? RA_CARGO_DQ : RA_CARGO_STATE][visit->result] = (content){visit->owner, records};
+    h->next[backward ? RA_CARGO_DQ : RA_CARGO_STATE][visit->result] =
+        (content){visit->owner, records, {schedule->rank, visit->result, 0}};
     return RA_OK;
 }
 
@@ -143,7 +152,9 @@ static ra_status check_computes(const ra_problem *problem, const ra_schedule *sc
     const ra_step *step = &schedule->steps[s];
     for (int64_t i = 0; i < step->compute_count; i++) {
         const ra_compute *c = &step->computes[i];
-        content made = {c->parcel.owner, records_of(&c->parcel)};
+        const ra_transfer *sum = ra_step_sum_of(step, c);
+        content made = {c->parcel.owner, records_of(&c->parcel), {schedule->rank, c->grad_slot, 0}};
+        if (sum && ra_schedule_has_sources(schedule, RA_CARGO_GRAD)) made.place = sum->source;
         if (c->kv_slot != RA_OWN && !holds(&h->now[RA_CARGO_KV][c->kv_slot], made.owner, made.records))
             return fault((where){schedule->rank, s}, "what is computed with is not in its slot");
         if (c->visit.slot != RA_OWN) RA_TRY(check_visit(schedule, &c->visit, problem->heads_q, h, s));
@@ -176,6 +187,41 @@ static ra_status check_contents_of_step(const ra_problem *problem, const ra_sche
     return RA_OK;
 }
 
+/* A slot that is a source stays as it is: it is written once, and in full by then. */
+static ra_status check_written_once(const ra_schedule *schedule, ra_cargo cargo) {
+    int written[RA_SOURCE_SLOTS] = {0};
+    for (int s = 0; s < schedule->step_count; s++) {
+        const ra_step *step = &schedule->steps[s];
+        where at = {schedule->rank, s};
+        for (int64_t i = 0; i < step->pack_count; i++)
+            if (step->packs[i].cargo == cargo && step->packs[i].slot < RA_SOURCE_SLOTS &&
+                written[step->packs[i].slot]++)
+                return fault(at, "a slot is packed into twice, and others may still use what it held");
+        for (int64_t i = 0; i < step->compute_count; i++) {
+            int slot = step->computes[i].grad_slot;
+            if (cargo != RA_CARGO_GRAD || schedule->pass != RA_BACKWARD || slot == RA_OWN || slot >= RA_SOURCE_SLOTS)
+                continue;
+            if (!ra_step_sum_of(step, &step->computes[i]) && written[slot]++)
+                return fault(at, "a slot is computed into twice, and others may still use what it held");
+        }
+    }
+    return RA_OK;
+}
+
+/* Sources are slots that others may use, and stay. */
+static ra_status check_sources(const ra_schedule *schedule) {
+    for (int s = 0; s < schedule->step_count; s++)
+        for (int64_t i = 0; i < schedule->steps[s].transfer_count; i++) {
+            const ra_transfer *t = &schedule->steps[s].transfers[i];
+            if (t->is_send || !ra_schedule_has_sources(schedule, t->cargo)) continue;
+            if (t->source.rank < 0 || t->source.rank >= schedule->ranks || t->source.slot >= RA_SOURCE_SLOTS)
+                return fault((where){schedule->rank, s}, "a source is no slot that others may use");
+        }
+    for (int c = 0; c < RA_CARGO_COUNT; c++)
+        if (ra_schedule_has_sources(schedule, (ra_cargo)c)) RA_TRY(check_written_once(schedule, (ra_cargo)c));
+    return RA_OK;
+}
+
 /* Goes through all steps with what each slot holds: nothing is computed with, sent or added that is not there. */
 static ra_status check_contents(ra_pool *pool, const ra_problem *problem, const ra_schedule *schedules, int ranks) {
     holdings *all = ra_pool_take(pool, ranks, sizeof *all);
@@ -204,6 +250,7 @@ ra_status ra_schedule_check(const ra_problem *problem, const ra_schedule *schedu
             for (int to = 0; to < ranks; to++) RA_TRY(check_messages(step, &schedules[to].steps[s], at, to));
         }
     }
+    for (int r = 0; r < ranks; r++) RA_TRY(check_sources(&schedules[r]));
     ra_pool pool = {0};
     ra_status status = check_contents(&pool, problem, schedules, ranks);
     ra_pool_free(&pool);

@@ -27,13 +27,14 @@ static ra_status keys_step(ra_builder *b, int s, exchange *e) {
         e->packed = *sent;
     }
     RA_TRY(ra_add_send(b, s, ra_rank_along(b, b->rank, s + 1), RA_CARGO_KV, SENT, 0, sent->elements));
-    return ra_add_recv(b, s, ra_rank_along(b, b->rank, -s - 1), RA_CARGO_KV, (s + 1) % 2, arriving->elements);
+    return ra_add_recv(b, s, ra_rank_along(b, b->rank, -s - 1), RA_CARGO_KV, (s + 1) % 2, arriving->elements,
+                       RA_COPIED);
 }
 
 static ra_status gradients_step(ra_builder *b, int s, const exchange *e) {
     const ra_parcel *sent = &e->in[s - 1], *arriving = &e->out[s - 1];
     RA_TRY(ra_add_send(b, s, ra_rank_along(b, b->rank, 1 - s), RA_CARGO_GRAD, (s - 1) % 2, 0, sent->elements));
-    RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, s - 1), RA_CARGO_GRAD, ARRIVES, arriving->elements));
+    RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, s - 1), RA_CARGO_GRAD, ARRIVES, arriving->elements, RA_COPIED));
     return ra_add_reduce(b, s, RA_CARGO_GRAD, RA_OWN, ARRIVES, arriving);
 }
 

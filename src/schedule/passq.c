@@ -31,7 +31,7 @@ static ra_status exchange_queries(ra_builder *b, int s, ra_cargo cargo, const ra
                                   const ra_parcel *arriving, int from) {
     if (pack) RA_TRY(ra_add_pack(b, s, cargo, SENT, sent));
     RA_TRY(ra_add_send(b, s, to, cargo, SENT, 0, elements_of(b, cargo, sent)));
-    return ra_add_recv(b, s, from, cargo, (s + 1) % 2, elements_of(b, cargo, arriving));
+    return ra_add_recv(b, s, from, cargo, (s + 1) % 2, elements_of(b, cargo, arriving), RA_COPIED);
 }
 
 /* packed: what is in slot SENT. */
@@ -61,7 +61,7 @@ static ra_status results_step(ra_builder *b, int s) {
     RA_TRY(ra_parcel_queries(b, visitor, b->rank, &sent));
     RA_TRY(ra_parcel_queries(b, b->rank, host, &arriving));
     RA_TRY(ra_add_send(b, s, visitor, cargo, (s - 1) % 2, 0, elements_of(b, cargo, &sent)));
-    RA_TRY(ra_add_recv(b, s, host, cargo, ARRIVES, elements_of(b, cargo, &arriving)));
+    RA_TRY(ra_add_recv(b, s, host, cargo, ARRIVES, elements_of(b, cargo, &arriving), RA_COPIED));
     return ra_add_reduce(b, s, cargo, RA_OWN, ARRIVES, &arriving);
 }
 

@@ -15,6 +15,9 @@
  * Slots. KV: s mod 2 is computed with and sent from, the other is received into; own rows to send are packed into slot
  * 0. Gradients: s mod 2 is computed into, the other is sent from, slot 2 is received into and reduced at once; what
  * comes home takes the first slot that is free.
+ *
+ * Sources. Only the owner packs its rows, in step 0, and what the ranks behind it get is a prefix of that. Only in step
+ * 1 are gradients computed that none arrive for; in later steps they are added to those that do.
  */
 #include "schedule/builder.h"
 
@@ -33,7 +36,8 @@ static ra_status keys_step(ra_builder *b, const ra_route *routes, int s) {
     int next_owner = ra_rank_along(b, owner, -1);
     ra_parcel arriving = ra_route_from(b, &routes[next_owner], s + 1);
     RA_TRY(ra_add_send(b, s, ra_rank_along(b, b->rank, 1), RA_CARGO_KV, s % 2, 0, onward.elements));
-    return ra_add_recv(b, s, ra_rank_along(b, b->rank, -1), RA_CARGO_KV, (s + 1) % 2, arriving.elements);
+    return ra_add_recv(b, s, ra_rank_along(b, b->rank, -1), RA_CARGO_KV, (s + 1) % 2, arriving.elements,
+                       (ra_source){next_owner, 0, 0});
 }
 
 /* The pieces that go home from hop t: those behind the ones that travel on. */
@@ -57,13 +61,15 @@ static ra_status gradients_step(ra_builder *b, const ra_route *routes, int s) {
     RA_TRY(ra_add_send(b, s, owner_before, RA_CARGO_GRAD, before, offset, stops.elements));
 
     ra_parcel arriving = ra_route_from(b, &routes[ra_rank_along(b, b->rank, -s)], s);
-    RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, -1), RA_CARGO_GRAD, GRAD_ARRIVES, arriving.elements));
+    RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, -1), RA_CARGO_GRAD, GRAD_ARRIVES, arriving.elements,
+                       ra_sums_of(b, ra_rank_along(b, b->rank, -s), 0)));
     RA_TRY(ra_add_reduce(b, s, RA_CARGO_GRAD, here, GRAD_ARRIVES, &arriving));
 
     ra_parcel home = leaving(b, &routes[b->rank], s - 1, &home_offset);
     int sending = onward.elements + stops.elements > 0, computing = arriving.elements > 0;
     int slot = !computing ? here : !sending ? before : GRAD_HOME;
-    RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, s - 1), RA_CARGO_GRAD, slot, home.elements));
+    RA_TRY(ra_add_recv(b, s, ra_rank_along(b, b->rank, s - 1), RA_CARGO_GRAD, slot, home.elements,
+                       ra_sums_of(b, b->rank, home_offset)));
     return ra_add_reduce(b, s, RA_CARGO_GRAD, RA_OWN, slot, &home);
 }
 

@@ -70,12 +70,35 @@ typedef struct ra_pack {
     ra_parcel parcel; /* of own rows */
 } ra_pack;
 
+/* Where elements were written, by a pack or a compute, and stay until the pass ends: so many elements into a slot of
+ * that rank's. */
+typedef struct ra_source {
+    int rank, slot; /* rank -1: nowhere; they have to be copied */
+    int64_t offset;
+} ra_source;
+
+/* Ranks that see each other's memory need not copy what has a source. They use it there:
+ *
+ *     sent, received     only an order: what the receiver does next comes after what the sender did before
+ *     computed with      where the owner has packed it
+ *     GRAD               a compute whose step also receives a sum, and would reduce it into its own, adds to that sum
+ *                        where it is, which is then its own; the step's messages are waited for before
+ *
+ *     owner's K, V   pack ──► read by the next rank ──► and the next ...
+ *     their dK, dV            written by the next rank ──► added to by the next ... ──► added by the owner to its own
+ *
+ * A strategy gives the receives of a cargo sources only where that works: all of them in the pass have one, and no slot
+ * that is a source is packed or computed into twice. */
 typedef struct ra_transfer {
     int peer, is_send, tag;
     ra_cargo cargo;
     int slot;
     int64_t offset, elements; /* the run of the slot that travels */
+    ra_source source;         /* of a receive */
 } ra_transfer;
+
+/* The slots of a rank that can be sources are the first of a cargo. */
+enum { RA_SOURCE_SLOTS = 2 };
 
 /* Queries of another rank, one piece of what slot `slot` of QUERY (and STATS) holds. Their states or dq go to slot
  * `result` of STATE or DQ, to the place where they are in the parcel. */
@@ -138,6 +161,18 @@ ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy
 ra_status ra_schedule_make_both(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, int rank,
                                 ra_schedule *forward_out, ra_schedule *backward_out);
 
+/* Whether all that is received of a cargo has a source: the same on every rank, also on one that receives none. */
+int ra_schedule_has_sources(const ra_schedule *schedule, ra_cargo cargo);
+
+/* The receive of this step whose sum a compute adds to where it is, when GRAD is not copied; NULL: it has none. */
+const ra_transfer *ra_step_sum_of(const ra_step *step, const ra_compute *compute);
+
+/* The tiles of `count` computes with the same queries as one list, those with the same rows in one group; the parts of
+ * compute i are those from first_parts[i] on. Empty where that cannot be: they have several rounds, or rows that are
+ * the same in part. */
+ra_status ra_tiles_merge(ra_pool *pool, const ra_tile_list *lists, const int64_t *first_parts, int64_t count,
+                         ra_tile_list *merged_out);
+
 /* Elements that a cargo has for one (row, head), over the batch: of a record where it has records. */
 int64_t ra_cargo_record(const ra_problem *problem, ra_cargo cargo, ra_pass pass);
 
@@ -171,7 +206,8 @@ double ra_passq_most_bytes(const ra_problem *normal, int ranks);
 
 /* Whether the schedules of all ranks fit together: every message is posted at both ends in the same step, with the same
  * size and in the same order; no slot is written while it is read or beyond its size; what is computed with, sent and
- * added is what the slot holds. Describes the first fault. */
+ * added is what the slot holds; and sources are where the elements are when nothing is copied. Describes the first
+ * fault. */
 ra_status ra_schedule_check(const ra_problem *problem, const ra_schedule *schedules, int ranks);
 
 #endif

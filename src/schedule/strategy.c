@@ -9,7 +9,7 @@ static int steps_of_round(int ranks, ra_pass pass) {
     return ranks + (pass == RA_BACKWARD && ranks > 1);
 }
 
-/* One step gathers, one computes with what came; gradients go home one partner a step. */
+/* One step gathers, one computes with what came; backward, as the ring. */
 static int steps_of_allgather(int ranks, ra_pass pass) {
     return ranks == 1 ? 1 : pass == RA_FORWARD ? 2 : ranks + 1;
 }
@@ -20,12 +20,15 @@ static int steps_of_passq(int ranks, ra_pass pass) {
     return ranks + (ranks > 1);
 }
 
+/* What stays where it was written when keys and values go to the ranks that need them, and sums around and home. */
+enum { TRAVELLING = 1 << RA_CARGO_KV | 1 << RA_CARGO_GRAD };
+
 static const ra_strategy_entry strategies[] = {
-    {RA_STRATEGY_AUTO, "auto", NULL, NULL, NULL},
-    {RA_STRATEGY_RING, "ring", steps_of_round, ra_make_ring, ra_ring_volume},
-    {RA_STRATEGY_PAIRWISE, "pairwise", steps_of_round, ra_make_pairwise, ra_pairwise_volume},
-    {RA_STRATEGY_ALLGATHER, "allgather", steps_of_allgather, ra_make_allgather, ra_allgather_volume},
-    {RA_STRATEGY_PASSQ, "passq", steps_of_passq, ra_make_passq, ra_passq_volume},
+    {RA_STRATEGY_AUTO, "auto", NULL, NULL, 0, NULL},
+    {RA_STRATEGY_RING, "ring", steps_of_round, ra_make_ring, TRAVELLING, ra_ring_volume},
+    {RA_STRATEGY_PAIRWISE, "pairwise", steps_of_round, ra_make_pairwise, 0, ra_pairwise_volume},
+    {RA_STRATEGY_ALLGATHER, "allgather", steps_of_allgather, ra_make_allgather, TRAVELLING, ra_allgather_volume},
+    {RA_STRATEGY_PASSQ, "passq", steps_of_passq, ra_make_passq, 0, ra_passq_volume},
 };
 
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };

@@ -266,6 +266,26 @@ ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, dou
     return RA_OK;
 }
 
+/* ---- memory of peers --------------------------------------------------------------------------------------------- */
+
+int ra_comm_shares_memory(const ra_comm *comm) {
+    return comm->memory_ops && comm->ranks > 1;
+}
+
+ra_status ra_comm_borrow(ra_comm *comm, ra_place place) {
+    ra_status status = comm->memory_ops->borrow(comm->self);
+    return status == RA_OK ? RA_OK : lose_at(comm, status, NULL, place);
+}
+
+ra_status ra_comm_give_back(ra_comm *comm, void *stream, ra_place place) {
+    ra_status status = comm->memory_ops->give_back(comm->self, stream);
+    return status == RA_OK ? RA_OK : lose_at(comm, status, NULL, place);
+}
+
+void ra_comm_settle(ra_comm *comm) {
+    comm->memory_ops->settle(comm->self);
+}
+
 /* ---- between groups ---------------------------------------------------------------------------------------------- */
 
 void ra_comm_watch(ra_comm *comm, const ra_message *messages, int count, double timeout_seconds) {

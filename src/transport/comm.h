@@ -63,6 +63,26 @@ void ra_comm_watch(ra_comm *comm, const ra_message *messages, int count, double 
  * stream behind it. */
 ra_status ra_comm_wait(ra_comm *comm, const ra_message *messages, int count, double timeout_seconds, ra_place place);
 
+/* Memory that ranks lend each other, where all of a comm's are in one process: what is sent need not be copied. Its
+ * message has no data, and is an order alone: what the receiver does when it has come is behind what the sender did
+ * before it posted.
+ *
+ *     ra_comm_borrow ── work in peers' memory is put on the stream ── ra_comm_give_back      any number of times
+ *     ... ── every peer's stream is known to be behind its last use ── ra_comm_settle       before the pass ends
+ *
+ * A rank that gives up before it has settled waits until no peer puts anything on its stream that uses others' memory,
+ * after which none does, and its stream waits for what is there: the memory may then be freed, or used, behind it. That
+ * ends at once only where nothing is computed by the thread that borrows: on asynchronous devices. */
+typedef struct ra_memory_ops {
+    ra_status (*borrow)(void *self); /* fails when a peer has given up */
+    ra_status (*give_back)(void *self, void *stream);
+    void (*settle)(void *self);
+} ra_memory_ops;
+int ra_comm_shares_memory(const ra_comm *comm);
+ra_status ra_comm_borrow(ra_comm *comm, ra_place place);
+ra_status ra_comm_give_back(ra_comm *comm, void *stream, ra_place place);
+void ra_comm_settle(ra_comm *comm);
+
 /* Waits until the event, signalled on the attached device, is done, as ra_plan_wait promises. */
 ra_status ra_comm_wait_event(ra_comm *comm, const ra_device *device, void *event, double timeout_seconds);
 

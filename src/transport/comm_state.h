@@ -8,6 +8,7 @@
 struct ra_comm {
     ra_transport_ops ops;
     void *self;
+    const ra_memory_ops *memory_ops; /* NULL: its ranks do not see each other's memory */
     int rank, ranks;
     int process_ranks;         /* ranks of this process: what its cores are shared by */
     int machine_ranks;         /* ranks of this machine */

@@ -20,7 +20,8 @@ static ra_status enlarge(ra_link *link, int capacity) {
 static ra_status make(ra_link *link, const ra_device *device) {
     link->device = device;
     RA_TRY(device->stream_create(device, 1, &link->transfers));
-    return device->event_create(device, &link->ready);
+    RA_TRY(device->event_create(device, &link->ready));
+    return device->event_create(device, &link->used);
 }
 
 ra_status ra_link_open(ra_link *link, const ra_device *device, int capacity) {
@@ -36,6 +37,7 @@ void ra_link_close(ra_link *link) {
     if (!device) return;
     if (link->transfers) device->stream_destroy(device, link->transfers);
     if (link->ready) device->event_destroy(device, link->ready);
+    if (link->used) device->event_destroy(device, link->used);
     for (int i = 0; i < link->capacity; i++) device->event_destroy(device, link->copied[i]);
     free(link->copied);
     free(link->awaited);
@@ -54,11 +56,23 @@ ra_status ra_link_move(ra_link *sender, int i, const ra_message *from, ra_link *
     const ra_device *device = receiver->device;
     int within = sender->device == device && device->copy_within;
     RA_TRY(device->wait(device, receiver->transfers, sender->ready));
-    RA_TRY(device->wait(device, receiver->transfers, receiver->ready));
-    RA_TRY((within ? device->copy_within : device->copy)(device, to->data, from->data, to->bytes, receiver->transfers));
-    RA_TRY(device->signal(device, receiver->copied[j], receiver->transfers));
-    sender->awaited[i] = receiver->awaited[j] = receiver->copied[j];
-    return RA_OK;
+    receiver->awaited[j] = receiver->copied[j];
+    if (to->data) {
+        RA_TRY(device->wait(device, receiver->transfers, receiver->ready));
+        RA_TRY((within ? device->copy_within : device->copy)(device, to->data, from->data, to->bytes,
+                                                             receiver->transfers));
+        sender->awaited[i] = receiver->copied[j];
+    }
+    return device->signal(device, receiver->copied[j], receiver->transfers);
+}
+
+ra_status ra_link_mark_used(ra_link *link, void *stream) {
+    return link->device ? link->device->signal(link->device, link->used, stream) : RA_OK;
+}
+
+ra_status ra_link_await_used(ra_link *link, const ra_link *other) {
+    if (!link->device || !other->device) return RA_OK;
+    return link->device->wait(link->device, link->stream, other->used);
 }
 
 ra_status ra_link_join(ra_link *link, void *stream) {

@@ -6,6 +6,8 @@
  *                                    ┌──┘                       │
  *     receiver's stream       ── ready ── compute ... ──────── join ─►  (its slot has been filled)
  *
+ * A message without data moves nothing: it is the order alone, from the sender's `ready` to the receiver's join.
+ *
  * A stream only ever waits for what was put on another one before: no order of the hosts can make a circle. A receiver
  * may signal `copied` again, for a later group, before a slow sender joins: it then waits for somewhat more.
  */
@@ -21,6 +23,7 @@ typedef struct ra_link {
     void **copied;           /* [capacity] events: of message i, where it is a receive */
     void **awaited;          /* [capacity]: the event that message i, either way, ends with; of the group in flight */
     void *stream;            /* that the group in flight was posted behind */
+    void *used;              /* event: the rank's stream behind what it last did in other ranks' memory */
     int count, capacity;
 } ra_link;
 
@@ -32,8 +35,13 @@ void ra_link_close(ra_link *link);
 /* A group is posted behind what is on the stream. */
 ra_status ra_link_begin(ra_link *link, int count, void *stream);
 
-/* Message i of one link meets message j of the other. */
+/* Message i of one link meets message j of the other; the data of both is NULL, or of neither. */
 ra_status ra_link_move(ra_link *sender, int i, const ra_message *from, ra_link *receiver, int j, const ra_message *to);
+
+/* What the rank has put on its stream in other ranks' memory; and what is put on the rank's stream from now on comes
+ * after what another rank has. */
+ra_status ra_link_mark_used(ra_link *link, void *stream);
+ra_status ra_link_await_used(ra_link *link, const ra_link *other);
 
 /* What is put on stream from now on comes after those of the group's copies that are on their way: all of them, or, for
  * a rank that gives up, those that read or write its memory. */

@@ -36,6 +36,7 @@ typedef struct endpoint {
     int listening;     /* the group is empty: somebody wants to hear whether a peer has given up */
     ra_link link;      /* to the device, where there is one */
     int copies;        /* under way on this rank's memory */
+    int lends;         /* its memory may be used by others: it has not ended the pass in which it lent it */
     int gone;          /* its comm was destroyed */
     char *parting;     /* why it left; NULL: it did not say */
     double alive_at;   /* on ra_clock(): when it last posted or polled */
@@ -49,6 +50,8 @@ typedef struct hub {
     pthread_mutex_t lock;
     int ranks, alive;
     int failed_rank; /* -1: none */
+    int borrowers;   /* ranks that are putting work in others' memory on their streams */
+    pthread_cond_t returned;
     char reason[512];
     endpoint *endpoints;
 } hub;
@@ -85,6 +88,13 @@ static ra_status move(hub *h, endpoint *me, int i, endpoint *other, int j) {
         return RA_OK;
     }
     const ra_message *from = mine->is_send ? mine : theirs, *to = mine->is_send ? theirs : mine;
+    if (!from->data != !to->data)
+        return ra_fail(RA_ERR_TRANSPORT, "rank %d and rank %d do not agree whether their message is copied", me->rank,
+                       other->rank);
+    if (!me->on_device && !to->data) {
+        set_marks(me, i, other, j, MARK_DONE);
+        return RA_OK;
+    }
     if (me->on_device) {
         RA_TRY(mine->is_send ? ra_link_move(&me->link, i, from, &other->link, j, to)
                              : ra_link_move(&other->link, j, from, &me->link, i, to));
@@ -287,6 +297,51 @@ static ra_status poll(void *self, double seconds, int *done_out, int *culprit_ou
     return status;
 }
 
+/* ---- memory that ranks lend each other --------------------------------------------------------------------------- */
+
+/* Between the two calls a rank puts work in others' memory on its stream. A rank that gives up waits until nobody is
+ * there, and nobody goes there afterwards: what others do in its memory is then on their streams. */
+static ra_status borrow(void *self) {
+    endpoint *me = self;
+    hub *h = me->hub;
+    pthread_mutex_lock(&h->lock);
+    ra_status status = h->failed_rank >= 0 ? peer_failed(h) : RA_OK;
+    if (status == RA_OK) {
+        h->borrowers++;
+        me->lends = 1;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return status;
+}
+
+static ra_status give_back(void *self, void *stream) {
+    endpoint *me = self;
+    hub *h = me->hub;
+    ra_status status = ra_link_mark_used(&me->link, stream);
+    pthread_mutex_lock(&h->lock);
+    if (--h->borrowers == 0) pthread_cond_broadcast(&h->returned);
+    pthread_mutex_unlock(&h->lock);
+    return status;
+}
+
+static void settle(void *self) {
+    endpoint *me = self;
+    pthread_mutex_lock(&me->hub->lock);
+    me->lends = 0;
+    pthread_mutex_unlock(&me->hub->lock);
+}
+
+const ra_memory_ops ra_thread_memory_ops = {.borrow = borrow, .give_back = give_back, .settle = settle};
+
+/* What follows on this rank's stream comes after what the others have put on theirs in its memory. Under the lock. */
+static void recall(hub *h, endpoint *me) {
+    while (h->borrowers > 0) pthread_cond_wait(&h->returned, &h->lock);
+    if (!me->lends) return;
+    for (int r = 0; r < h->ranks; r++)
+        if (r != me->rank) ra_link_await_used(&me->link, &h->endpoints[r].link);
+    me->lends = 0;
+}
+
 static int abandon(void *self, const char *reason) {
     endpoint *me = self;
     hub *h = me->hub;
@@ -300,6 +355,7 @@ static int abandon(void *self, const char *reason) {
         if (me->marks[i] == MARK_POSTED) me->marks[i] = MARK_DONE;
     while (me->copies > 0) pthread_cond_wait(&me->changed, &h->lock);
     ra_link_join(&me->link, me->link.stream); /* the memory is freed behind what is on the stream */
+    recall(h, me);
     me->count = 0;
     for (int r = 0; r < h->ranks; r++) pthread_cond_broadcast(&h->endpoints[r].changed);
     pthread_mutex_unlock(&h->lock);
@@ -314,6 +370,7 @@ static void free_hub(hub *h) {
         ra_link_close(&h->endpoints[r].link);
         pthread_cond_destroy(&h->endpoints[r].changed);
     }
+    pthread_cond_destroy(&h->returned);
     pthread_mutex_destroy(&h->lock);
     free(h->endpoints);
     free(h);
@@ -361,6 +418,7 @@ ra_status ra_thread_create(int ranks, void **selves_out) {
     }
     *h = (hub){.ranks = ranks, .alive = ranks, .failed_rank = -1, .endpoints = endpoints};
     pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->returned, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -384,9 +442,10 @@ ra_status ra_comm_create_threads(int ranks, ra_comm **comms_out) {
     int made = 0;
     while (status == RA_OK && made < ranks) {
         status = ra_comm_create_custom(&ra_thread_ops, selves[made], made, ranks, &comms_out[made]);
-        if (status == RA_OK)
+        if (status == RA_OK) {
+            comms_out[made]->memory_ops = &ra_thread_memory_ops;
             comms_out[made++]->process_ranks = ranks;
-        else
+        } else
             for (int r = ranks - 1; r >= made; r--) destroy(selves[r]);
     }
     if (status != RA_OK)

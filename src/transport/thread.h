@@ -4,7 +4,13 @@
 
 #include <ringattn/transport.h>
 
+/* Messages whose data is NULL at both ends are an order alone: what the receiver does when it has come is behind what
+ * the sender did before it posted. */
 extern const ra_transport_ops ra_thread_ops;
+
+/* Its ranks see each other's memory (comm.h). */
+struct ra_memory_ops;
+extern const struct ra_memory_ops ra_thread_memory_ops;
 
 /* selves_out [ranks]: what to give ra_thread_ops as self, one per rank. */
 ra_status ra_thread_create(int ranks, void **selves_out);

@@ -133,6 +133,38 @@ static void test_delays_change_no_bit(void **state) {
     }
 }
 
+/* ---- ranks of one device ----------------------------------------------------------------------------------------- */
+
+/* Copies that the passes of a run put on streams: those of so many more passes. */
+static int64_t copies_of_passes(ra_strategy strategy, int staged) {
+    int64_t copies[2];
+    for (int more = 0; more < 2; more++) {
+        static test_case c;
+        queued_device *queued = queued_create((queued_habits){.seed = 5, .delay_one_in = 4, .delay_most_us = 200});
+        sweep_result result;
+        case_plain(&c, strategy, queued_backend(queued));
+        sweep_data *data = sweep_data_make(&c);
+        assert_int_equal(run_case(data, MOST_RANKS, staged, 1 + more, &result), RA_OK);
+        assert_true(is_right(&c, &result));
+        copies[more] = queued_copies(queued);
+        sweep_data_free(data);
+        queued_destroy(queued);
+    }
+    return copies[1] - copies[0];
+}
+
+/* What goes around is used where it is: the copies that are left are those by which the test reads the outputs. */
+static void test_ranks_of_one_device_copy_nothing(void **state) {
+    (void)state;
+    int64_t others = copies_of_passes(RA_STRATEGY_PAIRWISE, 0), ring = copies_of_passes(RA_STRATEGY_RING, 0);
+    int64_t gathered = copies_of_passes(RA_STRATEGY_ALLGATHER, 0), staged = copies_of_passes(RA_STRATEGY_RING, 1);
+    printf("copies of a pass each way: ring %lld, all-gather %lld, pairwise %lld, ring through host memory %lld\n",
+           (long long)ring, (long long)gathered, (long long)others, (long long)staged);
+    assert_int_equal(ring, OUT_COUNT * MOST_RANKS);
+    assert_int_equal(gathered, ring);
+    assert_true(ring < others && ring < staged);
+}
+
 /* Left out waits race on purpose, so this is not for ThreadSanitizer. */
 #if defined(__SANITIZE_THREAD__)
 #define RACES_ALLOWED 0
@@ -165,6 +197,7 @@ int main(void) {
         cmocka_unit_test(test_in_process),
         cmocka_unit_test(test_through_host_memory),
         cmocka_unit_test(test_delays_change_no_bit),
+        cmocka_unit_test(test_ranks_of_one_device_copy_nothing),
         cmocka_unit_test(test_a_missing_wait_is_seen),
     };
     return cmocka_run_group_tests_name("queued", tests, NULL, NULL);

@@ -38,22 +38,34 @@ static cudaError_t launch_urgent(void (*kernel)(PARAMETERS...), unsigned blocks,
  * memory busy, and leave the others alone. */
 enum { BESIDE_THREADS = 1024 };
 
-static inline unsigned beside_blocks(void) {
-    static const unsigned blocks = [] {
-        int device = 0, count = 0;
+static inline unsigned multiprocessors(void) {
+    static const unsigned count = [] {
+        int device = 0, found = 0;
         cudaGetDevice(&device);
-        cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-        return (unsigned)(count > 3 ? count / 3 : 1);
+        cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, device);
+        return (unsigned)(found > 0 ? found : 1);
     }();
-    return blocks;
+    return count;
 }
 
-/* The kernel, with at most as many warps as are given. */
+/* The kernel in blocks of BESIDE_THREADS, with at most as many warps, and blocks, as are given. */
+template <class... PARAMETERS, class... ARGUMENTS>
+static cudaError_t launch_blocks(void (*kernel)(PARAMETERS...), int64_t warps, unsigned most, void *stream,
+                                 ARGUMENTS... arguments) {
+    int64_t blocks = (warps + BESIDE_THREADS / 32 - 1) / (BESIDE_THREADS / 32);
+    return launch_urgent(kernel, blocks < most ? (unsigned)blocks : most, BESIDE_THREADS, stream, arguments...);
+}
+
 template <class... PARAMETERS, class... ARGUMENTS>
 static cudaError_t launch_beside(void (*kernel)(PARAMETERS...), int64_t warps, void *stream, ARGUMENTS... arguments) {
-    int64_t blocks = (warps + BESIDE_THREADS / 32 - 1) / (BESIDE_THREADS / 32);
-    return launch_urgent(kernel, blocks < beside_blocks() ? (unsigned)blocks : beside_blocks(), BESIDE_THREADS, stream,
-                         arguments...);
+    unsigned third = multiprocessors() / 3;
+    return launch_blocks(kernel, warps, third ? third : 1, stream, arguments...);
+}
+
+/* For what a rank does when it has nothing left to multiply. */
+template <class... PARAMETERS, class... ARGUMENTS>
+static cudaError_t launch_last(void (*kernel)(PARAMETERS...), int64_t warps, void *stream, ARGUMENTS... arguments) {
+    return launch_blocks(kernel, warps, multiprocessors(), stream, arguments...);
 }
 
 #endif

@@ -70,7 +70,7 @@ __device__ __forceinline__ void slow_write(const row_source &to, int row, int li
 #pragma unroll
     for (int d = 0; d < COLUMNS; d++) {
         float *x = at + (column0 + d) * to.dim;
-        if (column0 + d < width) __stcg(x, fmaf(by, sum[d], overwrite ? 0 : __ldcg(x)));
+        if (column0 + d < width) __stcg(x, __fadd_rn(__fmul_rn(by, sum[d]), overwrite ? 0 : __ldcg(x)));
     }
 }
 

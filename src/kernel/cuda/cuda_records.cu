@@ -101,8 +101,8 @@ void gpu_rows_add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void
         constexpr int N = TOGETHER<ACC>;
         bool whole = is_whole(dk, bytes, shape->dim, N) && is_whole(dv, bytes, shape->dim_v, N);
         auto add = whole && ((uint64_t)from & 15) == 0 ? add_records<ACC, N> : add_records<ACC, 1>;
-        launch_beside(add, records, stream, dk, dv, (const ACC *)from, rows, heads, shape->batch, shape->dim,
-                      shape->dim_v);
+        launch_last(add, records, stream, dk, dv, (const ACC *)from, rows, heads, shape->batch, shape->dim,
+                    shape->dim_v);
     })
 }
 

@@ -29,8 +29,10 @@ static void bind(bound *b, const test_case *c, ra_seat seat, int serial) {
     assert_non_null(b->memory);
     const ra_setup *setup = &b->p.setup;
     const ra_workspace *w = &b->p.workspace;
-    assert_int_equal(ra_program_bind(&b->pool, setup, w, b->memory, &b->p.forward, b->comm, &b->forward), RA_OK);
-    assert_int_equal(ra_program_bind(&b->pool, setup, w, b->memory, &b->p.backward, b->comm, &b->backward), RA_OK);
+    const ra_schedule *forward = &b->p.forward, *backward = &b->p.backward;
+    const ra_sharing *copied = &(ra_sharing){0};
+    assert_int_equal(ra_program_bind(&b->pool, setup, w, b->memory, forward, copied, b->comm, &b->forward), RA_OK);
+    assert_int_equal(ra_program_bind(&b->pool, setup, w, b->memory, backward, copied, b->comm, &b->backward), RA_OK);
     assert_int_equal(ra_program_bind_again(&b->pool, &b->forward, RA_TAGS_STATES_AGAIN, &b->again), RA_OK);
 }
 

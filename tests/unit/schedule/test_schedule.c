@@ -364,6 +364,40 @@ static void test_packs(void **state) {
     }
 }
 
+/* The first receive of a cargo in a step. */
+static ra_transfer *receive_of(const ra_schedule *s, int step, ra_cargo cargo) {
+    for (int64_t i = 0; i < s->steps[step].transfer_count; i++)
+        if (!s->steps[step].transfers[i].is_send && s->steps[step].transfers[i].cargo == cargo)
+            return &s->steps[step].transfers[i];
+    fail_msg("nothing is received in step %d", step);
+    return NULL;
+}
+
+/* What is not copied is said to be where it is, and stays there. */
+static void check_source_faults(const ra_problem *p, ra_schedule *s) {
+    for (int c = RA_CARGO_KV; c <= RA_CARGO_GRAD; c++) {
+        ra_transfer *t = receive_of(&s[1], 2, (ra_cargo)c), keep = *t;
+        t->source.rank = (t->source.rank + 1) % 4;
+        assert_int_equal(ra_schedule_check(p, s, 4), RA_ERR_INTERNAL);
+        *t = keep;
+        t->source.rank = -1;
+        assert_int_equal(ra_schedule_check(p, s, 4), RA_ERR_INTERNAL);
+        *t = keep;
+        t->source.offset++;
+        assert_int_equal(ra_schedule_check(p, s, 4), RA_ERR_INTERNAL);
+        *t = keep;
+        t->source.slot = RA_SOURCE_SLOTS;
+        assert_int_equal(ra_schedule_check(p, s, 4), RA_ERR_INTERNAL);
+        *t = keep;
+    }
+    ra_step packs_again = s[1].steps[2];
+    s[1].steps[2].packs = s[1].steps[0].packs;
+    s[1].steps[2].pack_count = 1;
+    assert_int_equal(ra_schedule_check(p, s, 4), RA_ERR_INTERNAL);
+    s[1].steps[2] = packs_again;
+    assert_int_equal(ra_schedule_check(p, s, 4), RA_OK);
+}
+
 /* A checker that finds nothing proves nothing: each kind of damage is found. */
 static void test_checker_finds_faults(void **state) {
     (void)state;
@@ -396,6 +430,7 @@ static void test_checker_finds_faults(void **state) {
     assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
     s[1].steps[1].computes[0].parcel.owner ^= 2;
     assert_int_equal(ra_schedule_check(&p, s, 4), RA_OK);
+    check_source_faults(&p, s);
     s[3].steps[0].transfer_count--;
     assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
     make_all(&pool, &cut, RA_STRATEGY_PASSQ, RA_BACKWARD, s);

@@ -2,11 +2,15 @@
  * was made at plan time and without, every byte arrives, and what was made is given back. */
 #include "support/cmocka.h"
 #include "support/queued/queued.h"
+#include "support/ranks.h"
 
 #include "base/status.h"
 #include "transport/comm.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { RANKS = 2, MOST = 40 };
 
@@ -41,6 +45,128 @@ static ra_status exchange(ra_comm *comm, const ra_device *device, void *stream, 
     device->release(device, sent);
     device->release(device, received);
     return wrong ? ra_fail(RA_ERR_INTERNAL, "%d of %d numbers are wrong", wrong, count) : RA_OK;
+}
+
+/* A message without data: the other rank's number is read where it is, in stream order. */
+static ra_status read_there(ra_comm *comm, const ra_device *device, void *stream, int **numbers, int round) {
+    int me = ra_comm_rank(comm), value = 100 * me + round, seen = -1;
+    ra_message messages[] = {{.peer = !me, .is_send = 1, .tag = 3, .bytes = sizeof value},
+                             {.peer = !me, .tag = 3, .bytes = sizeof value}};
+    ra_place place = {"a look", round};
+    ra_queue queue = {device, stream};
+    void *event = NULL;
+    RA_TRY(device->event_create(device, &event));
+    RA_TRY(device->copy(device, numbers[me], &value, sizeof value, stream));
+    for (int i = 0; i < 2; i++) { /* the second time: both have read before either writes again */
+        RA_TRY(ra_comm_post(comm, messages, 2, &queue, place));
+        RA_TRY(ra_comm_wait(comm, messages, 2, 10, place));
+        if (i) break;
+        RA_TRY(ra_comm_borrow(comm, place));
+        RA_TRY(device->copy(device, &seen, numbers[!me], sizeof seen, stream));
+        RA_TRY(ra_comm_give_back(comm, stream, place));
+    }
+    ra_comm_settle(comm);
+    RA_TRY(device->signal(device, event, stream));
+    RA_TRY(ra_comm_wait_event(comm, device, event, 10));
+    device->event_destroy(device, event);
+    return seen == 100 * !me + round ? RA_OK : ra_fail(RA_ERR_INTERNAL, "%d was seen in round %d", seen, round);
+}
+
+typedef struct look_case {
+    const ra_device *device;
+    int *numbers[RANKS];
+} look_case;
+
+static ra_status look_body(ra_comm *comm, void *user) {
+    look_case *c = user;
+    void *stream = NULL;
+    RA_TRY(c->device->stream_create(c->device, 0, &stream));
+    RA_TRY(ra_comm_attach(comm, c->device, (ra_group_size){.messages = 2}));
+    for (int round = 0; round < 40; round++) RA_TRY(read_there(comm, c->device, stream, c->numbers, round));
+    c->device->stream_destroy(c->device, stream);
+    return RA_OK;
+}
+
+static void test_messages_without_data_are_an_order(void **state) {
+    (void)state;
+    queued_device *queued = queued_create((queued_habits){.seed = 3, .delay_one_in = 2, .delay_most_us = 300});
+    assert_non_null(queued);
+    look_case c = {.device = queued_backend(queued)->device};
+    for (int r = 0; r < RANKS; r++) c.numbers[r] = c.device->allocate(c.device, sizeof(int));
+    int64_t before = queued_copies(queued);
+    if (ra_run_threads(RANKS, look_body, &c) != RA_OK) fail_msg("%s", ra_last_error());
+    assert_int_equal(queued_copies(queued) - before, 2 * 40 * RANKS); /* those of read_there alone */
+    for (int r = 0; r < RANKS; r++) c.device->release(c.device, c.numbers[r]);
+    queued_destroy(queued);
+}
+
+/* ---- a rank that gives up ---------------------------------------------------------------------------------------- */
+
+/* Rank 1 is putting work in rank 0's memory on its stream, which is slow, when rank 0 gives up: that waits, and rank
+ * 0's stream as well. Afterwards nobody borrows. */
+typedef struct recall_case {
+    const ra_device *device;
+    int *number;
+    _Atomic int borrowed, given_back;
+    int was_given_back, status_later;
+} recall_case;
+
+static ra_status recall_body(ra_comm *comm, void *user) {
+    recall_case *c = user;
+    const ra_device *device = c->device;
+    int me = ra_comm_rank(comm), seven = 7, zero = 0;
+    ra_message message = {.peer = !me, .is_send = !me, .tag = 1, .bytes = 1};
+    ra_place place = {"a recall", -1};
+    void *stream = NULL, *event = NULL;
+    RA_TRY(device->stream_create(device, 0, &stream));
+    RA_TRY(device->event_create(device, &event));
+    RA_TRY(ra_comm_attach(comm, device, (ra_group_size){.messages = 1}));
+    RA_TRY(ra_comm_borrow(comm, place));
+    RA_TRY(ra_comm_give_back(comm, stream, place));
+    RA_TRY(ra_comm_post(comm, &message, 1, &(ra_queue){device, stream}, place));
+    RA_TRY(ra_comm_wait(comm, &message, 1, 10, place));
+    if (me == 1) {
+        RA_TRY(ra_comm_borrow(comm, place));
+        c->borrowed = 1;
+        nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+        for (int i = 0; i < 200; i++) RA_TRY(device->copy(device, c->number, &seven, sizeof seven, stream));
+        c->given_back = 1;
+        RA_TRY(ra_comm_give_back(comm, stream, place));
+        while (ra_comm_borrow(comm, place) == RA_OK) RA_TRY(ra_comm_give_back(comm, stream, place));
+        c->status_later = (int)RA_ERR_PEER;
+    } else {
+        while (!c->borrowed) sched_yield();
+        ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "a rank gives up on purpose"));
+        c->was_given_back = c->given_back;
+        RA_TRY(device->copy(device, c->number, &zero, sizeof zero, stream)); /* the memory is its own again */
+    }
+    RA_TRY(device->signal(device, event, stream));
+    for (int done = 0; !done;) RA_TRY(device->query(device, event, &done));
+    device->event_destroy(device, event);
+    device->stream_destroy(device, stream);
+    return RA_OK;
+}
+
+static void test_who_gives_up_gets_its_memory_back(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        queued_device *queued = queued_create((queued_habits){.seed = seed, .delay_one_in = 8, .delay_most_us = 300});
+        assert_non_null(queued);
+        recall_case c = {.device = queued_backend(queued)->device};
+        c.number = c.device->allocate(c.device, sizeof(int));
+        ra_comm *comms[RANKS];
+        rank_outcome outcomes[RANKS];
+        assert_int_equal(ra_comm_create_threads(RANKS, comms), RA_OK);
+        ranks_run(comms, RANKS, recall_body, &c, outcomes);
+        for (int r = 0; r < RANKS; r++)
+            if (outcomes[r].status != RA_OK) fail_msg("%s", outcomes[r].error);
+        ranks_destroy(comms, RANKS);
+        assert_int_equal(c.was_given_back, 1);
+        assert_int_equal(c.status_later, (int)RA_ERR_PEER);
+        assert_int_equal(*c.number, 0);
+        c.device->release(c.device, c.number);
+        queued_destroy(queued);
+    }
 }
 
 static ra_status body(ra_comm *comm, void *user) {
@@ -88,6 +214,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups_that_were_announced),
         cmocka_unit_test(test_groups_that_were_not),
+        cmocka_unit_test(test_messages_without_data_are_an_order),
+        cmocka_unit_test(test_who_gives_up_gets_its_memory_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

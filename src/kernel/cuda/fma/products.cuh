@@ -260,6 +260,14 @@ __device__ __forceinline__ void write_chunks(const chunk<REAL> (&x)[M][N], const
     }
 }
 
+/* old + by * x, where the product is rounded before it is added. */
+static __device__ __forceinline__ float sum_of_rounded(float old, float by, float x) {
+    return __fadd_rn(old, __fmul_rn(by, x));
+}
+static __device__ __forceinline__ double sum_of_rounded(double old, double by, double x) {
+    return __dadd_rn(old, __dmul_rn(by, x));
+}
+
 /* to += by * x. */
 template <class REAL, int M, int N>
 __device__ __forceinline__ void add_scaled(chunk<REAL> (&to)[M][N], const chunk<REAL> (&x)[M][N], REAL by) {
@@ -268,7 +276,7 @@ __device__ __forceinline__ void add_scaled(chunk<REAL> (&to)[M][N], const chunk<
 #pragma unroll
         for (int j = 0; j < N; j++)
 #pragma unroll
-            for (int e = 0; e < chunk<REAL>::WIDE; e++) to[i][j].e[e] = fma(by, x[i][j].e[e], to[i][j].e[e]);
+            for (int e = 0; e < chunk<REAL>::WIDE; e++) to[i][j].e[e] = sum_of_rounded(to[i][j].e[e], by, x[i][j].e[e]);
 }
 
 #endif

@@ -45,8 +45,8 @@ __device__ __forceinline__ void write_rows(const float (&old)[MT][NT][4], const 
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             int d = n0 + n * 8 + lane % 4 * 2, e = r % 2 * 2;
-            float2 y = make_float2(fmaf(by, x[r / 2][tile + n][e], old[r / 2][n][e]),
-                                   fmaf(by, x[r / 2][tile + n][e + 1], old[r / 2][n][e + 1]));
+            float2 y = make_float2(__fadd_rn(__fmul_rn(by, x[r / 2][tile + n][e]), old[r / 2][n][e]),
+                                   __fadd_rn(__fmul_rn(by, x[r / 2][tile + n][e + 1]), old[r / 2][n][e + 1]));
             if (to.aligned && d + 1 < width)
                 __stcg((float2 *)(row + d), y);
             else {
