@@ -57,8 +57,23 @@ template <class S> __device__ __forceinline__ bool second_role(void) {
 
 /* ---- dQ ---------------------------------------------------------------------------------------------------------- */
 
-/* dQ^T, [columns, rows]: 8 lanes have neighbours in a row of dQ, whole sectors of memory. */
+/* dQ^T, [columns, rows]: 8 lanes have neighbours in a row of dQ. */
 template <class S> using query_sums = float[S::Q_MT][S::Q_NT][4];
+
+/* x[c] of lane i of four and x[i] of lane c change places. */
+__device__ __forceinline__ void transpose_in_quad(float (&x)[4]) {
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+        bool upper = threadIdx.x & bit;
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            int i = bit == 1 ? 2 * n : n;
+            float other = __shfl_xor_sync(~0u, upper ? x[i] : x[i + bit], bit);
+            x[i] = upper ? other : x[i];
+            x[i + bit] = upper ? x[i + bit] : other;
+        }
+    }
+}
 
 /* In the item's turn: nobody else adds to it meanwhile, so the order of sums is always the same. */
 __device__ __forceinline__ void add_to_memory(float *to, float x) {
@@ -107,12 +122,21 @@ __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const h
         add_odd_rows<S>(copy, &to.dq, step.block * S::ROWS, to.count, mine, p.dim);
         return;
     }
-    char *at = (char *)to.dq.base + to.dq.step * (step.block * S::ROWS + mine.row) + mine.d * 4;
+    static_assert(S::Q_MT == 2, "32 columns");
+    int lane = (int)threadIdx.x % 32;
+    char *at = (char *)to.dq.base + to.dq.step * (step.block * S::ROWS + row0) + (d0 + lane % 4 * 8 + lane / 4) * 4;
 #pragma unroll
-    for (int r = 0; r < 2 * S::Q_NT; r++, at += r % 2 ? to.dq.step : 7 * to.dq.step)
+    for (int n = 0; n < S::Q_NT; n++) {
+        float x[2][4];
 #pragma unroll
-        for (int c = 0; c < 2 * S::Q_MT; c++)
-            add_to_memory((float *)at + c * 8, scale * dq[c / 2][r / 2][c % 2 * 2 + r % 2]);
+        for (int e = 0; e < 2; e++) {
+#pragma unroll
+            for (int c = 0; c < 4; c++) x[e][c] = scale * dq[c / 2][n][c % 2 * 2 + e];
+            transpose_in_quad(x[e]);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++, at += to.dq.step) add_to_memory((float *)at, x[i % 2][i / 2]);
+    }
 }
 
 /* ---- P and dS ---------------------------------------------------------------------------------------------------- */
