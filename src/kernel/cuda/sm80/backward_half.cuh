@@ -8,18 +8,19 @@
  * in registers too. Where both dK and dV do not fit, two warps have the same keys: the first, which holds rows of K,
  * makes P and sums dV; the second, which holds rows of V, gets P through shared memory, makes dS and sums dK.
  *
- * Only dQ, whose sum is over all keys, needs dS from all warps, through shared memory. With two stages of dO and dS it
- * is multiplied a step later, and a step has one barrier, behind which there are its Q and dO, and dS of the step
- * before:
+ * Only dQ, whose sum is over all keys, needs dS from all warps, through shared memory. No barrier of a step stops all
+ * warps at one place. A warp arrives at one when it is done with something, and waits for the others behind a product
+ * that it can do without them (split_barrier.cuh):
  *
- *   all threads    │ copies of j + 1 begin │ S, dP, P, dS, dV, dK of j │ dQ of j - 1 │ copies have come ││ j + 1 ...
- *   some of them   │ hands over dQ of j - 2 │ plans j + 2 │         waits for the turn of dQ of j ││
+ *   barrier        a warp has arrived when, in step j                          others wait for it before
+ *   pairs_done     dS is stored, dO is read, and the turn of dQ has come       dQ of j, the copy of dO of j + 1
+ *   queries_done   Q is read, and its copies of Q of j + 1 have come           S of j + 1, the copy of Q of j + 2
+ *   sums_done      dS is read, dQ added, and its copies of dO of j + 1 have    dP of j + 1, storing dS of j + 1
+ *                  come
  *
- * With one stage, beside which a step can have twice as many rows, there is a second barrier, behind which dS is there
- * and dO has been read:
- *
- *   all threads    │ copy of Q of j + 1 begins │ S, dP, P, dS, dV, dK of j ││ dO's begins │ dQ of j │ both have come ││
- *   some of them   │ hands over dQ of j - 1 │ plans j + 2 │ waits for the turn of dQ of j ││
+ *   all threads    │ S │ dP, P, dS, dV │ dK │ copy of dO of j + 1 begins │ dQ │ that of Q of j + 2 begins │ j + 1 ...
+ *   waited for         ▲ sums_done, j - 1   ▲ pairs_done                      ▲ queries_done
+ *   some threads   │ plans j + 2 │ hands over dQ of j - 1 │ waits for the turn of dQ of j │
  *
  * dQ is summed in device memory by one key block after the other (tile_cursor.cuh says how they take turns), so the
  * bits are the same every time. The sums are made where the memory is, without being read: nobody waits for them. Key
@@ -40,6 +41,9 @@
 /* How far ahead of their products fragments are read. */
 enum { AHEAD = 4 };
 
+/* Threads of different warps, on different schedulers. The rows of lse are the last warps' affair. */
+enum { RELEASER = 0, WAITER = 32, PLANNER = 64 };
+
 /* What a thread has of its warp's keys: rows of V, or of K, as an operand; dV and dK, or one of them. */
 template <class S> struct key_rows {
     uint32_t held[S::KEY_MT][S::DIM / 16][4];
@@ -57,33 +61,61 @@ template <class S> __device__ __forceinline__ bool second_role(void) {
 
 /* ---- dQ ---------------------------------------------------------------------------------------------------------- */
 
-/* dQ^T, [columns, rows]: 8 lanes have neighbours in a row of dQ, whole sectors of memory. */
+/* dQ^T, [columns, rows]: lane l has column l / 4 of 8, and rows 2 (l % 4) and the one after, of 8. */
 template <class S> using query_sums = float[S::Q_MT][S::Q_NT][4];
+
+/* x[c] of lane i of four and x[i] of lane c change places. */
+__device__ __forceinline__ void transpose_in_quad(float (&x)[4]) {
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+        bool upper = threadIdx.x & bit;
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            int i = bit == 1 ? 2 * n : n;
+            float other = __shfl_xor_sync(~0u, upper ? x[i] : x[i + bit], bit);
+            x[i] = upper ? other : x[i];
+            x[i + bit] = upper ? x[i + bit] : other;
+        }
+    }
+}
 
 /* In the item's turn: nobody else adds to it meanwhile, so the order of sums is always the same. */
 __device__ __forceinline__ void add_to_memory(float *to, float x) {
     asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(to), "f"(x) : "memory");
 }
 
-/* This thread's columns d and rows of a block of dQ, from its first element on. */
-template <class S> struct query_gradient {
-    int row, d;
-    __device__ __forceinline__ query_gradient(int row0, int d0) {
-        int lane = (int)threadIdx.x % 32;
-        row = row0 + lane % 4 * 2;
-        d = d0 + lane / 4;
-    }
-};
-
-/* A block that is not whole; first: its first row. Not inline, and on a copy in local memory: seldom needed. */
+/* A block that is not whole, from its first row on; row0, d0: the warp's rows and columns in it. Not inline, and on a
+ * copy in local memory: seldom needed. */
 template <class S>
-__device__ __noinline__ void add_odd_rows(const float *dq, const row_source *to, int first, int limit,
-                                          query_gradient<S> mine, int width) {
+__device__ __noinline__ void add_odd_rows(const float *dq, const row_source *to, int first, int limit, int row0, int d0,
+                                          int width) {
+    int lane = (int)threadIdx.x % 32;
 #pragma unroll 1
     for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) {
-        int row = first + mine.row + i / 4 % S::Q_NT * 8 + i % 2, d = mine.d + i / (S::Q_NT * 4) * 16 + i % 4 / 2 * 8;
+        int row = first + row0 + lane % 4 * 2 + i / 4 % S::Q_NT * 8 + i % 2;
+        int d = d0 + lane / 4 + i / (S::Q_NT * 4) * 16 + i % 4 / 2 * 8;
         if (row < limit && d < width)
             add_to_memory((float *)(to->base + row_offset<float>(*to, row)) + d * to->dim, dq[i]);
+    }
+}
+
+/* The warp's rows, from `at` on; 32 lanes have 32 neighbours of a row, whole lines of memory. */
+template <class S>
+__device__ __forceinline__ void add_whole_rows(const query_sums<S> &dq, char *at, int64_t step, float scale) {
+    static_assert(S::Q_MT == 2, "32 columns");
+    int lane = (int)threadIdx.x % 32;
+    at += (lane % 4 * 8 + lane / 4) * 4;
+#pragma unroll
+    for (int n = 0; n < S::Q_NT; n++) {
+        float x[2][4];
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+#pragma unroll
+            for (int c = 0; c < 4; c++) x[e][c] = scale * dq[c / 2][n][c % 2 * 2 + e];
+            transpose_in_quad(x[e]);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++, at += step) add_to_memory((float *)at, x[i % 2][i / 2]);
     }
 }
 
@@ -96,23 +128,18 @@ __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const h
     if (d0 >= S::DIM) return;
     query_sums<S> dq = {};
     fragment_a<S::PITCH, false> keys(shared_address(memory.k()), d0, lane_anew());
-    fragment_ds<S::ROWS> ds(shared_address(memory.ds(j % 2)), row0);
+    fragment_ds<S::ROWS> ds(shared_address(memory.ds()), row0);
     add_product<typename S::T, S::KEYS / 16, AHEAD>(dq, keys, ds);
     float scale = (float)p.scale;
-    query_gradient<S> mine(row0, d0);
-    if (!step.whole) {
-        float copy[S::Q_MT * S::Q_NT * 4];
-#pragma unroll
-        for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) copy[i] = scale * dq[i / (S::Q_NT * 4)][i / 4 % S::Q_NT][i % 4];
-        add_odd_rows<S>(copy, &to.dq, step.block * S::ROWS, to.count, mine, p.dim);
+    if (step.whole) {
+        add_whole_rows<S>(dq, (char *)to.dq.base + to.dq.step * (step.block * S::ROWS + row0) + d0 * 4, to.dq.step,
+                          scale);
         return;
     }
-    char *at = (char *)to.dq.base + to.dq.step * (step.block * S::ROWS + mine.row) + mine.d * 4;
+    float copy[S::Q_MT * S::Q_NT * 4];
 #pragma unroll
-    for (int r = 0; r < 2 * S::Q_NT; r++, at += r % 2 ? to.dq.step : 7 * to.dq.step)
-#pragma unroll
-        for (int c = 0; c < 2 * S::Q_MT; c++)
-            add_to_memory((float *)at + c * 8, scale * dq[c / 2][r / 2][c % 2 * 2 + r % 2]);
+    for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) copy[i] = scale * dq[i / (S::Q_NT * 4)][i / 4 % S::Q_NT][i % 4];
+    add_odd_rows<S>(copy, &to.dq, step.block * S::ROWS, to.count, row0, d0, p.dim);
 }
 
 /* ---- P and dS ---------------------------------------------------------------------------------------------------- */
@@ -124,6 +151,14 @@ __device__ __forceinline__ pair_columns_place pairs_of_thread(const half_memory<
     int lane = (int)threadIdx.x % 32, row = from + lane % 4 * 2;
     return {plan.steps[j % PLANNED].block * S::ROWS + row, plan.item.block * S::KEYS + warp_key0<S>() + lane / 4,
             memory.lse(j % 2) + row, memory.delta(j % 2) + row};
+}
+
+/* Until dO of step j has come, and dQ of the step before has been added and can be handed over. */
+template <class S> __device__ __forceinline__ void dout_wait(const half_memory<S> &memory, int j) {
+    if (j == 0) return;
+    half_plan &plan = memory.plan();
+    split_barrier_wait(&plan.sums_done, j - 1);
+    if (threadIdx.x == RELEASER) chain_release(plan.steps[(j - 1) % PLANNED].chain);
 }
 
 /* x = rows that are held . queries^T, those from `from` on. */
@@ -162,16 +197,23 @@ __device__ __forceinline__ void make_pairs(pair_operand<S> &p, pair_operand<S> &
     pair_columns_place at = pairs_of_thread<S>(memory, j, from);
     pair_columns<S> s = {}, dp = {};
     int skipped = from * S::PITCH * 2;
-    add_products<typename S::T, S::DIM / 16, AHEAD>(
-        s, fragment_a<S::PITCH, true>(shared_address(memory.k()), warp_key0<S>(), lane_anew()),
-        fragment_b<S::PITCH, true>(shared_address(memory.q(stage)) + skipped, 0, lane_anew()), dp,
-        fragment_a_packed<S::KEY_MT, S::DIM / 16>(keys.held),
-        fragment_b<S::PITCH, true>(shared_address(memory.dout(stage)) + skipped, 0, lane_anew()));
+    fragment_a<S::PITCH, true> k(shared_address(memory.k()), warp_key0<S>(), lane_anew());
+    fragment_b<S::PITCH, true> q(shared_address(memory.q(stage)) + skipped, 0, lane_anew());
+    fragment_a_packed<S::KEY_MT, S::DIM / 16> v(keys.held);
+    if (from == 0) {
+        add_product<typename S::T, S::DIM / 16, AHEAD>(s, k, q);
+        dout_wait<S>(memory, j);
+    }
+    fragment_b<S::PITCH, true> dout(shared_address(memory.dout()) + skipped, 0, lane_anew());
+    if (from == 0)
+        add_product<typename S::T, S::DIM / 16, AHEAD>(dp, v, dout);
+    else
+        add_products<typename S::T, S::DIM / 16, AHEAD>(s, k, q, dp, v, dout);
     weigh<S>(s, memory, j, at, scale, masked);
     differentiate<S>(s, dp, at, masked);
     pack_pairs<S>(p, s);
     pack_pairs<S>(ds, dp);
-    store_pairs<S>(memory.ds(stage), ds, warp_key0<S>(), from / 8);
+    store_pairs<S>(memory.ds(), ds, warp_key0<S>(), from / 8);
 }
 
 /* Two warps of the same keys, 64 threads: the second waits for what the first has put into shared memory. */
@@ -195,7 +237,8 @@ __device__ __forceinline__ void make_pairs_of_role(pair_operand<S> &x, const key
     pair_columns_place at = pairs_of_thread<S>(memory, j, from);
     float4 *shared_p = memory.p(tile) + number;
     pair_columns<S> y = {};
-    multiply_held<S>(y, keys, second ? memory.dout(stage) : memory.q(stage), from);
+    if (second && from == 0) dout_wait<S>(memory, j);
+    multiply_held<S>(y, keys, second ? memory.dout() : memory.q(stage), from);
     if (!second) {
         weigh<S>(y, memory, j, at, scale, masked);
 #pragma unroll
@@ -205,6 +248,7 @@ __device__ __forceinline__ void make_pairs_of_role(pair_operand<S> &x, const key
         }
         hand_over(barrier);
         pack_pairs<S>(x, y);
+        if (from == 0) dout_wait<S>(memory, j);
     } else {
         pair_columns<S> p;
         take_over(barrier);
@@ -216,7 +260,7 @@ __device__ __forceinline__ void make_pairs_of_role(pair_operand<S> &x, const key
         }
         differentiate<S>(p, y, at, masked);
         pack_pairs<S>(x, y);
-        store_pairs<S>(memory.ds(stage), x, warp_key0<S>(), from / 8);
+        store_pairs<S>(memory.ds(), x, warp_key0<S>(), from / 8);
     }
 }
 
@@ -231,7 +275,17 @@ __device__ __forceinline__ void add_queries(float (&sum)[S::KEY_MT][S::DIM / 8][
         fragment_b<S::PITCH, false>(shared_address(queries) + from * S::PITCH * 2, 0, lane_anew()));
 }
 
-/* Step j but for dQ, and dQ of the step before. */
+/* dS of step j is there, dO has been read, and it is the item's turn to add to dQ. */
+template <class S> __device__ __forceinline__ void pairs_arrive(const half_memory<S> &memory, int j) {
+    half_plan &plan = memory.plan();
+    if (threadIdx.x == WAITER) {
+        const planned_queries &step = plan.steps[j % PLANNED];
+        turn_wait(step.chain, turn_of<S::ROWS, S::KEYS>(plan.sources[step.source], step.block, plan.item.block));
+    }
+    split_barrier_arrive(&plan.pairs_done);
+}
+
+/* Step j but for dQ. */
 template <class S>
 __device__ __forceinline__ void do_step(key_rows<S> &keys, const gpu_problem &problem, const half_memory<S> &memory,
                                         int j, bool masked) {
@@ -244,14 +298,18 @@ __device__ __forceinline__ void do_step(key_rows<S> &keys, const gpu_problem &pr
             make_pairs<S>(x, y, keys, memory, j, from, scale, masked);
         else
             make_pairs_of_role<S>(x, keys, memory, j, from, scale, masked);
+        bool last = from + S::AT_ONCE == S::ROWS;
         if constexpr (S::ROLES == 1) {
-            add_queries<S>(keys.sum[0], x, memory.dout(stage), from);
+            add_queries<S>(keys.sum[0], x, memory.dout(), from);
+            if (last) pairs_arrive<S>(memory, j);
             add_queries<S>(keys.sum[1], y, memory.q(stage), from);
         } else {
-            add_queries<S>(keys.sum[0], x, second_role<S>() ? memory.q(stage) : memory.dout(stage), from);
+            bool second = second_role<S>();
+            if (last && second) pairs_arrive<S>(memory, j);
+            add_queries<S>(keys.sum[0], x, second ? memory.q(stage) : memory.dout(), from);
+            if (last && !second) pairs_arrive<S>(memory, j);
         }
     }
-    if (S::STAGES == 2 && j) add_query_gradient<S>(problem, memory, j - 1);
 }
 
 /* Whether an element is not finite, of a key that there is. first: the thread's. */
@@ -300,37 +358,24 @@ __device__ __forceinline__ void write_key_gradients(const gpu_backward &args, co
 template <class S>
 __device__ __forceinline__ bool do_steps(const gpu_backward &args, const half_memory<S> &memory, key_rows<S> &keys,
                                          bool odd_values) {
-    /* Threads of different warps, on different schedulers. The rows of lse are the last warps' affair. */
-    enum { RELEASER = 0, WAITER = 32, PLANNER = 64 };
     half_plan &plan = memory.plan();
     const gpu_problem &p = args.problem;
     int j = 0;
+    if (plan.steps[1].block >= 0) copy_queries<S>(p, memory, 1);
 #pragma unroll 1
     for (; plan.steps[j % PLANNED].block >= 0; j++) {
         const planned_queries &step = plan.steps[j % PLANNED];
-        int turn = 0, seen = 0;
-        if (threadIdx.x == RELEASER && j >= S::STAGES) chain_release(plan.steps[(j - S::STAGES) % PLANNED].chain);
         if (threadIdx.x == PLANNER) plan_queries<S>(args, plan, j + 2);
-        if (threadIdx.x == WAITER) {
-            turn = turn_of<S::ROWS, S::KEYS>(plan.sources[step.source], step.block, plan.item.block);
-            seen = chain_read(step.chain);
-        }
-        bool more = plan.steps[(j + 1) % PLANNED].block >= 0;
-        if (more) copy_queries<S>(p, memory, j + 1);
-        if (more && S::STAGES == 2) copy_dout<S>(p, memory, j + 1);
         do_step<S>(keys, p, memory, j, odd_values || step.masked);
-        if (threadIdx.x == WAITER) turn_wait(step.chain, seen, turn);
-        if constexpr (S::STAGES == 1) {
-            __syncthreads();
-            if (more) copy_dout<S>(p, memory, j + 1);
-            add_query_gradient<S>(p, memory, j);
-        }
         queries_wait<S>(memory, j + 1);
-        __syncthreads();
-    }
-    if (S::STAGES == 2) {
-        if (threadIdx.x == RELEASER && j >= 2) chain_release(plan.steps[(j - 2) % PLANNED].chain);
-        add_query_gradient<S>(p, memory, j - 1);
+        split_barrier_arrive(&plan.queries_done);
+        split_barrier_wait(&plan.pairs_done, j);
+        if (plan.steps[(j + 1) % PLANNED].block >= 0) copy_dout<S>(p, memory, j + 1);
+        add_query_gradient<S>(p, memory, j);
+        copies_wait();
+        split_barrier_arrive(&plan.sums_done);
+        split_barrier_wait(&plan.queries_done, j);
+        if (plan.steps[(j + 2) % PLANNED].block >= 0) copy_queries<S>(p, memory, j + 2);
     }
     int first = plan.item.block * S::KEYS + warp_key0<S>(), count = item_tile(args, plan.item).k_count;
     int row = first + (int)threadIdx.x % 32 / 4;
@@ -368,7 +413,13 @@ template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1) backward_half(const __grid_constant__ gpu_backward args) {
     extern __shared__ __align__(1024) unsigned char shared[];
     half_memory<S> memory = {shared};
-    if (threadIdx.x == 0) plan_item<S>(args, memory.plan());
+    if (threadIdx.x == 0) {
+        half_plan &plan = memory.plan();
+        plan_item<S>(args, plan);
+        split_barrier_init(&plan.pairs_done, S::WARPS);
+        split_barrier_init(&plan.queries_done, S::WARPS);
+        split_barrier_init(&plan.sums_done, S::WARPS);
+    }
     __syncthreads();
     if (memory.plan().steps[0].block < 0) return;
     copy_keys<S>(args, memory);
@@ -405,10 +456,9 @@ template <class S, class NARROW> struct backward_half_calls {
     }
 };
 
-template <class S, class NARROW = S>
-constexpr gpu_backward_variant backward_half_variant(const gpu_backward_variant *smaller = NULL) {
+template <class S, class NARROW = S> constexpr gpu_backward_variant backward_half_variant(void) {
     using calls = backward_half_calls<S, NARROW>;
-    return {S::ROWS, S::KEYS, S::BYTES, calls::allow, calls::launch, smaller};
+    return {S::ROWS, S::KEYS, S::BYTES, calls::allow, calls::launch};
 }
 
 #endif

@@ -1,15 +1,16 @@
 /* The shape of the backward kernel for 16-bit elements, its shared memory and the plan that is in it.
  *
- *   K │ stage 0: Q dO │ stage 1: Q dO │ dS 0 │ dS 1 │ P 0 │ P 1 │ lse and delta of both stages │ plan
- *                     └─ V, before the first step ──────┘
+ *   K │ Q 0 │ dO │ Q 1 │ dS │ P 0 │ P 1 │ lse and delta of both stages │ plan
+ *                └─ V, before step 0 ───┘
  *
- * V is read into registers once, and what lies on its place in the drawing comes later. P, of f32, is there where two
- * warps have the same keys. Where dO has one stage, so has dS, and there is no dO in stage 1.
+ * Q, lse and delta have two stages. V is read into registers once, and what lies on its place in the drawing comes
+ * later. P, of f32, is there where two warps have the same keys.
  */
 #ifndef RA_KERNEL_CUDA_SM80_BACKWARD_HALF_LAYOUT_CUH
 #define RA_KERNEL_CUDA_SM80_BACKWARD_HALF_LAYOUT_CUH
 
 #include "kernel/cuda/sm80/mma.cuh"
+#include "kernel/cuda/sm80/split_barrier.cuh"
 #include "kernel/cuda/tile_cursor.cuh"
 
 /* Where an item stands. One thread plans, two steps ahead; what it planned is there for all after a barrier. */
@@ -28,13 +29,13 @@ struct half_plan {
     query_cursor cursor;            /* of the last step planned */
     planned_queries steps[PLANNED]; /* step j is at j % PLANNED */
     query_source<float> sources[SOURCES];
+    uint64_t pairs_done, queries_done, sums_done; /* split barriers of every step */
 };
 
 /* Rows of DIM elements, in shared memory with a pitch of PITCH. A warp has KEY_MT times 16 keys. KEY_WARPS: warps along
  * the keys; with twice as many warps, two have the same keys, in different roles. AT_ONCE: queries of a step that are
- * done at once. Q_WARPS: warps along the rows of dQ. STAGES: of dO and dS. */
-template <class T_, int DIM_, int PITCH_, int ROWS_, int AT_ONCE_, int KEY_MT_, int KEY_WARPS_, int Q_WARPS_,
-          int STAGES_>
+ * done at once. Q_WARPS: warps along the rows of dQ. */
+template <class T_, int DIM_, int PITCH_, int ROWS_, int AT_ONCE_, int KEY_MT_, int KEY_WARPS_, int Q_WARPS_>
 struct backward_half_shape {
     using T = T_;
     static constexpr int DIM = DIM_, PITCH = PITCH_, ROWS = ROWS_, AT_ONCE = AT_ONCE_, WARPS = 8, THREADS = WARPS * 32;
@@ -43,12 +44,13 @@ struct backward_half_shape {
     static constexpr int Q_WARPS = Q_WARPS_, Q_NT = ROWS / Q_WARPS / 8, Q_MT = PITCH / (WARPS / Q_WARPS) / 16;
     static constexpr int KEY_TILE = KEYS * PITCH * 2, QUERY_TILE = ROWS * PITCH * 2, PAIR_TILE = ROWS * KEYS * 2;
     static constexpr int P_TILE = ROLES == 2 ? AT_ONCE * KEYS * 4 : 0, P_TILES = ROWS / AT_ONCE;
-    static constexpr int STAGES = STAGES_;
-    static constexpr int Q_AT = KEY_TILE, V_AT = Q_AT + 2 * QUERY_TILE, DS_AT = Q_AT + (2 + STAGES) * QUERY_TILE;
-    static constexpr int P_AT = DS_AT + STAGES * PAIR_TILE, P_END = P_AT + P_TILES * P_TILE, V_END = V_AT + KEY_TILE;
+    static constexpr int Q_AT = KEY_TILE, DOUT_AT = Q_AT + QUERY_TILE, V_AT = Q_AT + 2 * QUERY_TILE;
+    static constexpr int DS_AT = Q_AT + 3 * QUERY_TILE, P_AT = DS_AT + PAIR_TILE, P_END = P_AT + P_TILES * P_TILE,
+                         V_END = V_AT + KEY_TILE;
     static constexpr int LSE_AT = P_END > V_END ? P_END : V_END, PLAN_AT = LSE_AT + 4 * ROWS * 4;
     static constexpr int BYTES = PLAN_AT + (int)sizeof(half_plan);
     static_assert(P_TILES <= 2 || ROLES == 1, "each has a barrier");
+    static_assert(BYTES <= 99 * 1024, "what all GPUs from compute capability 8.0 on have");
 };
 
 template <class S> struct half_memory {
@@ -62,11 +64,11 @@ template <class S> struct half_memory {
     __device__ __forceinline__ unsigned char *q(int stage) const {
         return base + S::Q_AT + stage * 2 * S::QUERY_TILE;
     }
-    __device__ __forceinline__ unsigned char *dout(int stage) const {
-        return q(stage % S::STAGES) + S::QUERY_TILE;
+    __device__ __forceinline__ unsigned char *dout() const {
+        return base + S::DOUT_AT;
     }
-    __device__ __forceinline__ unsigned char *ds(int stage) const {
-        return base + S::DS_AT + stage % S::STAGES * S::PAIR_TILE;
+    __device__ __forceinline__ unsigned char *ds() const {
+        return base + S::DS_AT;
     }
     __device__ __forceinline__ float4 *p(int number) const {
         return (float4 *)(base + S::P_AT + number * S::P_TILE);

@@ -55,13 +55,9 @@ template <class S> __device__ __forceinline__ void plan_item(const gpu_backward 
 
 /* ---- turns: by one thread ---------------------------------------------------------------------------------------- */
 
-/* As chain_wait, by a load that acquires, which costs less than a fence. */
-__device__ __forceinline__ void turn_wait(const int *chain, int seen, int turn) {
-    while (seen < turn) {
-        __nanosleep(20);
-        seen = chain_read(chain);
-    }
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];\n" : "=r"(seen) : "l"(chain) : "memory");
+/* As chain_wait, by loads that acquire, which cost less than a fence. */
+__device__ __forceinline__ void turn_wait(const int *chain, int turn) {
+    while (chain_acquire(chain) < turn) __nanosleep(20);
 }
 
 /* ---- copies: by all threads -------------------------------------------------------------------------------------- */
@@ -97,7 +93,7 @@ template <class S>
 __device__ __forceinline__ void copy_dout(const gpu_problem &p, const half_memory<S> &memory, int j) {
     const planned_queries &step = memory.plan().steps[j % PLANNED];
     const query_source<float> &s = memory.plan().sources[step.source];
-    copy_query_rows<S>(memory.dout(j % 2), s.dout, step.block * S::ROWS, s.count, p.dim_v);
+    copy_query_rows<S>(memory.dout(), s.dout, step.block * S::ROWS, s.count, p.dim_v);
 }
 
 /* Step j's Q, lse and delta. Rows beyond the last look as if they had seen nothing. */

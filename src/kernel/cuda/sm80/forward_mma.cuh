@@ -31,16 +31,17 @@ struct unit_plan {
     key_source sources[3];
 };
 
-/* HELD: queries are in registers, and keys and values come where they were. */
+/* Rows of DIM elements, in shared memory with a pitch of PITCH. HELD: queries are in registers, and keys and values
+ * come where they were. */
 template <class T_, int DIM_, int KEYS_, int WARPS_, int MT_, int CTAS_, class PRODUCTS = half_products<T_>,
-          bool HELD_ = false>
+          bool HELD_ = false, int PITCH_ = DIM_>
 struct forward_mma_shape {
     using T = T_;
     using products = PRODUCTS;
-    static constexpr int DIM = DIM_, KEYS = KEYS_, WARPS = WARPS_, MT = MT_, CTAS = CTAS_;
+    static constexpr int DIM = DIM_, PITCH = PITCH_, KEYS = KEYS_, WARPS = WARPS_, MT = MT_, CTAS = CTAS_;
     static constexpr bool HELD = HELD_;
-    static constexpr int THREADS = WARPS * 32, ROWS = WARPS * 16 * MT, KEY_TILE = KEYS * DIM * (int)sizeof(T);
-    static constexpr int QUERY_TILE = ROWS * DIM * (int)sizeof(T), K_AT = HELD ? 0 : QUERY_TILE;
+    static constexpr int THREADS = WARPS * 32, ROWS = WARPS * 16 * MT, KEY_TILE = KEYS * PITCH * (int)sizeof(T);
+    static constexpr int QUERY_TILE = ROWS * PITCH * (int)sizeof(T), K_AT = HELD ? 0 : QUERY_TILE;
     static constexpr int V_AT = K_AT + KEY_TILE, END = V_AT + KEY_TILE, PLAN_AT = END > QUERY_TILE ? END : QUERY_TILE;
     static constexpr int BYTES = PLAN_AT + (int)sizeof(unit_plan);
 };
@@ -119,13 +120,13 @@ __device__ __forceinline__ void take_nonfinite_values(const unit_place &unit, co
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     int d = n * 8 + quad * 2 + e;
-                    const T *chunk = (const T *)(v + chunk_bytes_at<S::DIM, T>(key, d / EACH));
+                    const T *chunk = (const T *)(v + chunk_bytes_at<S::PITCH, T>(key, d / EACH));
                     float x = products::seen(chunk[d % EACH]);
                     if (!isfinite(x)) rows.o[r / 2][n][r % 2 * 2 + e] += x;
                 }
     }
     __syncthreads();
-    visit_copied<T, S::DIM, S::KEYS, S::THREADS>(v, [](uint4 &chunk) {
+    visit_copied<T, S::PITCH, S::KEYS, S::THREADS>(v, [](uint4 &chunk) {
         T *x = (T *)&chunk;
         for (int e = 0; e < EACH; e++) x[e] = products::made_finite(x[e]);
     });
@@ -226,7 +227,7 @@ __device__ __forceinline__ void plan_unit(const gpu_forward &args, unit_plan &pl
 template <class S>
 __device__ __forceinline__ void copy_block(void *to, const row_source &from, const key_source &keys, int b0,
                                            int width) {
-    copy_rows<typename S::T, S::DIM, S::KEYS, S::THREADS>(to, from, b0, keys.count, width);
+    copy_rows<typename S::T, S::PITCH, S::KEYS, S::THREADS>(to, from, b0, keys.count, width);
 }
 
 /* The queries of a warp, where they are multiplied from. */
@@ -243,14 +244,14 @@ template <class S> struct unit_queries<S, true> {
     static_assert(S::MT == 1, "16 rows of a warp");
     uint32_t held[1][S::DIM / 16][4];
     __device__ __forceinline__ void read(const unsigned char *q) {
-        fragment_a<S::DIM, true> from(shared_address(q), (int)threadIdx.x / 32 * 16);
+        fragment_a<S::PITCH, true> from(shared_address(q), (int)threadIdx.x / 32 * 16);
 #pragma unroll
         for (int d = 0; d < S::DIM / 16; d++) from.load(held[0][d], 0, d);
     }
     __device__ __forceinline__ void add_scores(float (&s)[1][S::KEYS / 8][4], const unsigned char *,
                                                const unsigned char *k) const {
         add_product<typename S::T, S::DIM / 16>(s, fragment_a_packed<1, S::DIM / 16>(held),
-                                                fragment_b<S::DIM, true>(shared_address(k), 0));
+                                                fragment_b<S::PITCH, true>(shared_address(k), 0));
     }
 };
 
@@ -269,7 +270,7 @@ template <class S> __device__ __forceinline__ void attend_unit(const gpu_forward
     {
         const gpu_tile &t = p.tiles[unit.tile];
         row_source rows = source_of<T>(args.q, unit.b, unit.h, t.q_first, t.q_stride, NULL);
-        copy_rows<T, S::DIM, S::ROWS, S::THREADS>(q, rows, unit.a0, unit.a1, p.dim);
+        copy_rows<T, S::PITCH, S::ROWS, S::THREADS>(q, rows, unit.a0, unit.a1, p.dim);
     }
     if (!S::HELD) copy_block<S>(k, plan.sources[0].k, plan.sources[0], plan.steps[0].b0, p.dim);
     forward_rows<S> rows;
@@ -328,21 +329,29 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma_redo(const __
     }
 }
 
-template <class S> struct forward_mma_calls {
+/* NARROW: as S, but for rows of fewer elements. What is redone is seldom, and done by S. */
+template <class S, class NARROW> struct forward_mma_calls {
+    static_assert(S::ROWS == NARROW::ROWS && S::BYTES >= NARROW::BYTES, "the same units");
     static cudaError_t allow(void) {
         cudaError_t error = allow_shared_memory(forward_mma<S>, S::BYTES);
+        if (!error) error = allow_shared_memory(forward_mma<NARROW>, NARROW::BYTES);
         return error ? error : allow_shared_memory(forward_mma_redo<S>, S::BYTES);
     }
     static void launch(const gpu_forward *args, unsigned count, cudaStream_t stream) {
-        forward_mma<S><<<count, S::THREADS, S::BYTES, stream>>>(*args);
+        const gpu_problem &p = args->problem;
+        if (p.dim <= NARROW::DIM && p.dim_v <= NARROW::DIM)
+            forward_mma<NARROW><<<count, NARROW::THREADS, NARROW::BYTES, stream>>>(*args);
+        else
+            forward_mma<S><<<count, S::THREADS, S::BYTES, stream>>>(*args);
     }
     static void launch_redo(const gpu_forward *args, unsigned ctas, cudaStream_t stream) {
         forward_mma_redo<S><<<ctas, S::THREADS, S::BYTES, stream>>>(*args);
     }
 };
 
-template <class S> constexpr gpu_forward_variant forward_mma_variant(const gpu_forward_variant *smaller = NULL) {
-    using calls = forward_mma_calls<S>;
+template <class S, class NARROW = S>
+constexpr gpu_forward_variant forward_mma_variant(const gpu_forward_variant *smaller = NULL) {
+    using calls = forward_mma_calls<S, NARROW>;
     return {S::ROWS, S::BYTES, calls::allow, calls::launch, calls::launch_redo, smaller};
 }
 

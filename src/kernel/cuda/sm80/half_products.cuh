@@ -30,7 +30,7 @@ template <class T> struct half_products {
      * a scale of 0 makes Q 0, or NaN where it is not finite. Chunks that this thread copied. */
     template <class S> static __device__ __forceinline__ void prepare_queries(void *q, double scale) {
         if (scale > 0) return;
-        visit_copied<T, S::DIM, S::ROWS, S::THREADS>(q, [=](uint4 &x) {
+        visit_copied<T, S::PITCH, S::ROWS, S::THREADS>(q, [=](uint4 &x) {
             x = make_uint4(with_sign_of<T>(x.x, scale), with_sign_of<T>(x.y, scale), with_sign_of<T>(x.z, scale),
                            with_sign_of<T>(x.w, scale));
         });
@@ -39,7 +39,7 @@ template <class T> struct half_products {
     /* Of the chunks that this thread copied. */
     template <class S> static __device__ __forceinline__ bool copied_is_nonfinite(void *v) {
         bool nonfinite = false;
-        visit_copied<T, S::DIM, S::KEYS, S::THREADS>(v, [&](const uint4 &x) {
+        visit_copied<T, S::PITCH, S::KEYS, S::THREADS>(v, [&](const uint4 &x) {
             nonfinite |= either_is_nonfinite<T>(x.x) || either_is_nonfinite<T>(x.y) || either_is_nonfinite<T>(x.z) ||
                          either_is_nonfinite<T>(x.w);
         });
@@ -49,8 +49,8 @@ template <class T> struct half_products {
     template <class S>
     static __device__ __forceinline__ void add_scores(float (&s)[S::MT][S::KEYS / 8][4], const unsigned char *q,
                                                       const unsigned char *k) {
-        fragment_a<S::DIM, true> queries(shared_address(q), (int)threadIdx.x / 32 * 16 * S::MT);
-        fragment_b<S::DIM, true> keys(shared_address(k), 0);
+        fragment_a<S::PITCH, true> queries(shared_address(q), (int)threadIdx.x / 32 * 16 * S::MT);
+        fragment_b<S::PITCH, true> keys(shared_address(k), 0);
         add_product<T, S::DIM / 16>(s, queries, keys);
     }
 
@@ -58,7 +58,7 @@ template <class T> struct half_products {
     static __device__ __forceinline__ void add_values(float (&o)[S::MT][S::DIM / 8][4],
                                                       const float (&p)[S::MT][S::KEYS / 8][4], const unsigned char *v) {
         add_product<T, S::KEYS / 16>(o, fragment_a_held<T, S::MT, S::KEYS / 8>(p),
-                                     fragment_b<S::DIM, false>(shared_address(v), 0));
+                                     fragment_b<S::PITCH, false>(shared_address(v), 0));
     }
 
     /* ---- backward ---- */

@@ -2,13 +2,7 @@
 #include "kernel/cuda/sm80/backward_half.cuh"
 #include "kernel/cuda/variants.cuh"
 
-using shape = backward_half_shape<__nv_bfloat16, 128, 128, 64, 32, 1, 8, 2, 2>;
-using narrow_shape = backward_half_shape<__nv_bfloat16, 96, 128, 64, 32, 1, 8, 2, 2>;
+using shape = backward_half_shape<__nv_bfloat16, 128, 128, 64, 32, 1, 8, 2>;
+using narrow_shape = backward_half_shape<__nv_bfloat16, 96, 128, 64, 32, 1, 8, 2>;
 
-/* For 99 KB. */
-using small_shape = backward_half_shape<__nv_bfloat16, 128, 128, 64, 32, 1, 8, 2, 1>;
-using small_narrow_shape = backward_half_shape<__nv_bfloat16, 96, 128, 64, 32, 1, 8, 2, 1>;
-
-static const gpu_backward_variant small = backward_half_variant<small_shape, small_narrow_shape>();
-
-const gpu_backward_variant gpu_backward_mma_bf16_128 = backward_half_variant<shape, narrow_shape>(&small);
+const gpu_backward_variant gpu_backward_mma_bf16_128 = backward_half_variant<shape, narrow_shape>();

@@ -2,6 +2,6 @@
 #include "kernel/cuda/sm80/backward_half.cuh"
 #include "kernel/cuda/variants.cuh"
 
-using shape = backward_half_shape<__half, 256, 256, 32, 16, 1, 4, 1, 1>;
+using shape = backward_half_shape<__half, 256, 256, 32, 32, 1, 4, 1>;
 
 const gpu_backward_variant gpu_backward_mma_f16_256 = backward_half_variant<shape>();

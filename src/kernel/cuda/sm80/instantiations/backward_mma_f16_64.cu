@@ -2,6 +2,6 @@
 #include "kernel/cuda/sm80/backward_half.cuh"
 #include "kernel/cuda/variants.cuh"
 
-using shape = backward_half_shape<__half, 64, 64, 64, 16, 2, 8, 4, 1>; /* 256 keys */
+using shape = backward_half_shape<__half, 64, 64, 64, 16, 2, 8, 4>; /* 256 keys */
 
 const gpu_backward_variant gpu_backward_mma_f16_64 = backward_half_variant<shape>();
