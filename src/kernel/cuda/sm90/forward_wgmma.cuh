@@ -16,7 +16,6 @@
 #define RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 
 #include "kernel/cuda/sm90/forward_epilogue.cuh"
-#include "kernel/cuda/sm90/forward_finish.cuh"
 #include "kernel/cuda/sm90/forward_row_producer.cuh"
 #include "kernel/cuda/sm90/operands.cuh"
 
@@ -101,7 +100,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
     turn_hand_over<S>(group);
     place.staged.release();
     __syncwarp();
-    begin_sums<S>(args, note.unit, memory, rows);
+    begin_sums<S>(args, note, memory, rows);
     products_wait<0>();
     keep_registers(s);
     begin_outputs<S>(o);
@@ -258,7 +257,6 @@ struct forward_wgmma {
             return;
         }
         unsigned ctas = std::min(count, (unsigned)args->multiprocessors);
-        cudaMemsetAsync(args->ticket, 0, 2 * sizeof *args->ticket, stream);
         if (!tensor_maps_forward(args, dtype_of<T>, boxes::ROWS, boxes::STAGED ? OUTPUT_BOX_ROWS : 0, &maps)) {
             done.section = args->problem.per_entry;
             forward_by_rows<rows><<<ctas, rows::THREADS, rows::BYTES, stream>>>(done, count);
@@ -269,10 +267,8 @@ struct forward_wgmma {
             else
                 forward_by_boxes<many><<<ctas, many::THREADS, many::BYTES, stream>>>(done, maps, count);
         }
-        done.redo = args->ticket + 1;
         done.redo_rows = boxes::ROWS;
         MMA.launch_redo(&done, ctas, stream);
-        if (args->finish) launch_finish_again<T>(&done, ctas, stream);
     }
 
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
