@@ -106,13 +106,12 @@ template <class T> __device__ __forceinline__ T *keep_pointer(T *p) {
     return p;
 }
 
-/* o += keep * what is in memory. All of it is asked for before any is used. */
+/* The thread's elements of a row in memory; all of them are asked for before any is used. */
 template <class S>
-__device__ __forceinline__ void add_row_there(const gpu_forward &args, const row_place &row, float keep, int r,
-                                              output_block<S> &o) {
+__device__ __forceinline__ void read_row_there(const gpu_forward &args, const row_place &row,
+                                               float2 (&old)[S::DIM / 8]) {
     int quad = (int)threadIdx.x % 4 * 2, width = args.problem.dim_v - quad;
     const float *from = keep_pointer(row.o + quad * args.o.dim);
-    float2 old[S::DIM / 8] = {};
     if (has_float2(args, row)) {
 #pragma unroll
         for (int n = 0; n < S::DIM / 8; n++)
@@ -125,24 +124,34 @@ __device__ __forceinline__ void add_row_there(const gpu_forward &args, const row
             from = keep_pointer(from + 8 * args.o.dim);
         }
     }
-#pragma unroll
-    for (int n = 0; n < S::DIM / 8; n++) {
-        o[n][r * 2] = fmaf(old[n].x, keep, o[n][r * 2]);
-        o[n][r * 2 + 1] = fmaf(old[n].y, keep, o[n][r * 2 + 1]);
-    }
 }
 
-/* The same for both of a thread's rows, where they had seen something before, relative to the m that they have now. */
+/* o += what is in memory, where rows had seen something before, relative to the m that they have now. Both of a
+ * thread's rows are asked for at once, where there are registers for it. */
 template <class S>
 __device__ __forceinline__ void add_rows_there(const gpu_forward &args, const unit_note &note,
                                                const forward_memory<S> &memory, const row_sums &rows,
                                                output_block<S> &o) {
+    constexpr int AT_ONCE = S::DIM <= 128 ? 2 : 1;
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        row_place row = place_of(args, note, row_in_unit() + r * 8);
-        float m = memory.maxima()[row_in_unit() + r * 8];
-        if (row.a < note.unit.a1 && m != -INFINITY)
-            add_row_there<S>(args, row, m == rows.m[r] ? 1 : score_weight(m, rows.m[r]), r, o);
+    for (int first = 0; first < 2; first += AT_ONCE) {
+        float2 old[AT_ONCE][S::DIM / 8] = {};
+        float keep[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            int r = first + i;
+            row_place row = place_of(args, note, row_in_unit() + r * 8);
+            float m = memory.maxima()[row_in_unit() + r * 8];
+            keep[i] = m == rows.m[r] ? 1 : score_weight(m, rows.m[r]);
+            if (row.a < note.unit.a1 && m != -INFINITY) read_row_there<S>(args, row, old[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+            for (int n = 0; n < S::DIM / 8; n++) {
+                o[n][(first + i) * 2] = fmaf(old[i][n].x, keep[i], o[n][(first + i) * 2]);
+                o[n][(first + i) * 2 + 1] = fmaf(old[i][n].y, keep[i], o[n][(first + i) * 2 + 1]);
+            }
     }
 }
 

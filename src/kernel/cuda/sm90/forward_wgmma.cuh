@@ -7,8 +7,8 @@
  *   consumer 0   S(t), P V(t-1) | softmax of S(t)     | S(t+1), P V(t) | ...
  *   consumer 1   softmax        | S(t), P V(t-1)      | softmax ...
  *
- * P is relative to m, the maximum of the first block of keys that a row sees something of: it moves only when P add up
- * to more than LARGE_SUM (forward_consumer.cuh). o and l are always relative to the m that is stored.
+ * P is relative to m, the maximum of the first FOLLOWED_KEYS keys: from then on it moves only when P add up to more
+ * than LARGE_SUM (forward_consumer.cuh). o and l are always relative to the m that is stored.
  *
  * Infinities and NaNs cost the main loop nothing: forward_epilogue.cuh.
  */
@@ -60,10 +60,11 @@ __device__ __forceinline__ void start_outputs(const forward_memory<S> &memory, i
 
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
 
-/* Where S of a step has come: K is left, scores become P. Returns whether o has to be multiplied by keep. */
+/* Where S of a step has come: K is left, scores become P. large: some_are_large(rows.m), which there is time to find
+ * out before S comes. Returns whether o has to be multiplied by keep. */
 template <class S>
 __device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory, int group, int stage,
-                                                 const key_block &keys, const gpu_score<float> &score,
+                                                 const key_block &keys, const gpu_score<float> &score, bool large,
                                                  score_block<S> &s, row_sums &rows, float (&keep)[2]) {
     bool ends = keys.flags & STEP_ENDS;
     if (threadIdx.x % 32 == 0) {
@@ -72,7 +73,7 @@ __device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory
     }
     if (S::STAGED && ends && group == 1) named_barrier_arrive(K_READ_BARRIER, 256);
     if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
-    return accumulate_scores<S>(s, rows, score, keep);
+    return accumulate_scores<S>(s, rows, score, large, keep);
 }
 
 /* Where a consumer stands: at the unit that is noted in `slot`, whose next step is at the ring's place. */
@@ -101,11 +102,12 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
     place.staged.release();
     __syncwarp();
     begin_sums<S>(args, note, memory, rows);
+    bool large = some_are_large(rows.m);
     products_wait<0>();
     keep_registers(s);
     begin_outputs<S>(o);
     __syncwarp();
-    if (accumulate_block<S>(memory, group, at.stage, keys, score, s, rows, keep)) rescale<S>(o, keep);
+    if (accumulate_block<S>(memory, group, at.stage, keys, score, large, s, rows, keep)) rescale<S>(o, keep);
     pack_scores<S>(s, p);
 #pragma unroll 1
     while (!(keys.flags & STEP_ENDS)) {
@@ -118,9 +120,10 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
         mbarrier_wait(memory.v_full(before.stage), before.parity);
         start_outputs<S>(memory, before.stage, p, o);
         turn_hand_over<S>(group);
+        large = some_are_large(rows.m);
         products_wait<1>();
         keep_registers(s);
-        bool far = accumulate_block<S>(memory, group, at.stage, keys, score, s, rows, keep);
+        bool far = accumulate_block<S>(memory, group, at.stage, keys, score, large, s, rows, keep);
         products_wait<0>();
         keep_registers(o);
         keep_registers(s); /* or P would be packed while the P before is still in use */
