@@ -1,8 +1,10 @@
 # CUDA and, inside it, NCCL: RA_HAVE_CUDA, RA_HAVE_SM90, RA_HAVE_NCCL.
 #
-# Machine code for compute capability 7.5 to 9.0, and PTX that the driver compiles for what comes later. A sanitized build is for the C
-# code: there AUTO means OFF. The kernels for Hopper are compiled for it and nothing else, where the compiler can.
-set(RA_CUDA_ARCHITECTURES "75-real;80-real;86-real;89-real;90-real;90-virtual" CACHE STRING "What libringattn_cuda is compiled for")
+# By default there is machine code for compute capability 7.5 to 9.0, for 10.0 and 12.0 where the compiler has them, and
+# PTX that the driver compiles for what comes later. A sanitized build is for the C code: there AUTO means OFF. The
+# kernels for Hopper are compiled for it and nothing else, where the compiler can.
+set(all_architectures "75-real;80-real;86-real;89-real;90-real;90-virtual")
+set(RA_CUDA_ARCHITECTURES ${all_architectures} CACHE STRING "What libringattn_cuda is compiled for")
 option(RA_CUDA_QUICK "Compile the mma.sync and FMA kernels quickly and slow: to see that they compile" OFF)
 
 set(RA_HAVE_CUDA FALSE)
@@ -15,6 +17,9 @@ if(RA_CUDA STREQUAL "ON" OR (RA_CUDA STREQUAL "AUTO" AND NOT RA_SANITIZE))
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
+    if(CMAKE_CUDA_ARCHITECTURES STREQUAL all_architectures AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+      list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real 120-real)
+    endif()
     set(CMAKE_CUDA_STANDARD 17)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     set(CMAKE_CUDA_VISIBILITY_PRESET hidden)

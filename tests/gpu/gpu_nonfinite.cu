@@ -25,7 +25,7 @@ extern "C" {
 #include <cstring>
 #include <vector>
 
-enum { CALLS = 2 }; /* keys come in two calls, so that states are merged */
+enum { CALLS = 2 }; /* keys mostly come in two calls, so that states are merged */
 
 /* ---- problems ---------------------------------------------------------------------------------------------------- */
 
@@ -50,6 +50,9 @@ struct problem {
     ra_shape shape;
     ra_dtype acc;
     int64_t keys, split; /* keys [0, split) in the first call */
+    int calls;           /* 1: all keys in one */
+    int begins;          /* the only call begins the state itself, where it can */
+    int64_t o_gap;       /* elements between the rows of o */
     int64_t lo, hi;      /* key - query of those visible */
     bool whole_scores;   /* small integers times powers of 2: scores are exact in every type */
     tensor q, dout, k, v;
@@ -99,6 +102,14 @@ static void make_band(rng *r, problem *p) {
     p->hi = kind & 2 ? std::max(p->lo, rng_between(r, -rows, p->keys)) : p->keys;
 }
 
+/* How the keys come, and where o goes to: in its own type or the wider one, with or without gaps. */
+static void make_calls(rng *r, problem *p) {
+    p->calls = rng_one_in(r, 3) ? 1 : CALLS;
+    p->begins = p->calls == 1 && rng_one_in(r, 2);
+    p->o_gap = rng_one_in(r, 2) ? 0 : rng_between(r, 1, 16);
+    p->shape.out_dtype = rng_one_in(r, 2) ? p->shape.dtype : p->acc;
+}
+
 static void make_problem(problem *p, ra_dtype dtype, unsigned seed) {
     static const int64_t widths[] = {3, 8, 16, 33, 40, 64, 64, 72, 100, 128, 128, 200};
     rng r = {seed * 16ull + (unsigned)dtype};
@@ -124,9 +135,10 @@ static void make_problem(problem *p, ra_dtype dtype, unsigned seed) {
     }
     if (rng_one_in(&r, 4)) p->shape.scale *= -1;
     if (kind != 1) spoil(&r, p, kind);
+    make_calls(&r, p);
     for (tensor *x : {&p->q, &p->k, &p->v, &p->dout}) upload(x, dtype);
-    for (int c = 0; c < CALLS; c++) {
-        int64_t from = c ? p->split : 0, to = c ? p->keys : p->split;
+    for (int c = 0; c < p->calls; c++) {
+        int64_t from = c ? p->split : 0, to = c + 1 == p->calls ? p->keys : p->split;
         p->tiles[c] = {};
         p->tiles[c].q_rows = {0, 1, p->shape.rows_q};
         p->tiles[c].k_rows = {from, 1, to - from};
@@ -143,21 +155,61 @@ static void make_problem(problem *p, ra_dtype dtype, unsigned seed) {
 
 struct results {
     std::vector<double> o, lse, delta, dq, dk, dv; /* C-order; lse and delta [heads, rows] */
+    bool same;                                     /* o is what it is when no lse is wanted */
 };
 
-static ra_view output(ra_dtype acc, int64_t rows, int64_t heads, int64_t dim) {
-    size_t bytes = (size_t)(rows * heads * dim) * ra_dtype_bytes(acc);
+static ra_view output(ra_dtype acc, int64_t rows, int64_t heads, int64_t dim, int64_t gap) {
+    size_t bytes = (size_t)(rows * (heads * dim + gap)) * ra_dtype_bytes(acc);
     void *data = take(bytes);
     CHECK(cudaMemset(data, 0, bytes));
-    return {data, 0, heads * dim, dim, 1};
+    return {data, 0, heads * dim + gap, dim, 1};
 }
 
-static std::vector<double> read_back(ra_dtype acc, const void *device, int64_t count) {
-    std::vector<unsigned char> raw((size_t)count * ra_dtype_bytes(acc));
+static std::vector<double> read_back(ra_dtype type, const void *device, int64_t count) {
+    std::vector<unsigned char> raw((size_t)count * ra_dtype_bytes(type));
     std::vector<double> x((size_t)count);
     CHECK(cudaMemcpy(raw.data(), device, raw.size(), cudaMemcpyDeviceToHost));
-    ra_convert(RA_F64, x.data(), acc, raw.data(), count);
+    ra_convert(RA_F64, x.data(), type, raw.data(), count);
     return x;
+}
+
+/* The o of a view with gaps, without them. */
+static std::vector<double> read_o(const problem &p, ra_view o) {
+    int64_t rows = p.shape.rows_q, width = p.shape.heads_q * p.shape.dim_v;
+    std::vector<double> all = read_back(p.shape.out_dtype, o.data, rows * o.row), x;
+    for (int64_t i = 0; i < rows; i++) x.insert(x.end(), all.begin() + i * o.row, all.begin() + i * o.row + width);
+    return x;
+}
+
+/* The forward pass: o, and lse, a view whose data may be NULL. */
+static std::vector<double> forward(const problem &p, const ra_kv_rows &part, ra_view o, ra_view lse) {
+    const ra_shape &s = p.shape;
+    int64_t heads = s.heads_q;
+    size_t bytes = (size_t)(s.rows_q * heads) * ra_dtype_bytes(p.acc);
+    ra_context context = {};
+    context.threads = 1;
+    ra_state state = {{take((size_t)s.dim_v * bytes), 0, heads * s.dim_v, s.dim_v, 1}, 0, take(bytes), take(bytes)};
+    bool finished = false, begun = false; /* by the kernel, where it can */
+    for (int c = 0; c < p.calls; c++) {
+        ra_prepared *prepared = prepared_of(s, p.lists[c], NULL, 1, RA_FORWARD);
+        ra_forward_call call = {&s, p.q.view(), &part, p.lists[c], state, context, prepared};
+        finished = c + 1 == p.calls && kernel->finishes && kernel->finishes(prepared);
+        ra_forward_results results = {o, lse, finished && p.begins};
+        if (finished) call.results = &results;
+        if (!begun && !results.begins) kernel->begin(&s, state, &context);
+        begun = true;
+        kernel->forward(&call);
+        CHECK(cudaDeviceSynchronize());
+        kernel->discard(prepared);
+    }
+    if (!finished) kernel->finish(&s, state, o, lse, &context);
+    return read_o(p, o);
+}
+
+/* Whether two arrays have the same elements, NaNs counting as one. */
+static bool same(const std::vector<double> &a, const std::vector<double> &b) {
+    return std::equal(a.begin(), a.end(), b.begin(),
+                      [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
 }
 
 static results run(const problem &p) {
@@ -166,29 +218,19 @@ static results run(const problem &p) {
     size_t bytes = (size_t)all * ra_dtype_bytes(p.acc);
     ra_context context = {};
     context.threads = 1;
-    ra_view o = output(p.acc, rows, heads, s.dim_v), dq = output(p.acc, rows, heads, s.dim);
+    ra_view dq = output(p.acc, rows, heads, s.dim, 0);
     ra_kv_rows part = {p.k.view(),
                        p.v.view(),
-                       output(p.acc, p.keys, s.heads_kv, s.dim),
-                       output(p.acc, p.keys, s.heads_kv, s.dim_v),
+                       output(p.acc, p.keys, s.heads_kv, s.dim, 0),
+                       output(p.acc, p.keys, s.heads_kv, s.dim_v, 0),
                        {0, 1, s.heads_kv}};
-    ra_state state = {{take((size_t)s.dim_v * bytes), 0, heads * s.dim_v, s.dim_v, 1}, 0, take(bytes), take(bytes)};
+    ra_view o = output(s.out_dtype, rows, heads, s.dim_v, p.o_gap);
     void *lse = take(bytes), *delta = take(bytes);
-    ra_forward_results results = {o, ra_array_view(&s, lse), 0};
-    bool finished = false; /* by the last call, where the kernel can */
-    kernel->begin(&s, state, &context);
-    for (int c = 0; c < CALLS; c++) {
-        ra_prepared *prepared = prepared_of(s, p.lists[c], NULL, 1, RA_FORWARD);
-        ra_forward_call call = {&s, p.q.view(), &part, p.lists[c], state, context, prepared};
-        finished = c + 1 == CALLS && kernel->finishes && kernel->finishes(prepared);
-        if (finished) call.results = &results;
-        kernel->forward(&call);
-        CHECK(cudaDeviceSynchronize());
-        kernel->discard(prepared);
-    }
-    if (!finished) kernel->finish(&s, state, o, results.lse, &context);
+    results got;
+    got.o = forward(p, part, o, ra_array_view(&s, lse));
+    got.same = same(got.o, forward(p, part, output(s.out_dtype, rows, heads, s.dim_v, p.o_gap), {}));
     kernel->delta(&s, p.dout.view(), o, delta, &context);
-    for (int c = 0; c < CALLS; c++) {
+    for (int c = 0; c < p.calls; c++) {
         ra_prepared *prepared = prepared_of(s, p.lists[c], NULL, 1, RA_BACKWARD);
         ra_backward_call call = {&s,         p.q.view(), p.dout.view(), lse,      delta, &part,
                                  p.lists[c], dq,         context,       prepared, 0};
@@ -196,12 +238,12 @@ static results run(const problem &p) {
         CHECK(cudaDeviceSynchronize());
         kernel->discard(prepared);
     }
-    return {read_back(p.acc, o.data, all * s.dim_v),
-            read_back(p.acc, lse, all),
-            read_back(p.acc, delta, all),
-            read_back(p.acc, dq.data, all * s.dim),
-            read_back(p.acc, part.dk.data, p.keys * s.heads_kv * s.dim),
-            read_back(p.acc, part.dv.data, p.keys * s.heads_kv * s.dim_v)};
+    got.lse = read_back(p.acc, lse, all);
+    got.delta = read_back(p.acc, delta, all);
+    got.dq = read_back(p.acc, dq.data, all * s.dim);
+    got.dk = read_back(p.acc, part.dk.data, p.keys * s.heads_kv * s.dim);
+    got.dv = read_back(p.acc, part.dv.data, p.keys * s.heads_kv * s.dim_v);
+    return got;
 }
 
 /* ---- what is wanted ---------------------------------------------------------------------------------------------- */
@@ -406,7 +448,9 @@ static int check(const problem &p, const results &got) {
     tolerances t = tolerances_of(p);
     std::vector<wanted> dq(got.dq.size()), dk(got.dk.size()), dv(got.dv.size());
     double error = 0, largest = 0;
-    int bad = 0;
+    int bad = !got.same;
+    if (!got.same)
+        fprintf(stderr, "%s %s, seed %u: o is another without lse\n", kernel->name, ra_dtype_name(s.dtype), p.seed);
     for (int64_t h = 0; h < s.heads_q; h++)
         for (int64_t i = 0; i < s.rows_q; i++) {
             row_case row = row_of(p, i, h, t);

@@ -1,5 +1,6 @@
 """On a GPU: operators against SDPA, graphs, streams, memory, time; ranks that are threads here, processes over NCCL in
 launch_gpu.py, and JAX in a process of its own. Skipped where there is none."""
+import gc
 import json
 import os
 import pathlib
@@ -262,15 +263,21 @@ def test_steps_take_what_their_passes_take(ctx):
 
 def host_time(call, calls=100, repeats=30):
     """Seconds of the host for one call, the least of some runs, as timeit recommends: what else the machine does adds
-    to the others. The GPU is idle when a run begins."""
+    to the others. As with timeit, nothing is collected meanwhile: what the tests before have left would be searched.
+    The GPU is idle when a run begins."""
     times = []
-    for _ in range(repeats):
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(repeats):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(calls):
+                call()
+            times.append((time.perf_counter() - start) / calls)
         torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        times.append((time.perf_counter() - start) / calls)
-    torch.cuda.synchronize()
+    finally:
+        gc.enable()
     return min(times)
 
 
