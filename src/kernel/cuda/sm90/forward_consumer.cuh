@@ -12,11 +12,7 @@
 
 struct row_sums {
     float m[2], l[2]; /* l: this thread's share */
-    int followed;     /* keys of the blocks ahead in which m follows the maximum; the same in all threads of a warp */
 };
-
-/* m follows the maximum over so many keys of rows that had seen nothing before. */
-enum { FOLLOWED_KEYS = 4224 };
 
 /* What a thread's P of a row and a block add up to at most before m follows them. f16 ends at 65504. */
 static constexpr float LARGE_SUM = 16384;
@@ -41,8 +37,7 @@ __device__ __forceinline__ row_place place_of(const gpu_forward &args, const uni
 
 /* ---- prologue ---------------------------------------------------------------------------------------------------- */
 
-/* m and l that the rows start from. Their o starts at 0, whatever is in memory, to which it is added at the end. Rows
- * that bring an m keep it, so that o has only to be added. */
+/* m and l that the rows start from. Their o starts at 0, whatever is in memory, to which it is added at the end. */
 template <class S>
 __device__ __forceinline__ void begin_sums(const gpu_forward &args, const unit_note &note,
                                            const forward_memory<S> &memory, row_sums &rows) {
@@ -58,7 +53,6 @@ __device__ __forceinline__ void begin_sums(const gpu_forward &args, const unit_n
             memory.maxima()[row_in_unit() + r * 8] = rows.m[r];
         }
     }
-    rows.followed = __all_sync(~0u, rows.m[0] == -INFINITY && rows.m[1] == -INFINITY) ? FOLLOWED_KEYS : 0;
 }
 
 template <class S> __device__ __forceinline__ void begin_outputs(output_block<S> &o) {
@@ -110,7 +104,7 @@ __device__ __forceinline__ bool exponentiate(score_block<S> &s, row_sums &rows, 
     return above;
 }
 
-/* The largest of what this thread has of a row, scores or P. */
+/* The largest of a row, of scores or of P. */
 template <class S> __device__ __forceinline__ float largest_of(const score_block<S> &s, int r) {
     float x = s[0][r * 2], y = s[0][r * 2 + 1];
 #pragma unroll
@@ -118,23 +112,18 @@ template <class S> __device__ __forceinline__ float largest_of(const score_block
         x = fmaxf(x, s[n][r * 2]);
         y = fmaxf(y, s[n][r * 2 + 1]);
     }
-    return fmaxf(x, y);
+    return quad_max(fmaxf(x, y));
 }
 
-/* m becomes the maximum, before scores are exponentiated. Returns whether that moves one of the warp's. */
+/* m becomes the maximum, before scores are exponentiated. */
 template <class S>
-__device__ __forceinline__ bool find_maxima(const score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
+__device__ __forceinline__ void find_maxima(const score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
                                             float (&keep)[2]) {
-    float most[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) most[r] = score_of(score, largest_of<S>(s, r));
-    if (!__any_sync(~0u, most[0] > rows.m[0] || most[1] > rows.m[1])) return false;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        keep[r] = move_maximum(rows.m[r], fmaxf(rows.m[r], quad_max(most[r])));
+        keep[r] = move_maximum(rows.m[r], fmaxf(rows.m[r], score_of(score, largest_of<S>(s, r))));
         rows.l[r] *= keep[r];
     }
-    return true;
 }
 
 /* m follows P that are large: the largest of a row becomes about 1. A row that has a P of LOST_WEIGHT or more becomes
@@ -142,7 +131,7 @@ __device__ __forceinline__ bool find_maxima(const score_block<S> &s, row_sums &r
 template <class S> __device__ __forceinline__ void follow_weights(score_block<S> &s, row_sums &rows, float (&keep)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float most = quad_max(largest_of<S>(s, r));
+        float most = largest_of<S>(s, r);
         float by = NAN;
         if (most < LOST_WEIGHT) by = move_maximum(rows.m[r], most > 1 ? rows.m[r] + __logf(most) : rows.m[r]);
         keep[r] *= by;
@@ -155,16 +144,15 @@ template <class S> __device__ __forceinline__ void follow_weights(score_block<S>
 }
 
 /* Scores become P; l, and m where it has to, follow. Returns whether it has, in this warp: then o has to be multiplied
- * by `keep`. m is a row's maximum so far. Behind its first FOLLOWED_KEYS keys no maximum is looked for, unless a row's
- * m is large or -inf, which `large` says: what P add up to tells where scores are far above m. */
+ * by `keep`. m is a row's maximum of the first block that it sees something of. From then on no maximum is looked for,
+ * unless a row's m is large or -inf, which `large` says: what P add up to tells where scores are far above m. */
 template <class S>
 __device__ __forceinline__ bool accumulate_scores(score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
                                                   bool large, float (&keep)[2]) {
-    bool moved = false, above;
+    bool moved = large, above;
     keep[0] = keep[1] = 1;
-    if (large || rows.followed > 0) moved = find_maxima<S>(s, rows, score, keep);
-    rows.followed -= S::KEYS;
-    if (moved ? some_are_large(rows.m) : large)
+    if (moved) find_maxima<S>(s, rows, score, keep);
+    if (moved && some_are_large(rows.m))
         above = exponentiate<S, true>(s, rows, score);
     else
         above = exponentiate<S, false>(s, rows, score);

@@ -7,8 +7,8 @@
  *   consumer 0   S(t), P V(t-1) | softmax of S(t)     | S(t+1), P V(t) | ...
  *   consumer 1   softmax        | S(t), P V(t-1)      | softmax ...
  *
- * P is relative to m, the maximum of the first FOLLOWED_KEYS keys: from then on it moves only when P add up to more
- * than LARGE_SUM (forward_consumer.cuh). o and l are always relative to the m that is stored.
+ * P is relative to m, the maximum of the first block of keys that a row sees something of: it moves only when P add up
+ * to more than LARGE_SUM (forward_consumer.cuh). o and l are always relative to the m that is stored.
  *
  * Infinities and NaNs cost the main loop nothing: forward_epilogue.cuh.
  */
