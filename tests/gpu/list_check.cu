@@ -103,6 +103,7 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
         gpu_list_units(&c.shape, &tiles, OTHER_ROWS, &other);
         lists.other_units = other.units;
         lists.other_launches = other.launches;
+        lists.tally = {gpu_tally()};
     }
     for (unsigned i = 0; i < 128 * (c.seed % 4); i++) lists.part_maps.push_back((unsigned char)(i * 7 + c.seed));
     gpu_keep_lists(p);
@@ -140,14 +141,21 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     check.bytes(p.by_key, want.by_key, "tiles by key");
     check.bytes(p.turns, want.turns, "turns");
     check.bytes(p.other_units, want.other_units, "other units");
+    check.bytes(p.tally, want.tally, "tally");
     check.bytes((const unsigned char *)p.maps.parts, want.part_maps, "tensor maps");
     check.apart();
     check_keys(p.tiles, tiles, c.seed);
     size_t tickets = (size_t)((unsigned char *)p.chains - counters.data());
+    size_t pieces = size.counters - p.zero_bytes;
     expect((unsigned char *)p.tickets == counters.data(), "tickets", c.seed);
-    expect(tickets >= want.launches.size() * sizeof(unsigned), "a ticket for each launch", c.seed);
-    expect(tickets + (size_t)want.chains * sizeof(int) == size.counters, "chains", c.seed);
-    expect(p.zero_bytes == size.counters, "bytes that a pass starts with as zeros", c.seed);
+    expect(tickets >= (pass == RA_BACKWARD) * want.launches.size() * sizeof(unsigned), "a ticket for each launch",
+           c.seed);
+    expect(tickets + (size_t)want.chains * sizeof(int) == p.zero_bytes, "bytes that a pass starts with as zeros",
+           c.seed);
+    expect((unsigned char *)p.pieces == counters.data() + p.zero_bytes, "pieces behind the chains", c.seed);
+    for (const gpu_launch &launch : want.launches)
+        expect(pieces >= want.tally.size() * launch.count * REDO_PIECES * sizeof(unsigned), "all pieces of a launch",
+               c.seed);
 }
 
 int main(int argc, char **argv) {

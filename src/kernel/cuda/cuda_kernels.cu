@@ -108,7 +108,8 @@ static void forward(const ra_forward_call *call) {
     if (prepared->launches.empty()) return;
     gpu_forward args = {};
     args.problem = problem_of(shape, call->parts, prepared);
-    args.ticket = prepared->tickets;
+    args.tally = prepared->tally;
+    args.pieces = prepared->pieces;
     args.q = call->q;
     args.maps = &prepared->maps;
     args.multiprocessors = prepared->multiprocessors;

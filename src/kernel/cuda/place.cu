@@ -1,7 +1,8 @@
 /* Place: where the arrays of a prepared object lie on the device, and their bytes for the upload.
  *
- *     lists      | parts | index | tiles | units | items | by_key | turns | other units | maps |
- *     counters   | tickets, redo | chains |
+ *     lists      | parts | index | tiles | units | items | by_key | turns | other units | tally | maps |
+ *     counters   | tickets | chains |        backward
+ *                | pieces |                  forward, where there is a tally
  *
  * Each array starts at a multiple of RA_LIST_ALIGNMENT, which is more than tensor maps need. No CUDA call is made here.
  */
@@ -24,19 +25,20 @@ template <class X> static size_t bytes_of(const std::vector<X> &x) {
 static size_t list_bytes(const gpu_lists &lists) {
     return aligned(bytes_of(lists.parts)) + aligned(bytes_of(lists.index)) + aligned(bytes_of(lists.tiles)) +
            aligned(bytes_of(lists.units)) + aligned(bytes_of(lists.items)) + aligned(bytes_of(lists.by_key)) +
-           aligned(bytes_of(lists.turns)) + aligned(bytes_of(lists.other_units)) + aligned(bytes_of(lists.part_maps));
+           aligned(bytes_of(lists.turns)) + aligned(bytes_of(lists.other_units)) + aligned(bytes_of(lists.tally)) +
+           aligned(bytes_of(lists.part_maps));
 }
 
-/* Forward, where another kernel does pieces of units again: behind the ticket, their number and the list of them. */
-static size_t redo_bytes(const gpu_lists &lists) {
+/* Of the list of pieces that another kernel does again. */
+static size_t piece_bytes(const gpu_lists &lists) {
     unsigned most = 0;
-    if (lists.other_launches.empty()) return 0;
+    if (lists.tally.empty()) return 0;
     for (const gpu_launch &launch : lists.launches) most = std::max(most, launch.count);
-    return (1 + (size_t)most * REDO_PIECES) * sizeof(unsigned);
+    return (size_t)most * REDO_PIECES * sizeof(unsigned);
 }
 
 static size_t ticket_bytes(const gpu_lists &lists) {
-    return aligned(lists.launches.size() * sizeof(unsigned) + redo_bytes(lists));
+    return lists.items.empty() ? 0 : aligned(lists.launches.size() * sizeof(unsigned));
 }
 
 void gpu_keep_lists(ra_prepared *prepared) {
@@ -51,7 +53,7 @@ void gpu_keep_lists(ra_prepared *prepared) {
 /* Without a launch nothing is read. */
 ra_list_size gpu_list_size(const ra_prepared *prepared) {
     if (prepared->launches.empty()) return {0, 0};
-    return {list_bytes(prepared->lists), prepared->zero_bytes};
+    return {list_bytes(prepared->lists), prepared->zero_bytes + piece_bytes(prepared->lists)};
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -82,6 +84,7 @@ static void put_lists(placer &p, gpu_lists &lists, ra_prepared *to) {
     to->by_key = p.put(lists.by_key);
     to->turns = p.put(lists.turns);
     to->other_units = p.put(lists.other_units);
+    to->tally = (gpu_tally *)p.put(lists.tally);
     to->maps.parts = p.put(lists.part_maps);
 }
 
@@ -90,6 +93,7 @@ void gpu_place(ra_prepared *prepared, void *lists, void *counters, void *lists_o
     if (prepared->launches.empty()) return;
     prepared->tickets = (unsigned *)counters;
     prepared->chains = (int *)((char *)counters + ticket_bytes(prepared->lists));
+    prepared->pieces = (unsigned *)((char *)counters + prepared->zero_bytes);
     put_lists(p, prepared->lists, prepared);
     assert(p.used == list_bytes(prepared->lists));
     prepared->lists = gpu_lists();

@@ -40,6 +40,7 @@ static void list_units(const ra_shape *shape, const ra_tile_list *tiles, const g
     gpu_list_units(shape, tiles, variant->other_rows, &other);
     lists->other_units = other.units;
     lists->other_launches = other.launches;
+    lists->tally = {gpu_tally()};
 }
 
 /* ---- choice of a variant ----------------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ struct gpu_lists {
     std::vector<gpu_unit>
         other_units; /* forward: units of other sizes, for the kernel that the variant falls back to */
     std::vector<gpu_launch> other_launches;
+    std::vector<gpu_tally> tally; /* forward, where there are other units: one, of zeros */
     gpu_maps maps = {};
     std::vector<unsigned char> part_maps; /* what maps.parts will point to */
 };
@@ -47,13 +48,15 @@ struct ra_prepared {
     const gpu_unit *units;
     const gpu_item *items;
     const int *by_key, *turns;
-    unsigned *tickets; /* [launches], then, for backward, the chains: what such a pass starts with as zeros */
+    unsigned *tickets; /* backward: [launches], then the chains: what such a pass starts with as zeros */
     int *chains;
     size_t zero_bytes;
     int64_t overwritten;
     std::vector<gpu_launch> launches;
     const gpu_unit *other_units;
     std::vector<gpu_launch> other_launches; /* one for each of launches */
+    gpu_tally *tally;                       /* 0 between calls; NULL: there are no other units */
+    unsigned *pieces;
     int multiprocessors;
     gpu_maps maps;
     const gpu_forward_variant *forward;

@@ -41,14 +41,20 @@ struct row_place {
     float *o;
 };
 
-__device__ __forceinline__ row_place place_in_state(const gpu_forward &args, const unit_place &unit, int row) {
-    const gpu_tile &t = args.problem.tiles[unit.tile];
+/* Row a of the tile is q_first + a q_stride of the pass's rows. */
+__device__ __forceinline__ row_place place_in_state(const gpu_forward &args, const unit_place &unit, int64_t q_first,
+                                                    int64_t q_stride, int row) {
     row_place p;
     p.a = unit.a0 + row;
-    int64_t q = t.q_first + p.a * t.q_stride;
+    int64_t q = q_first + p.a * q_stride;
     p.at = ((int64_t)unit.b * args.problem.heads_q + unit.h) * args.problem.rows_q + q;
     p.o = (float *)args.o.data + unit.b * args.o.batch + q * args.o.row + unit.h * args.o.head;
     return p;
+}
+
+__device__ __forceinline__ row_place place_in_state(const gpu_forward &args, const unit_place &unit, int row) {
+    const gpu_tile &t = args.problem.tiles[unit.tile];
+    return place_in_state(args, unit, t.q_first, t.q_stride, row);
 }
 
 __device__ __forceinline__ bool has_float2(const gpu_forward &args, const row_place &p) {

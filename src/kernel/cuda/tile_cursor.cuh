@@ -38,9 +38,9 @@ struct unit_place {
 __device__ __forceinline__ unit_place unit_at(const gpu_forward &args, unsigned number, int rows) {
     const gpu_problem &p = args.problem;
     int piece = -1; /* of the unit; -1: all of it */
-    if (args.redo) {
-        piece = (int)(args.redo[1 + number] % REDO_PIECES);
-        number = args.redo[1 + number] / REDO_PIECES;
+    if (args.redo_rows) {
+        piece = (int)(args.pieces[number] % REDO_PIECES);
+        number = args.pieces[number] / REDO_PIECES;
         rows = args.redo_rows;
     }
     gpu_unit unit = args.units[number / (unsigned)p.per_entry];

@@ -73,10 +73,19 @@ struct gpu_problem {
     int per_entry; /* numbers of an entry */
 };
 
+/* What is counted where CTAs take one unit after the other, and list pieces of units that another kernel has to do
+ * again. The launch of that kernel, which always follows, makes all of it 0 again, as the next launch needs it. */
+struct gpu_tally {
+    unsigned units;  /* taken, beside each CTA's first */
+    unsigned pieces; /* listed */
+    unsigned ended;  /* CTAs of the launch that does pieces again */
+};
+
 struct gpu_forward {
     gpu_problem problem;
     const gpu_unit *units;
-    unsigned *ticket;     /* for CTAs that take more than one unit; its value is theirs, and so is what follows: redo */
+    gpu_tally *tally;
+    unsigned *pieces;     /* the list: REDO_PIECES * number + piece */
     ra_view q, o;         /* o, m, l: of the pass's state */
     void *m, *l;          /* [batch, heads_q, rows_q] */
     const gpu_maps *maps; /* host */
@@ -85,10 +94,7 @@ struct gpu_forward {
     /* Units in blocks of rows as the variant's other kernel has them; their number. */
     const gpu_unit *other_units;
     unsigned other_count;
-    /* Not NULL: not all units, but pieces of 64 rows: how many, then REDO_PIECES * number + piece. Rows of those units.
-     */
-    const unsigned *redo;
-    int redo_rows;
+    int redo_rows; /* not 0: not all units, but the pieces that are listed, of 64 rows, of units of so many */
     /* finish: the launch has every row and is the last to: it writes what becomes of them, not their state. fresh: it
      * is the first as well, and their m and l have not been set. out: of f32, or of the inputs' type; lse: one element
      * a row, data NULL: not wanted. */
@@ -123,7 +129,8 @@ struct gpu_forward_variant {
     int smem_bytes;
     cudaError_t (*allow)(void); /* once per device: lets it have the shared memory */
     void (*launch)(const gpu_forward *args, unsigned count, cudaStream_t stream);
-    /* The pieces that args->redo lists, by so many CTAs; NULL: it cannot. */
+    /* The pieces that are listed, by so many CTAs: all that the launch should have done with them; and the tally
+     * becomes 0. NULL: it cannot. */
     void (*launch_redo)(const gpu_forward *args, unsigned ctas, cudaStream_t stream) = NULL;
     const gpu_forward_variant *smaller = NULL;
     /* Plan time: lists the tensor maps that it can use; NULL: none. */

@@ -13,8 +13,8 @@
 #ifndef RA_KERNEL_CUDA_SM80_FORWARD_MMA_CUH
 #define RA_KERNEL_CUDA_SM80_FORWARD_MMA_CUH
 
+#include "kernel/cuda/finished_rows.cuh"
 #include "kernel/cuda/sm80/half_products.cuh"
-#include "kernel/cuda/state_rows.cuh"
 
 /* Where a unit stands. One thread plans, two steps ahead; what it planned is there for all after a barrier. It is in
  * shared memory, since registers are short. */
@@ -320,13 +320,15 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
     attend_unit<S>(args, blockIdx.x);
 }
 
-/* Those that args.redo lists, normally none. */
+/* The pieces that are listed, normally none. The last CTA to end makes the tally 0: then all have read it. */
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma_redo(const __grid_constant__ gpu_forward args) {
-    for (unsigned i = blockIdx.x; i < *args.redo; i += gridDim.x) {
+    for (unsigned i = blockIdx.x; i < args.tally->pieces; i += gridDim.x) {
         attend_unit<S>(args, i);
+        if (args.finish) finish_rows<typename S::T>(args, unit_at(args, i, S::ROWS));
         __syncthreads();
     }
+    if (threadIdx.x == 0 && atomicAdd(&args.tally->ended, 1u) == gridDim.x - 1) *args.tally = gpu_tally();
 }
 
 /* NARROW: as S, but for rows of fewer elements. What is redone is seldom, and done by S. */

@@ -30,20 +30,25 @@ __device__ __forceinline__ int row_in_unit(void) {
     return warp * 16 + lane / 4;
 }
 
+/* Of a row of the unit. */
+__device__ __forceinline__ row_place place_of(const gpu_forward &args, const unit_note &note, int row) {
+    return place_in_state(args, note.unit, note.q_first, note.q_stride, row);
+}
+
 /* ---- prologue ---------------------------------------------------------------------------------------------------- */
 
 /* m and l that the rows start from. Their o starts at 0, whatever is in memory, to which it is added at the end. */
 template <class S>
-__device__ __forceinline__ void begin_sums(const gpu_forward &args, const unit_place &unit,
+__device__ __forceinline__ void begin_sums(const gpu_forward &args, const unit_note &note,
                                            const forward_memory<S> &memory, row_sums &rows) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         rows.m[r] = -INFINITY;
         rows.l[r] = 0;
         if (args.fresh) continue;
-        row_place row = place_in_state(args, unit, row_in_unit() + r * 8);
-        if (row.a < unit.a1) rows.m[r] = ((const float *)args.m)[row.at];
-        if (row.a < unit.a1 && threadIdx.x % 4 == 0) {
+        row_place row = place_of(args, note, row_in_unit() + r * 8);
+        if (row.a < note.unit.a1) rows.m[r] = ((const float *)args.m)[row.at];
+        if (row.a < note.unit.a1 && threadIdx.x % 4 == 0) {
             rows.l[r] = ((const float *)args.l)[row.at];
             memory.maxima()[row_in_unit() + r * 8] = rows.m[r];
         }
@@ -140,11 +145,11 @@ template <class S> __device__ __forceinline__ void follow_weights(score_block<S>
 
 /* Scores become P; l, and m where it has to, follow. Returns whether it has, in this warp: then o has to be multiplied
  * by `keep`. m is a row's maximum of the first block that it sees something of. From then on no maximum is looked for,
- * unless a row's m is large or -inf: what P add up to tells where scores are far above m. */
+ * unless a row's m is large or -inf, which `large` says: what P add up to tells where scores are far above m. */
 template <class S>
 __device__ __forceinline__ bool accumulate_scores(score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
-                                                  float (&keep)[2]) {
-    bool moved = some_are_large(rows.m), above;
+                                                  bool large, float (&keep)[2]) {
+    bool moved = large, above;
     keep[0] = keep[1] = 1;
     if (moved) find_maxima<S>(s, rows, score, keep);
     if (moved && some_are_large(rows.m))

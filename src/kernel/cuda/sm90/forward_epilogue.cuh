@@ -11,6 +11,7 @@
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_EPILOGUE_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_EPILOGUE_CUH
 
+#include "kernel/cuda/finished_rows.cuh"
 #include "kernel/cuda/sm90/forward_consumer.cuh"
 
 /* ---- non-finite -------------------------------------------------------------------------------------------------- */
@@ -27,14 +28,16 @@ __device__ __forceinline__ bool warpgroup_any(int id, bool mine) {
 }
 
 /* Whether a row of this thread's ends with an infinity or a NaN: 0 times it is no number. */
-template <class S> __device__ __forceinline__ bool ends_odd(const unit_place &unit, const output_block<S> &o) {
+template <class S> __device__ __forceinline__ bool ends_odd(const unit_note &note, const output_block<S> &o) {
     bool odd = false;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float sum = 0;
+        float sum[2] = {0, 0};
 #pragma unroll
-        for (int n = 0; n < S::DIM / 8; n++) sum = fmaf(o[n][r * 2], 0, fmaf(o[n][r * 2 + 1], 0, sum));
-        odd |= sum != 0 && unit.a0 + row_in_unit() + r * 8 < unit.a1;
+        for (int n = 0; n < S::DIM / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) sum[e] = fmaf(o[n][r * 2 + e], 0, sum[e]);
+        odd |= sum[0] + sum[1] != 0 && note.unit.a0 + row_in_unit() + r * 8 < note.unit.a1;
     }
     return odd;
 }
@@ -44,27 +47,16 @@ template <class S> __device__ __forceinline__ bool ends_odd(const unit_place &un
 static __device__ __forceinline__ void list_rows_again(const gpu_forward &args, const unit_note &note, int group) {
     if (args.fresh && threadIdx.x % 4 == 0)
         for (int r = 0; r < 2; r++) {
-            row_place row = place_in_state(args, note.unit, row_in_unit() + r * 8);
+            row_place row = place_of(args, note, row_in_unit() + r * 8);
             if (row.a >= note.unit.a1) continue;
             ((float *)args.m)[row.at] = -INFINITY;
             ((float *)args.l)[row.at] = 0;
         }
     if (threadIdx.x % 128) return;
-    unsigned at = atomicAdd(args.ticket + 1, 1u);
-    args.ticket[2 + at] = note.number * REDO_PIECES + (unsigned)group;
+    args.pieces[atomicAdd(&args.tally->pieces, 1u)] = note.number * REDO_PIECES + (unsigned)group;
 }
 
 /* ---- m and l ----------------------------------------------------------------------------------------------------- */
-
-/* What a row's o is multiplied by when it is finished, and its lse. */
-struct row_end {
-    float by, lse;
-};
-
-static __device__ __forceinline__ row_end end_of_row(float m, float l, double weight) {
-    if (m == -INFINITY) return {0, -INFINITY};
-    return {(float)weight / l, m + logf(l)};
-}
 
 /* l becomes the sum over the row's four threads. Where only NaN scores were seen the maximum is still -inf, and has to
  * say that something was. */
@@ -76,34 +68,28 @@ static __device__ __forceinline__ void end_sums(row_sums &rows) {
     }
 }
 
-static __device__ __forceinline__ void write_sums(const gpu_forward &args, const unit_place &unit,
+static __device__ __forceinline__ void write_sums(const gpu_forward &args, const unit_note &note,
                                                   const row_sums &rows) {
     if (threadIdx.x % 4) return;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        row_place row = place_in_state(args, unit, row_in_unit() + r * 8);
-        if (row.a >= unit.a1) continue;
+        row_place row = place_of(args, note, row_in_unit() + r * 8);
+        if (row.a >= note.unit.a1) continue;
         ((float *)args.m)[row.at] = rows.m[r];
         ((float *)args.l)[row.at] = rows.l[r];
     }
 }
 
-/* Element 0 of row a of the tile in a view of its queries' rows. */
-template <class T>
-__device__ __forceinline__ T *query_row(const gpu_forward &args, const unit_place &unit, const ra_view &view, int a) {
-    const gpu_tile &t = args.problem.tiles[unit.tile];
-    return (T *)view.data + unit.b * view.batch + (t.q_first + a * t.q_stride) * view.row + unit.h * view.head;
-}
-
 /* lse is written, and o becomes what is put out. */
 template <class S>
-__device__ __forceinline__ void finish_values(const gpu_forward &args, const unit_place &unit, const row_sums &rows,
+__device__ __forceinline__ void finish_values(const gpu_forward &args, const unit_note &note, const row_sums &rows,
                                               output_block<S> &o) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         row_end end = end_of_row(rows.m[r], rows.l[r], args.weight);
-        int a = unit.a0 + row_in_unit() + r * 8;
-        if (args.lse.data && threadIdx.x % 4 == 0 && a < unit.a1) *query_row<float>(args, unit, args.lse, a) = end.lse;
+        int a = note.unit.a0 + row_in_unit() + r * 8;
+        if (args.lse.data && threadIdx.x % 4 == 0 && a < note.unit.a1)
+            *query_row<float>(note.unit, args.lse, note.q_first + a * note.q_stride) = end.lse;
 #pragma unroll
         for (int n = 0; n < S::DIM / 8; n++) {
             o[n][r * 2] *= end.by;
@@ -120,13 +106,12 @@ template <class T> __device__ __forceinline__ T *keep_pointer(T *p) {
     return p;
 }
 
-/* o += keep * what is in memory. All of it is asked for before any is used. */
+/* The thread's elements of a row in memory; all of them are asked for before any is used. */
 template <class S>
-__device__ __forceinline__ void add_row_there(const gpu_forward &args, const row_place &row, float keep, int r,
-                                              output_block<S> &o) {
+__device__ __forceinline__ void read_row_there(const gpu_forward &args, const row_place &row,
+                                               float2 (&old)[S::DIM / 8]) {
     int quad = (int)threadIdx.x % 4 * 2, width = args.problem.dim_v - quad;
     const float *from = keep_pointer(row.o + quad * args.o.dim);
-    float2 old[S::DIM / 8] = {};
     if (has_float2(args, row)) {
 #pragma unroll
         for (int n = 0; n < S::DIM / 8; n++)
@@ -139,24 +124,34 @@ __device__ __forceinline__ void add_row_there(const gpu_forward &args, const row
             from = keep_pointer(from + 8 * args.o.dim);
         }
     }
-#pragma unroll
-    for (int n = 0; n < S::DIM / 8; n++) {
-        o[n][r * 2] = fmaf(old[n].x, keep, o[n][r * 2]);
-        o[n][r * 2 + 1] = fmaf(old[n].y, keep, o[n][r * 2 + 1]);
-    }
 }
 
-/* The same for both of a thread's rows, where they had seen something before, relative to the m that they have now. */
+/* o += what is in memory, where rows had seen something before, relative to the m that they have now. Both of a
+ * thread's rows are asked for at once, where there are registers for it. */
 template <class S>
-__device__ __forceinline__ void add_rows_there(const gpu_forward &args, const unit_place &unit,
+__device__ __forceinline__ void add_rows_there(const gpu_forward &args, const unit_note &note,
                                                const forward_memory<S> &memory, const row_sums &rows,
                                                output_block<S> &o) {
+    constexpr int AT_ONCE = S::DIM <= 128 ? 2 : 1;
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        row_place row = place_in_state(args, unit, row_in_unit() + r * 8);
-        float m = memory.maxima()[row_in_unit() + r * 8];
-        if (row.a < unit.a1 && m != -INFINITY)
-            add_row_there<S>(args, row, m == rows.m[r] ? 1 : score_weight(m, rows.m[r]), r, o);
+    for (int first = 0; first < 2; first += AT_ONCE) {
+        float2 old[AT_ONCE][S::DIM / 8] = {};
+        float keep[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            int r = first + i;
+            row_place row = place_of(args, note, row_in_unit() + r * 8);
+            float m = memory.maxima()[row_in_unit() + r * 8];
+            keep[i] = m == rows.m[r] ? 1 : score_weight(m, rows.m[r]);
+            if (row.a < note.unit.a1 && m != -INFINITY) read_row_there<S>(args, row, old[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+            for (int n = 0; n < S::DIM / 8; n++) {
+                o[n][(first + i) * 2] = fmaf(old[i][n].x, keep[i], o[n][(first + i) * 2]);
+                o[n][(first + i) * 2 + 1] = fmaf(old[i][n].y, keep[i], o[n][(first + i) * 2 + 1]);
+            }
     }
 }
 
@@ -191,21 +186,22 @@ __device__ __forceinline__ void write_row(T *row, int64_t dim, int width, int r,
 }
 
 template <class S>
-__device__ __forceinline__ void write_rows(const gpu_forward &args, const unit_place &unit, const output_block<S> &o) {
+__device__ __forceinline__ void write_rows(const gpu_forward &args, const unit_note &note, const output_block<S> &o) {
     int width = args.problem.dim_v;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        int a = unit.a0 + row_in_unit() + r * 8;
-        if (a >= unit.a1) continue;
+        int a = note.unit.a0 + row_in_unit() + r * 8;
+        if (a >= note.unit.a1) continue;
+        int64_t q = note.q_first + a * note.q_stride;
         if (args.finish && !args.out_is_f32) {
-            write_row<S>(query_row<typename S::T>(args, unit, args.out, a), args.out.dim, width, r, o);
+            write_row<S>(query_row<typename S::T>(note.unit, args.out, q), args.out.dim, width, r, o);
             continue;
         }
         if (args.finish) {
-            write_row<S>(query_row<float>(args, unit, args.out, a), args.out.dim, width, r, o);
+            write_row<S>(query_row<float>(note.unit, args.out, q), args.out.dim, width, r, o);
             continue;
         }
-        write_row<S>(place_in_state(args, unit, row_in_unit() + r * 8).o, args.o.dim, width, r, o);
+        write_row<S>(place_of(args, note, row_in_unit() + r * 8).o, args.o.dim, width, r, o);
     }
 }
 
@@ -260,10 +256,10 @@ enum { ROWS_FRESH, ROWS_CARRIED, ROWS_NOT_ALIKE };
 
 /* Of all 16 rows; those whose m has moved are not alike, and neither are those that the tile does not have. */
 template <class S>
-__device__ __forceinline__ int rows_before(const gpu_forward &args, const unit_place &unit,
+__device__ __forceinline__ int rows_before(const gpu_forward &args, const unit_note &note,
                                            const forward_memory<S> &memory, const row_sums &rows) {
     int row0 = row_in_unit() / 16 * 16;
-    if (unit.a0 + row0 + 16 > unit.a1) return ROWS_NOT_ALIKE;
+    if (note.unit.a0 + row0 + 16 > note.unit.a1) return ROWS_NOT_ALIKE;
     if (args.finish) return ROWS_FRESH;
     bool fresh = true, same = true;
 #pragma unroll
@@ -282,14 +278,14 @@ template <class S>
 __device__ __forceinline__ bool put_rows(const gpu_forward &args, const unit_note &note, const CUtensorMap *map,
                                          const forward_memory<S> &memory, uint32_t staging, row_sums &rows,
                                          output_block<S> &o) {
-    int before = S::STAGED && map ? rows_before<S>(args, note.unit, memory, rows) : ROWS_NOT_ALIKE;
-    if (!args.fresh && (args.finish || before == ROWS_NOT_ALIKE)) add_rows_there<S>(args, note.unit, memory, rows, o);
+    int before = S::STAGED && map ? rows_before<S>(args, note, memory, rows) : ROWS_NOT_ALIKE;
+    if (!args.fresh && (args.finish || before == ROWS_NOT_ALIKE)) add_rows_there<S>(args, note, memory, rows, o);
     if (args.finish)
-        finish_values<S>(args, note.unit, rows, o);
+        finish_values<S>(args, note, rows, o);
     else
-        write_sums(args, note.unit, rows);
+        write_sums(args, note, rows);
     if (before == ROWS_NOT_ALIKE) {
-        write_rows<S>(args, note.unit, o);
+        write_rows<S>(args, note, o);
         return false;
     }
     bool half = args.finish && !args.out_is_f32;
@@ -335,7 +331,7 @@ __device__ __forceinline__ void end_unit(const gpu_forward &args, const CUtensor
     }
     end_sums(rows);
     bool sent = false;
-    if (warpgroup_any(5 + group, ends_odd<S>(note.unit, o)))
+    if (warpgroup_any(5 + group, ends_odd<S>(note, o)))
         list_rows_again(args, note, group);
     else
         sent = put_rows<S>(args, note, outputs ? outputs + note.map : NULL, memory,

@@ -48,8 +48,9 @@ struct __align__(16) key_block {
  * have at least come to the one that is STAGES before it. */
 struct unit_note {
     unit_place unit;
-    unsigned number; /* of the unit in the launch */
-    int map, row;    /* where there are tensor maps: that of its queries, and which of the map's rows is its first */
+    int64_t q_first, q_stride; /* of its tile, whose row a is q_first + a q_stride of the pass's rows */
+    unsigned number;           /* of the unit in the launch */
+    int map, row; /* where there are tensor maps: that of its queries, and which of the map's rows is its first */
 };
 
 /* Named barriers of the consumers, behind those of the turns and of the warpgroups. */

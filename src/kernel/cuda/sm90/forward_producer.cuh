@@ -8,7 +8,7 @@
 /* A CTA's first unit is that of its own number; the others are taken in their order as late as can be, so that the work
  * ends everywhere at about the same time. */
 __device__ __forceinline__ unsigned take_number(const gpu_forward &args) {
-    return gridDim.x + atomicAdd(args.ticket, 1u);
+    return gridDim.x + atomicAdd(&args.tally->units, 1u);
 }
 
 /* Units are done in sections of heads, so that the keys and values that are read at one time fit into the cache: the
@@ -70,7 +70,7 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
             mbarrier_wait(memory.k_empty(at.stage), at.parity ^ 1);
             memory.note(at.stage) = block_of<S>(t, unit, keys.b0, ends);
             if (begins) {
-                memory.unit(slot) = {unit, place, t.q_map, t.q_at + unit.a0};
+                memory.unit(slot) = {unit, t.q_first, t.q_stride, place, t.q_map, t.q_at + unit.a0};
                 mbarrier_wait(memory.q_empty(), q_parity);
                 q_parity ^= 1;
                 mbarrier_arrive_expecting(memory.k_full(at.stage), S::Q_TILE + S::KEY_TILE);

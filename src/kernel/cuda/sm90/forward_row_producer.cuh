@@ -97,7 +97,8 @@ __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forw
         if (step.none) break;
         if (thread == 0) memory.note(at.stage) = block_of<S>(p.tiles[step.at.tile], step.unit, step.at.b0, step.ends);
         if (step.begins) {
-            if (thread == 0) memory.unit(slot) = {step.unit, step.number, 0, 0};
+            const gpu_tile &tile = p.tiles[step.unit.tile];
+            if (thread == 0) memory.unit(slot) = {step.unit, tile.q_first, tile.q_stride, step.number, 0, 0};
             slot = next_slot<S>(slot);
             pending.wait_empty(memory.q_empty(), q_parity);
             q_parity ^= 1;

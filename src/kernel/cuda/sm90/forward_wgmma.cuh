@@ -16,7 +16,6 @@
 #define RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 
 #include "kernel/cuda/sm90/forward_epilogue.cuh"
-#include "kernel/cuda/sm90/forward_finish.cuh"
 #include "kernel/cuda/sm90/forward_row_producer.cuh"
 #include "kernel/cuda/sm90/operands.cuh"
 
@@ -61,10 +60,11 @@ __device__ __forceinline__ void start_outputs(const forward_memory<S> &memory, i
 
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
 
-/* Where S of a step has come: K is left, scores become P. Returns whether o has to be multiplied by keep. */
+/* Where S of a step has come: K is left, scores become P. large: some_are_large(rows.m), which there is time to find
+ * out before S comes. Returns whether o has to be multiplied by keep. */
 template <class S>
 __device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory, int group, int stage,
-                                                 const key_block &keys, const gpu_score<float> &score,
+                                                 const key_block &keys, const gpu_score<float> &score, bool large,
                                                  score_block<S> &s, row_sums &rows, float (&keep)[2]) {
     bool ends = keys.flags & STEP_ENDS;
     if (threadIdx.x % 32 == 0) {
@@ -73,7 +73,7 @@ __device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory
     }
     if (S::STAGED && ends && group == 1) named_barrier_arrive(K_READ_BARRIER, 256);
     if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
-    return accumulate_scores<S>(s, rows, score, keep);
+    return accumulate_scores<S>(s, rows, score, large, keep);
 }
 
 /* Where a consumer stands: at the unit that is noted in `slot`, whose next step is at the ring's place. */
@@ -101,12 +101,13 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
     turn_hand_over<S>(group);
     place.staged.release();
     __syncwarp();
-    begin_sums<S>(args, note.unit, memory, rows);
+    begin_sums<S>(args, note, memory, rows);
+    bool large = some_are_large(rows.m);
     products_wait<0>();
     keep_registers(s);
     begin_outputs<S>(o);
     __syncwarp();
-    if (accumulate_block<S>(memory, group, at.stage, keys, score, s, rows, keep)) rescale<S>(o, keep);
+    if (accumulate_block<S>(memory, group, at.stage, keys, score, large, s, rows, keep)) rescale<S>(o, keep);
     pack_scores<S>(s, p);
 #pragma unroll 1
     while (!(keys.flags & STEP_ENDS)) {
@@ -119,9 +120,10 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
         mbarrier_wait(memory.v_full(before.stage), before.parity);
         start_outputs<S>(memory, before.stage, p, o);
         turn_hand_over<S>(group);
+        large = some_are_large(rows.m);
         products_wait<1>();
         keep_registers(s);
-        bool far = accumulate_block<S>(memory, group, at.stage, keys, score, s, rows, keep);
+        bool far = accumulate_block<S>(memory, group, at.stage, keys, score, large, s, rows, keep);
         products_wait<0>();
         keep_registers(o);
         keep_registers(s); /* or P would be packed while the P before is still in use */
@@ -258,7 +260,6 @@ struct forward_wgmma {
             return;
         }
         unsigned ctas = std::min(count, (unsigned)args->multiprocessors);
-        cudaMemsetAsync(args->ticket, 0, 2 * sizeof *args->ticket, stream);
         if (!tensor_maps_forward(args, dtype_of<T>, boxes::ROWS, boxes::STAGED ? OUTPUT_BOX_ROWS : 0, &maps)) {
             done.section = args->problem.per_entry;
             forward_by_rows<rows><<<ctas, rows::THREADS, rows::BYTES, stream>>>(done, count);
@@ -269,10 +270,8 @@ struct forward_wgmma {
             else
                 forward_by_boxes<many><<<ctas, many::THREADS, many::BYTES, stream>>>(done, maps, count);
         }
-        done.redo = args->ticket + 1;
         done.redo_rows = boxes::ROWS;
         MMA.launch_redo(&done, ctas, stream);
-        if (args->finish) launch_finish_again<T>(&done, ctas, stream);
     }
 
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
