@@ -115,6 +115,8 @@ def test_current_stream(ctx):
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         late = torch.zeros_like(q)
+        late.add_(q).zero_()  # torch loads a kernel when it is first needed, and waits for the GPU to do so
+        stream.synchronize()
         torch.cuda._sleep(200_000_000)
         late += q
         got = rt.attention(late, k, v, causal=True, ctx=ctx)
