@@ -284,9 +284,10 @@ static int64_t alike_from(const ra_bound_step *bound, int64_t i) {
 }
 
 /* The first `count` of these, as the first. Leaves them as they are where their tiles cannot be one list. */
-static ra_status merge_computes(ra_pool *pool, ra_bound_compute *computes, int64_t count, int *merged_out) {
-    ra_tile_list *lists = ra_pool_take(pool, count, sizeof *lists), merged;
-    int64_t *first_parts = ra_pool_take(pool, count, sizeof *first_parts), part_count = 0;
+static ra_status merge_computes(ra_pool *pool, ra_pool *scratch, ra_bound_compute *computes, int64_t count,
+                                int *merged_out) {
+    ra_tile_list *lists = ra_pool_take(scratch, count, sizeof *lists), merged;
+    int64_t *first_parts = ra_pool_take(scratch, count, sizeof *first_parts), part_count = 0;
     *merged_out = 0;
     if (!lists || !first_parts) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     for (int64_t i = 0; i < count; i++) {
@@ -307,19 +308,22 @@ static ra_status merge_computes(ra_pool *pool, ra_bound_compute *computes, int64
     return RA_OK;
 }
 
-/* Computes of one step that have the same queries are one call: it reads and writes their state once. */
+/* Computes of one step that have the same queries are one call: it reads and writes their state once. All of a run of
+ * them, or none. */
 static ra_status merge_step(ra_pool *pool, ra_bound_step *bound) {
+    ra_pool scratch = {0};
+    ra_status status = RA_OK;
     int64_t kept = 0;
-    for (int64_t i = 0; i < bound->compute_count;) {
-        int64_t alike = alike_from(bound, i), taken = 1;
+    for (int64_t i = 0; i < bound->compute_count && status == RA_OK;) {
+        int64_t alike = alike_from(bound, i), run = alike > 1 ? alike : 1;
         int merged = 0;
-        if (alike > 1) RA_TRY(merge_computes(pool, &bound->computes[i], alike, &merged));
-        if (merged) taken = alike;
-        bound->computes[kept++] = bound->computes[i];
-        i += taken;
+        if (alike > 1) status = merge_computes(pool, &scratch, &bound->computes[i], alike, &merged);
+        for (int64_t n = 0; n < (merged ? 1 : run); n++) bound->computes[kept++] = bound->computes[i + n];
+        i += run;
     }
-    bound->compute_count = kept;
-    return RA_OK;
+    if (status == RA_OK) bound->compute_count = kept;
+    ra_pool_free(&scratch);
+    return status;
 }
 
 static ra_status finish_compute(const ra_program *program, const ra_step *step, const slot_memory *at,

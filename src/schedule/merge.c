@@ -41,22 +41,31 @@ static int64_t end_of(ra_span s) {
     return ra_span_at(s, s.count - 1) + 1;
 }
 
-static int compare_rows(const void *x, const void *y) {
-    const merged_group *a = x, *b = y;
-    return (a->rows.first > b->rows.first) - (a->rows.first < b->rows.first);
+static int compare(int64_t x, int64_t y) {
+    return (x > y) - (x < y);
 }
 
-/* Whether no row of a head is in two groups. groups: a copy, which is sorted. Rows are taken for all from the first to
- * the last, and groups with the same rows for those of different heads. */
+/* By rows, and groups with the same rows by heads. */
+static int compare_groups(const void *x, const void *y) {
+    const merged_group *a = x, *b = y;
+    int order = compare(a->rows.first, b->rows.first);
+    if (!order) order = compare(a->rows.stride, b->rows.stride);
+    if (!order) order = compare(a->rows.count, b->rows.count);
+    return order ? order : compare(a->heads.first, b->heads.first);
+}
+
+/* Whether no row of a head is in two groups. groups: a copy, which is sorted. Rows and heads are taken for all from the
+ * first to the last. */
 static int are_disjoint(merged_group *groups, int64_t count) {
-    if (count > 1) qsort(groups, (size_t)count, sizeof *groups, compare_rows);
-    int64_t end = 0;
+    if (count > 1) qsort(groups, (size_t)count, sizeof *groups, compare_groups);
+    int64_t rows_end = 0, heads_end = 0; /* of the groups before; of those with the same rows */
     for (int64_t i = 0; i < count; i++) {
-        const merged_group *g = &groups[i], *before = i ? &groups[i - 1] : NULL;
-        int beside = before && same_span(g->rows, before->rows) &&
-                     (g->heads.first >= end_of(before->heads) || before->heads.first >= end_of(g->heads));
-        if (before && g->rows.first < end && !beside) return 0;
-        if (end_of(g->rows) > end) end = end_of(g->rows);
+        const merged_group *g = &groups[i];
+        int same_rows = i > 0 && same_span(g->rows, groups[i - 1].rows);
+        if (g->rows.first < rows_end && !same_rows) return 0;
+        if (same_rows && g->heads.first < heads_end) return 0;
+        if (!same_rows || end_of(g->heads) > heads_end) heads_end = end_of(g->heads);
+        if (end_of(g->rows) > rows_end) rows_end = end_of(g->rows);
     }
     return 1;
 }

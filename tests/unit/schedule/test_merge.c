@@ -113,10 +113,32 @@ static void test_what_cannot_be_one_list(void **state) {
     ra_pool_free(&pool);
 }
 
+/* The same rows of heads that are not all apart, the two that are not being no neighbours by their order. */
+static void test_heads_that_overlap(void **state) {
+    (void)state;
+    static const ra_span heads[][3] = {
+        {{0, 1, 2}, {4, 1, 4}, {0, 1, 3}}, {{4, 1, 4}, {0, 1, 2}, {1, 1, 1}}, {{0, 1, 2}, {4, 1, 4}, {2, 1, 2}}};
+    for (int kind = 0; kind < 3; kind++) {
+        ra_pool pool = {0};
+        ra_tile tiles[3];
+        ra_tile_group group = {0, 1};
+        ra_tile_round round = {0, 1, 0};
+        ra_tile_list lists[3], merged;
+        for (int i = 0; i < 3; i++) {
+            tiles[i] = (ra_tile){.q_rows = {0, 1, 50}, .k_rows = {0, 1, 7}, .heads = heads[kind][i], .hi = 7};
+            lists[i] = (ra_tile_list){&tiles[i], &group, &round, 1, 1, 1};
+        }
+        assert_int_equal(ra_tiles_merge(&pool, lists, (int64_t[]){0, 1, 2}, 3, &merged), RA_OK);
+        assert_int_equal(merged.tile_count, kind == 2 ? 3 : 0);
+        ra_pool_free(&pool);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_lists),
         cmocka_unit_test(test_what_cannot_be_one_list),
+        cmocka_unit_test(test_heads_that_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
