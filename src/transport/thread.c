@@ -36,7 +36,7 @@ typedef struct endpoint {
     int listening;     /* the group is empty: somebody wants to hear whether a peer has given up */
     ra_link link;      /* to the device, where there is one */
     int copies;        /* under way on this rank's memory */
-    int lends;         /* its memory may be used by others: it has not ended the pass in which it lent it */
+    int lends;         /* its memory may be used by others: it has posted messages without data, and not settled */
     int gone;          /* its comm was destroyed */
     char *parting;     /* why it left; NULL: it did not say */
     double alive_at;   /* on ra_clock(): when it last posted or polled */
@@ -223,6 +223,7 @@ static ra_status post_group(endpoint *me, const ra_message *messages, int count,
         me->count = count;
         me->on_device = on_device;
         me->listening = count == 0;
+        for (int i = 0; i < count; i++) me->lends |= on_device && !messages[i].data;
         status = match_group(h, me);
         if (status == RA_OK) status = check_odds(h, me);
     }
@@ -306,10 +307,7 @@ static ra_status borrow(void *self) {
     hub *h = me->hub;
     pthread_mutex_lock(&h->lock);
     ra_status status = h->failed_rank >= 0 ? peer_failed(h) : RA_OK;
-    if (status == RA_OK) {
-        h->borrowers++;
-        me->lends = 1;
-    }
+    if (status == RA_OK) h->borrowers++;
     pthread_mutex_unlock(&h->lock);
     return status;
 }
