@@ -2,26 +2,74 @@
 
 #include "base/status.h"
 #include "plan/digest.h"
+#include "transport/collective.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* What a rank tells the others. Plain bytes that travel, inside one process. */
-typedef struct offer {
+/* What all must have alike. Plain bytes that travel, inside one process, as an offer's. */
+typedef struct common {
     ra_seal seal; /* ranks that have not planned the same do not share: that they differ is found later */
     const ra_device *device;
+} common;
+
+/* What a rank tells the others. */
+typedef struct offer {
     int64_t sums;
     ra_lender lender;
 } offer;
 
-/* Whether every row of dk and dv is added to once in a compute (kernel.h, overwrites): then a sum has the same bits
- * whether the compute adds to it or is added to it afterwards. */
+/* ---- what kernels add -------------------------------------------------------------------------------------------- */
+
+static int compare_keys(const void *x, const void *y) {
+    const ra_tile *a = *(const ra_tile *const *)x, *b = *(const ra_tile *const *)y;
+    if (a->part != b->part) return a->part < b->part ? -1 : 1;
+    return (a->k_rows.first > b->k_rows.first) - (a->k_rows.first < b->k_rows.first);
+}
+
+static int same_span(ra_span x, ra_span y) {
+    return x.first == y.first && x.stride == y.stride && x.count == y.count;
+}
+
+/* Whether the keys of any two tiles are the same rows for the same heads, or no row is in both. Rows are taken for all
+ * from the first to the last; of keys that an index names it is not known. tiles: sorted here. */
+static int are_alike_or_apart(const ra_tile **tiles, int64_t count) {
+    if (count > 1) qsort(tiles, (size_t)count, sizeof *tiles, compare_keys);
+    int64_t last = 0; /* row of the keys before, in the same part */
+    for (int64_t i = 0; i < count; i++) {
+        const ra_tile *t = tiles[i], *before = i ? tiles[i - 1] : NULL;
+        if (t->k_index) return 0;
+        int64_t end = ra_span_at(t->k_rows, t->k_rows.count - 1);
+        if (before && before->part == t->part && t->k_rows.first <= last &&
+            !(same_span(before->k_rows, t->k_rows) && same_span(before->heads, t->heads)))
+            return 0;
+        if (!before || before->part != t->part || end > last) last = end;
+    }
+    return 1;
+}
+
+/* Whether a kernel that says what it overwrites adds to each row of dk and dv once in the call (kernel.h). */
+static int adds_once_in(const ra_tile_list *list) {
+    if (list->round_count > 1) return 0;
+    const ra_tile **tiles = malloc((size_t)list->tile_count * sizeof *tiles + 1);
+    if (!tiles) return 0;
+    for (int64_t i = 0; i < list->tile_count; i++) tiles[i] = &list->tiles[i];
+    int answer = are_alike_or_apart(tiles, list->tile_count);
+    free(tiles);
+    return answer;
+}
+
+/* Whether every row of dk and dv is added to once in a compute, by a kernel that rounds what it adds: then a sum has
+ * the same bits whether the compute adds to it or is added to it afterwards. */
 static int adds_once(const ra_setup *setup, const ra_schedule *schedule) {
     if (!setup->kernel->overwrites) return 0;
     for (int s = 0; s < schedule->step_count; s++)
         for (int64_t i = 0; i < schedule->steps[s].compute_count; i++)
-            if (schedule->steps[s].computes[i].tiles.round_count > 1) return 0;
+            if (!adds_once_in(&schedule->steps[s].computes[i].tiles)) return 0;
     return 1;
 }
+
+/* ---- telling the others ------------------------------------------------------------------------------------------ */
 
 static ra_lender lender_of(const ra_prediction *prediction, unsigned char *memory) {
     ra_lender lender = {0};
@@ -33,47 +81,62 @@ static ra_lender lender_of(const ra_prediction *prediction, unsigned char *memor
     return lender;
 }
 
-static offer offer_of(const ra_prediction *prediction, unsigned char *memory) {
-    offer mine;
+static common common_of(const ra_prediction *prediction) {
+    common mine;
     memset(&mine, 0, sizeof mine);
     mine.seal.status = RA_ERR_INTERNAL; /* nothing that anybody would share */
     if (!prediction) return mine;
-    const ra_setup *setup = &prediction->setup;
-    ra_digest digest = ra_digest_of(setup);
+    ra_digest digest = ra_digest_of(&prediction->setup);
     mine.seal = ra_digest_seal(&digest);
-    mine.device = setup->device;
-    mine.sums = setup->backward && adds_once(setup, &prediction->backward);
+    mine.device = prediction->setup.device;
+    return mine;
+}
+
+/* Whether all have planned the same on the same device, which must be one that does its work later (comm.h). A
+ * ra_judge: all is common [ranks], the answer an int64_t. */
+static void judge_common(const void *all, int ranks, void *answer_out) {
+    const common *ranks_have = all;
+    int64_t *answer = answer_out;
+    *answer = ranks_have[0].seal.status == RA_OK && ra_device_is_asynchronous(ranks_have[0].device);
+    for (int r = 1; r < ranks; r++)
+        if (memcmp(&ranks_have[r], &ranks_have[0], sizeof ranks_have[r]) != 0) *answer = 0;
+}
+
+static offer offer_of(const ra_prediction *prediction, unsigned char *memory) {
+    offer mine;
+    memset(&mine, 0, sizeof mine);
+    mine.sums = prediction->setup.backward && adds_once(&prediction->setup, &prediction->backward);
     mine.lender = lender_of(prediction, memory);
     return mine;
 }
 
-/* Whether all have planned the same on the same device, which must be one that does its work later (comm.h). */
-static int all_share(const offer *offers, int ranks) {
-    if (offers[0].seal.status != RA_OK || !ra_device_is_asynchronous(offers[0].device)) return 0;
-    for (int r = 1; r < ranks; r++)
-        if (memcmp(&offers[r].seal, &offers[0].seal, sizeof offers[r].seal) != 0 ||
-            offers[r].device != offers[0].device)
-            return 0;
-    return 1;
+static ra_status exchange_offers(ra_pool *pool, ra_comm *comm, const offer *mine, double timeout_seconds,
+                                 ra_sharing *sharing_out) {
+    int ranks = ra_comm_ranks(comm);
+    offer *offers = calloc((size_t)ranks, sizeof *offers);
+    ra_lender *lenders = ra_pool_take(pool, ranks, sizeof *lenders);
+    ra_status status = offers && lenders ? ra_comm_allgather(comm, mine, sizeof *mine, offers, timeout_seconds)
+                                         : ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
+    if (status == RA_OK) {
+        *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1};
+        for (int r = 0; r < ranks; r++) {
+            lenders[r] = offers[r].lender;
+            sharing_out->sums &= offers[r].sums != 0;
+        }
+    }
+    free(offers);
+    return status;
 }
 
 ra_status ra_sharing_arrange(ra_pool *pool, ra_comm *comm, const ra_prediction *prediction, unsigned char *memory,
                              double timeout_seconds, ra_sharing *sharing_out) {
-    int ranks = ra_comm_ranks(comm);
-    offer mine = offer_of(prediction, memory);
-    offer *offers = ra_pool_take(pool, ranks, sizeof *offers);
-    ra_lender *lenders = ra_pool_take(pool, ranks, sizeof *lenders);
+    common mine = common_of(prediction);
+    int64_t all_share = 0;
     *sharing_out = (ra_sharing){0};
-    if (!offers || !lenders) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
-    RA_TRY(ra_comm_allgather(comm, &mine, sizeof mine, offers, timeout_seconds));
-    if (!all_share(offers, ranks)) return RA_OK;
-    sharing_out->lenders = lenders;
-    sharing_out->sums = 1;
-    for (int r = 0; r < ranks; r++) {
-        lenders[r] = offers[r].lender;
-        sharing_out->sums &= offers[r].sums != 0;
-    }
-    return RA_OK;
+    RA_TRY(ra_comm_judge(comm, &mine, sizeof mine, judge_common, &all_share, sizeof all_share, timeout_seconds));
+    if (!all_share) return RA_OK;
+    offer told = offer_of(prediction, memory);
+    return exchange_offers(pool, comm, &told, timeout_seconds, sharing_out);
 }
 
 int ra_sharing_has(const ra_sharing *sharing, const ra_schedule *schedule, ra_cargo cargo) {

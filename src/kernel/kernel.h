@@ -142,7 +142,8 @@ typedef struct ra_kernel {
     void (*discard)(ra_prepared *prepared); /* NULL is allowed */
 
     /* How many rows of the parts' dk and dv, over their heads, a backward call writes first where it may overwrite. In
-     * a round of tiles it adds to a row once, what it adds being rounded before. NULL: none, and it adds in any way. */
+     * a round of tiles any two of which have the same keys, or none in common, it adds to a row once, what it adds
+     * being rounded before. NULL: none, and it adds in any way. */
     int64_t (*overwrites)(const ra_prepared *prepared);
 
     /* Whether a forward call can be given results. NULL: none can. */

@@ -11,7 +11,7 @@ enum { RANKS = 3 };
 typedef struct share_case {
     const ra_backend *backends[RANKS]; /* NULL: the CPU */
     ra_strategy strategy;
-    int backward, dilated;
+    int backward, dilated, windowed;
     int shares[RANKS], sums[RANKS], closing[RANKS], without_data[RANKS];
 } share_case;
 
@@ -32,6 +32,7 @@ static ra_status body(ra_comm *comm, void *user) {
     p.seq_q = 96, p.heads_q = 2, p.dim = 8, p.dtype = RA_F32;
     if (c->dilated) p.branches = 2, p.dilated = branches;
     o.backend = c->backends[rank], o.strategy = c->strategy, o.layout = RA_LAYOUT_CONTIGUOUS, o.backward = c->backward;
+    if (c->windowed) p.window_left = p.window_right = 24, o.layout = RA_LAYOUT_ZIGZAG;
     RA_TRY(ra_plan_create(comm, &p, &o, &plan));
     c->shares[rank] = plan->sharing.lenders != NULL;
     c->sums[rank] = plan->sharing.sums;
@@ -94,10 +95,25 @@ static void test_rounds_are_summed_apart(void **state) {
     queued_destroy(a);
 }
 
+/* So do tiles whose keys overlap: some queries see all of a run of keys, and others a piece of it. */
+static void test_overlapping_keys_are_summed_apart(void **state) {
+    (void)state;
+    queued_device *a = queued_create((queued_habits){.seed = 1}), *one[] = {a, a, a};
+    share_case c = case_of(one, RA_STRATEGY_RING, 1);
+    c.windowed = 1;
+    run(&c);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(c.shares[r], 1);
+        assert_int_equal(c.sums[r], 0);
+    }
+    queued_destroy(a);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_shares),
         cmocka_unit_test(test_rounds_are_summed_apart),
+        cmocka_unit_test(test_overlapping_keys_are_summed_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
