@@ -185,7 +185,7 @@ static ra_status greet(ra_ucx *ucx) {
 }
 
 static ra_ucx_sharing shared_by_all(const card *cards, int ranks) {
-    ra_ucx_sharing shared = {1, 1};
+    ra_ucx_sharing shared = {.memory = 1, .loopback = ranks <= MOST_SECOND_ENDPOINTS};
     for (int r = 1; r < ranks; r++) {
         if (!ra_ucx_share_memory(&cards[0].identity, &cards[r].identity)) shared.memory = 0;
         if (!ra_ucx_share_loopback(&cards[0].identity, &cards[r].identity)) shared.loopback = 0;
