@@ -10,8 +10,9 @@
  * sends over its own; receives know nothing of it, since both endpoints end in one worker.
  *
  * Only the messages of one endpoint keep their order. So all messages of groups to a peer go over one, and a rank tells
- * that it leaves only after they have come. What is said of the peer's end counts on `endpoint` alone: there it comes
- * after the peer's last word.
+ * that it leaves only after UCX has sent them: large ones have come then, small ones are at least in the peer's socket,
+ * which reads on for a while (check_left in ucx_group.c). What is said of the peer's end counts on `endpoint` alone:
+ * there it comes after the peer's last word.
  */
 #define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include "transport/ucx/ucx_transport.h"
