@@ -18,6 +18,11 @@ static inline int64_t ra_span_at(ra_span s, int64_t i) {
     return s.first + i * s.stride;
 }
 
+/* Whether both are the same progression. */
+static inline int ra_span_same(ra_span a, ra_span b) {
+    return a.first == b.first && a.stride == b.stride && a.count == b.count;
+}
+
 /* floor(a / b) and ceil(a / b) for b > 0 and any a: C rounds towards zero. */
 int64_t ra_floor_div(int64_t a, int64_t b);
 int64_t ra_ceil_div(int64_t a, int64_t b);

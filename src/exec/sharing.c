@@ -27,10 +27,6 @@ static int compare_keys(const void *x, const void *y) {
     return (a->k_rows.first > b->k_rows.first) - (a->k_rows.first < b->k_rows.first);
 }
 
-static int same_span(ra_span x, ra_span y) {
-    return x.first == y.first && x.stride == y.stride && x.count == y.count;
-}
-
 /* Whether the keys of any two tiles are the same rows for the same heads, or no row is in both. Rows are taken for all
  * from the first to the last; of keys that an index names it is not known. tiles: sorted here. */
 static int are_alike_or_apart(const ra_tile **tiles, int64_t count) {
@@ -41,7 +37,7 @@ static int are_alike_or_apart(const ra_tile **tiles, int64_t count) {
         if (t->k_index) return 0;
         int64_t end = ra_span_at(t->k_rows, t->k_rows.count - 1);
         if (before && before->part == t->part && t->k_rows.first <= last &&
-            !(same_span(before->k_rows, t->k_rows) && same_span(before->heads, t->heads)))
+            !(ra_span_same(before->k_rows, t->k_rows) && ra_span_same(before->heads, t->heads)))
             return 0;
         if (!before || before->part != t->part || end > last) last = end;
     }

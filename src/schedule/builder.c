@@ -99,14 +99,10 @@ static ra_status append_compute(ra_builder *b, int step, const ra_compute *compu
 
 /* ---- computes ---------------------------------------------------------------------------------------------------- */
 
-static int same_span(ra_span x, ra_span y) {
-    return x.first == y.first && x.stride == y.stride && x.count == y.count;
-}
-
 /* Whether both compute the same queries with the same keys, so that they have the same tiles. */
 static int same_work(const ra_compute *x, const ra_compute *y) {
     return x->visit.owner == y->visit.owner && (x->visit.slot == RA_OWN) == (y->visit.slot == RA_OWN) &&
-           same_span(x->visit.rows, y->visit.rows) && (x->kv_slot == RA_OWN) == (y->kv_slot == RA_OWN) &&
+           ra_span_same(x->visit.rows, y->visit.rows) && (x->kv_slot == RA_OWN) == (y->kv_slot == RA_OWN) &&
            ra_parcel_is(&x->parcel, &y->parcel);
 }
 

@@ -18,10 +18,6 @@ typedef struct group_table {
     int64_t count, size; /* size: a power of two, more than there can be groups */
 } group_table;
 
-static int same_span(ra_span x, ra_span y) {
-    return x.first == y.first && x.stride == y.stride && x.count == y.count;
-}
-
 /* The group with these rows and heads, made where there is none. */
 static merged_group *group_of(group_table *t, const ra_tile *tile) {
     uint64_t hash =
@@ -33,7 +29,7 @@ static merged_group *group_of(group_table *t, const ra_tile *tile) {
             return &t->groups[t->count - 1];
         }
         merged_group *g = &t->groups[t->table[at] - 1];
-        if (same_span(g->rows, tile->q_rows) && same_span(g->heads, tile->heads)) return g;
+        if (ra_span_same(g->rows, tile->q_rows) && ra_span_same(g->heads, tile->heads)) return g;
     }
 }
 
@@ -61,7 +57,7 @@ static int are_disjoint(merged_group *groups, int64_t count) {
     int64_t rows_end = 0, heads_end = 0; /* of the groups before; of those with the same rows */
     for (int64_t i = 0; i < count; i++) {
         const merged_group *g = &groups[i];
-        int same_rows = i > 0 && same_span(g->rows, groups[i - 1].rows);
+        int same_rows = i > 0 && ra_span_same(g->rows, groups[i - 1].rows);
         if (g->rows.first < rows_end && !same_rows) return 0;
         if (same_rows && g->heads.first < heads_end) return 0;
         if (!same_rows || end_of(g->heads) > heads_end) heads_end = end_of(g->heads);

@@ -129,15 +129,11 @@ ra_status ra_parcel_queries(ra_builder *b, int q_rank, int k_rank, ra_parcel *pa
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
-static int same_span(ra_span x, ra_span y) {
-    return x.first == y.first && x.stride == y.stride && x.count == y.count;
-}
-
 int ra_parcel_is(const ra_parcel *parcel, const ra_parcel *other) {
     if (parcel->piece_count != other->piece_count || parcel->owner != other->owner) return 0;
     for (int64_t i = 0; i < parcel->piece_count; i++)
-        if (!same_span(parcel->pieces[i].rows, other->pieces[i].rows) ||
-            !same_span(parcel->pieces[i].heads, other->pieces[i].heads))
+        if (!ra_span_same(parcel->pieces[i].rows, other->pieces[i].rows) ||
+            !ra_span_same(parcel->pieces[i].heads, other->pieces[i].heads))
             return 0;
     return 1;
 }

@@ -241,10 +241,6 @@ static ra_status place_contact(const ra_contact *whole, void *user) {
 
 /* ---- the list -------------------------------------------------------------------------------------------- */
 
-static int same_span(ra_span a, ra_span b) {
-    return a.first == b.first && a.stride == b.stride && a.count == b.count;
-}
-
 /* Each branch of a mean has a state of its own, unless each head has but one branch. */
 static int64_t state_of(const ra_problem *p, int branch) {
     return ra_problem_states(p) > 1 ? branch : 0;
@@ -257,7 +253,7 @@ static void add_round(tile_loop *loop, int branch, ra_tile *tiles, ra_tile_group
     for (int64_t i = 0; i < loop->entry_count; i++) {
         const ra_tile *tile = &loop->entries[i].tile, *before = round->count ? &tiles[list->tile_count - 1] : NULL;
         if (loop->entries[i].branch != branch) continue;
-        int joins = before && same_span(before->q_rows, tile->q_rows) && same_span(before->heads, tile->heads);
+        int joins = before && ra_span_same(before->q_rows, tile->q_rows) && ra_span_same(before->heads, tile->heads);
         if (!joins) {
             groups[list->group_count++] = (ra_tile_group){list->tile_count, 0};
             round->count++;
