@@ -1,4 +1,4 @@
-#include "exec/program.h"
+#include "exec/slot_memory.h"
 
 #include "base/status.h"
 
@@ -59,63 +59,12 @@ static void record_views(const ra_shape *shape, unsigned char *slot, int64_t off
     v_out->data = slot + (size_t)(offset + shape->dim) * bytes;
 }
 
-/* ---- where slots are --------------------------------------------------------------------------------------------- */
-
-/* The memory of what each slot holds, as the steps go by: the rank's own, or another rank's where it is not copied. */
-typedef struct slot_memory {
-    unsigned char **slots[RA_CARGO_COUNT];
-    int shared[RA_CARGO_COUNT]; /* what is received of this cargo is used where it is */
-} slot_memory;
-
-static ra_status start_slots(ra_pool *pool, const ra_program *program, const ra_sharing *sharing, slot_memory *at) {
-    for (int c = 0; c < RA_CARGO_COUNT; c++) {
-        int64_t count = program->schedule->slots[c].count;
-        at->shared[c] = ra_sharing_has(sharing, program->schedule, (ra_cargo)c);
-        at->slots[c] = ra_pool_take(pool, count, sizeof *at->slots[c]);
-        if (!at->slots[c]) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-        for (int64_t i = 0; i < count; i++) at->slots[c][i] = ra_program_slot(program, (ra_cargo)c, (int)i);
-    }
-    return RA_OK;
-}
-
-static unsigned char *memory_of_source(const ra_program *program, const ra_sharing *sharing, const ra_transfer *t) {
-    size_t bytes = ra_cargo_bytes(&program->setup->problem, t->cargo);
-    return sharing->lenders[t->source.rank].slots[t->cargo][t->source.slot] + (size_t)t->source.offset * bytes;
-}
-
-/* Before a step's computes: packs are in the rank's own memory, and so are gradients, unless they are added to a sum.
- */
-static void place_before(const ra_program *program, const ra_sharing *sharing, const ra_step *step, slot_memory *at) {
-    for (int64_t i = 0; i < step->pack_count; i++) {
-        const ra_pack *pack = &step->packs[i];
-        at->slots[pack->cargo][pack->slot] = ra_program_slot(program, pack->cargo, pack->slot);
-    }
-    if (program->schedule->pass != RA_BACKWARD) return;
-    for (int64_t i = 0; i < step->compute_count; i++) {
-        const ra_transfer *sum = at->shared[RA_CARGO_GRAD] ? ra_step_sum_of(step, &step->computes[i]) : NULL;
-        int slot = step->computes[i].grad_slot;
-        if (slot != RA_OWN)
-            at->slots[RA_CARGO_GRAD][slot] =
-                sum ? memory_of_source(program, sharing, sum) : ra_program_slot(program, RA_CARGO_GRAD, slot);
-    }
-}
-
-/* When its messages have come. */
-static void place_received(const ra_program *program, const ra_sharing *sharing, const ra_step *step, slot_memory *at) {
-    for (int64_t i = 0; i < step->transfer_count; i++) {
-        const ra_transfer *t = &step->transfers[i];
-        if (!t->is_send)
-            at->slots[t->cargo][t->slot] = at->shared[t->cargo] ? memory_of_source(program, sharing, t)
-                                                                : ra_program_slot(program, t->cargo, t->slot);
-    }
-}
-
 /* ---- computes ---------------------------------------------------------------------------------------------------- */
 
 /* A part: a piece of the slot, or the whole slot as one array of records, in which every head finds its keys by index.
  */
-static ra_kv_rows bind_part(const ra_program *program, const ra_compute *compute, const slot_memory *at, int64_t piece,
-                            int64_t offset) {
+static ra_kv_rows bind_part(const ra_program *program, const ra_compute *compute, const ra_slot_memory *at,
+                            int64_t piece, int64_t offset) {
     const ra_setup *setup = program->setup;
     const ra_piece *p = piece == RA_ALL_RECORDS ? NULL : &compute->parcel.pieces[piece];
     int64_t rows = p ? p->rows.count : 0;
@@ -139,8 +88,8 @@ static ra_status bind_visitors(ra_pool *pool, const ra_program *program, const r
     return RA_OK;
 }
 
-static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_compute *compute, const slot_memory *at,
-                            ra_kv_rows **parts_out) {
+static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_compute *compute,
+                            const ra_slot_memory *at, ra_kv_rows **parts_out) {
     const ra_problem *problem = &program->setup->problem;
     *parts_out = NULL;
     if (compute->kv_slot == RA_OWN) return RA_OK;
@@ -252,7 +201,7 @@ static ra_message bind_message(const ra_program *program, const ra_transfer *tra
                         .bytes = (size_t)transfer->elements * bytes};
 }
 
-static ra_status bind_messages(ra_pool *pool, const ra_program *program, const ra_step *step, const slot_memory *at,
+static ra_status bind_messages(ra_pool *pool, const ra_program *program, const ra_step *step, const ra_slot_memory *at,
                                ra_bound_step *bound) {
     bound->messages = ra_pool_take(pool, step->transfer_count, sizeof *bound->messages);
     if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
@@ -268,7 +217,7 @@ static ra_status bind_messages(ra_pool *pool, const ra_program *program, const r
 
 /* All but what the kernel makes of it. */
 static ra_status bind_compute(ra_pool *pool, const ra_program *program, const ra_compute *compute,
-                              const slot_memory *at, ra_bound_compute *bound) {
+                              const ra_slot_memory *at, ra_bound_compute *bound) {
     bound->compute = compute;
     bound->tiles = compute->tiles;
     bound->part_count = compute->kv_slot == RA_OWN ? 1 : compute->part_count;
@@ -326,7 +275,7 @@ static ra_status merge_step(ra_pool *pool, ra_bound_step *bound) {
     return status;
 }
 
-static ra_status finish_compute(const ra_program *program, const ra_step *step, const slot_memory *at,
+static ra_status finish_compute(const ra_program *program, const ra_step *step, const ra_slot_memory *at,
                                 ra_bound_compute *bound) {
     const ra_compute *compute = bound->compute;
     RA_TRY(prepare(program, bound));
@@ -337,7 +286,7 @@ static ra_status finish_compute(const ra_program *program, const ra_step *step, 
     return RA_OK;
 }
 
-static ra_status bind_computes(ra_pool *pool, const ra_program *program, const ra_step *step, const slot_memory *at,
+static ra_status bind_computes(ra_pool *pool, const ra_program *program, const ra_step *step, const ra_slot_memory *at,
                                ra_bound_step *bound) {
     bound->computes = ra_pool_take(pool, step->compute_count, sizeof *bound->computes);
     if (!bound->computes) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
@@ -350,14 +299,14 @@ static ra_status bind_computes(ra_pool *pool, const ra_program *program, const r
 }
 
 /* Whether a compute of the step has added to what the reduce would add. */
-static int is_added_already(const ra_step *step, const ra_reduce *reduce, const slot_memory *at) {
+static int is_added_already(const ra_step *step, const ra_reduce *reduce, const ra_slot_memory *at) {
     if (reduce->cargo != RA_CARGO_GRAD || !at->shared[RA_CARGO_GRAD]) return 0;
     for (int64_t i = 0; i < step->compute_count; i++)
         if (step->computes[i].grad_slot != RA_OWN && step->computes[i].grad_slot == reduce->to) return 1;
     return 0;
 }
 
-static ra_status bind_reduces(ra_pool *pool, const ra_step *step, const slot_memory *at, ra_bound_step *bound) {
+static ra_status bind_reduces(ra_pool *pool, const ra_step *step, const ra_slot_memory *at, ra_bound_step *bound) {
     bound->reduced = ra_pool_take(pool, step->reduce_count, sizeof *bound->reduced);
     if (!bound->reduced) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     for (int64_t i = 0; i < step->reduce_count; i++) {
@@ -369,11 +318,11 @@ static ra_status bind_reduces(ra_pool *pool, const ra_step *step, const slot_mem
 }
 
 static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_sharing *sharing, const ra_step *step,
-                           slot_memory *at, ra_bound_step *bound) {
+                           ra_slot_memory *at, ra_bound_step *bound) {
     RA_TRY(bind_messages(pool, program, step, at, bound));
-    place_before(program, sharing, step, at);
+    ra_slot_memory_pack(program, sharing, step, at);
     RA_TRY(bind_computes(pool, program, step, at, bound));
-    place_received(program, sharing, step, at);
+    ra_slot_memory_receive(program, sharing, step, at);
     return bind_reduces(pool, step, at, bound);
 }
 
@@ -403,7 +352,7 @@ static ra_status bind_closing(ra_pool *pool, const ra_program *program, int roun
     return RA_OK;
 }
 
-static int shares_any(const slot_memory *at) {
+static int shares_any(const ra_slot_memory *at) {
     int any = 0;
     for (int c = 0; c < RA_CARGO_COUNT; c++) any |= at->shared[c];
     return any;
@@ -413,14 +362,14 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
                           const ra_schedule *schedule, const ra_sharing *sharing, ra_comm *comm,
                           ra_program *program_out) {
     const ra_shape *shape = &setup->shape;
-    slot_memory at = {0};
+    ra_slot_memory at = {0};
     ra_program program = {.schedule = schedule, .setup = setup, .workspace = workspace, .memory = memory, .comm = comm};
     program.own.heads = (ra_span){0, 1, shape->heads_kv};
     if (schedule->pass == RA_BACKWARD && setup->gradient_target == RA_TARGET_WORKSPACE) {
         program.own.dk = packed_view(program.memory + workspace->own_dk, shape->batch, setup->rows_k, shape->dim);
         program.own.dv = packed_view(program.memory + workspace->own_dv, shape->batch, setup->rows_k, shape->dim_v);
     }
-    RA_TRY(start_slots(pool, &program, sharing, &at));
+    RA_TRY(ra_slot_memory_start(pool, &program, sharing, &at));
     program.closing_count = shares_any(&at) ? rounds_of(schedule->ranks) : 0;
     program.steps = ra_pool_take(pool, schedule->step_count + program.closing_count, sizeof *program.steps);
     if (!program.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
