@@ -2,23 +2,12 @@
  *
  * OpenMP keeps its threads for the next region. A child of fork() has a copy of that pool without the threads, and
  * would wait for them for ever, whether it was this library or the host program that had used it; so a forked child
- * starts threads of its own for each region. */
+ * starts threads of its own for each region. So does a build without OpenMP. */
 #include "kernel/parallel.h"
 
-#ifdef _OPENMP
-#include <omp.h>
 #include <pthread.h>
 
-/* Whether this process was forked from one that had this library loaded. Set where there is one thread only. */
-static int forked;
-
-static void note_fork(void) {
-    forked = 1;
-}
-
-__attribute__((constructor)) static void watch_forks(void) {
-    pthread_atfork(NULL, NULL, note_fork);
-}
+/* ---- a region's own threads -------------------------------------------------------------------------------------- */
 
 enum { MOST_MEMBERS = 256 };
 
@@ -35,7 +24,7 @@ static void *run_member(void *argument) {
     return NULL;
 }
 
-static void run_forked(int threads, void (*body)(void *user, int thread), void *user) {
+static void run_members(int threads, void (*body)(void *user, int thread), void *user) {
     member members[MOST_MEMBERS];
     int started = 1;
     for (; started < threads && started < MOST_MEMBERS; started++) {
@@ -45,22 +34,44 @@ static void run_forked(int threads, void (*body)(void *user, int thread), void *
     body(user, 0);
     for (int i = 1; i < started; i++) pthread_join(members[i].id, NULL);
 }
+
+/* ---- OpenMP's ---------------------------------------------------------------------------------------------------- */
+
+#ifdef _OPENMP
+#include <omp.h>
+
+/* Whether this process was forked from one that had this library loaded. Set where there is one thread only. */
+static int forked;
+
+static void note_fork(void) {
+    forked = 1;
+}
+
+__attribute__((constructor)) static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, note_fork);
+}
+
+static void run_team(int threads, void (*body)(void *user, int thread), void *user) {
+    if (forked) {
+        run_members(threads, body, user);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    body(user, omp_get_thread_num());
+}
+#else
+static void run_team(int threads, void (*body)(void *user, int thread), void *user) {
+    run_members(threads, body, user);
+}
 #endif
 
+/* ---- regions and loops ------------------------------------------------------------------------------------------- */
+
 void ra_parallel(int threads, void (*body)(void *user, int thread), void *user) {
-#ifdef _OPENMP
-    if (threads > 1 && forked) {
-        run_forked(threads, body, user);
-        return;
-    }
-    if (threads > 1) {
-#pragma omp parallel num_threads(threads)
-        body(user, omp_get_thread_num());
-        return;
-    }
-#endif
-    (void)threads;
-    body(user, 0);
+    if (threads > 1)
+        run_team(threads, body, user);
+    else
+        body(user, 0);
 }
 
 int64_t ra_take(int64_t *counter) {

@@ -1,4 +1,4 @@
-/* Threads inside a kernel: the one place that knows OpenMP. Without it, everything runs on the calling thread. */
+/* Threads inside a kernel: the one place that knows OpenMP. Without it, each call starts threads of its own. */
 #ifndef RA_KERNEL_PARALLEL_H
 #define RA_KERNEL_PARALLEL_H
 

@@ -110,7 +110,7 @@ class Workspace(unittest.TestCase):
 
     def run_ok(self, *args, **kwargs):
         done = ringattn(*args, **kwargs)
-        self.assertEqual((done.returncode, done.stderr), (0, ""), args)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), f"{args}\n{done.stderr}")
         return done
 
     def run_json(self, *args):
