@@ -54,6 +54,7 @@ class Context:
         self._device_comms: Dict[int, Comm] = {}
         self._last_plans: Dict[torch.device, Plan] = {}
         self._siblings: Dict[str, "Context"] = {self.layout: self}
+        self.turn = threading.Lock()  # held by the thread whose call runs: a comm runs one at a time
         _contexts[self.number] = weakref.ref(self, lambda _, number=self.number: _contexts.pop(number, None))
 
     def with_layout(self, layout: str) -> "Context":
@@ -66,6 +67,7 @@ class Context:
     def _make_sibling(self, layout: str) -> None:
         made = Context(self.comm, self.group, layout, self.strategy, self.timeout, self.threads)
         made._siblings, made._workspaces, made._device_comms = self._siblings, self._workspaces, self._device_comms
+        made.turn = self.turn
         self._siblings[layout] = made
 
     # ---- rows
@@ -116,6 +118,14 @@ class Context:
         return n
 
     # ---- plans
+
+    def take_turn(self) -> None:
+        """Before a call, which releases `turn` at its end. With one rank other threads wait. With several the order of
+        two threads' calls would be another on every rank, so the second is refused."""
+        if not self.turn.acquire(self.ranks == 1):
+            raise ArgumentError("another thread is inside a call of this context; calls of several ranks come in one "
+                                "order on all of them: make them from one thread, or give each thread a context of its "
+                                "own (ringattn.torch.init)")
 
     def kept(self, key: Hashable) -> Optional[Plan]:
         """The plan that was made under key, unless it was evicted."""

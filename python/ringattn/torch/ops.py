@@ -116,6 +116,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Op
     """q [B, rows_q, H, D], k [B, rows_k, Hkv, D], v [B, rows_k, Hkv, Dv] -> o [B, rows_q, H, Dv], lse [B, H,
     rows_q]."""
     here = contexts.by_number(ctx)
+    here.take_turn()
     try:
         plan = _plan(here, q, k, v, cu_q, cu_k, training, seq_q, seq_k, what)
         o, lse = _empty(plan, q, "o"), _empty(plan, q, "lse", _lse_dtype(q.dtype))
@@ -131,6 +132,8 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Op
     except contexts.LOST:
         here.lost()
         raise
+    finally:
+        here.turn.release()
 
 
 torch.library.impl("ringattn::attention", ("cpu", "cuda"), _attention)
@@ -166,6 +169,7 @@ def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor
                         what: str) -> Tuple[Tensor, Tensor, Tensor]:
     """dout [B, rows_q, H, Dv] and what the forward pass had and gave -> dq, dk, dv of the shapes of q, k, v."""
     here = contexts.by_number(ctx)
+    here.take_turn()
     try:
         plan = _plan(here, q, k, v, cu_q, cu_k, True, seq_q, seq_k, what)
         dq, dk, dv = _empty(plan, q, "dq"), _empty(plan, q, "dk"), _empty(plan, q, "dv")
@@ -182,6 +186,8 @@ def _attention_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor
     except contexts.LOST:
         here.lost()
         raise
+    finally:
+        here.turn.release()
 
 
 def _are_ours(plan: Plan, q: Tensor, o: Tensor, lse: Tensor, dout: Tensor) -> bool:

@@ -1,0 +1,58 @@
+"""What programs do around attention: threads, forks, copies and pickles of modules, lengths that change."""
+import threading
+
+import pytest
+import reference
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import ringattn  # noqa: E402
+import ringattn.torch as rt  # noqa: E402
+
+
+@pytest.fixture
+def ctx():
+    made = rt.init()
+    yield made
+    made.close()
+
+
+def on_threads(count, body):
+    """body(i) on a thread each; what they gave."""
+    results = [None] * count
+
+    def run(i):
+        results[i] = body(i)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_threads_share_a_context_of_one_rank(ctx):
+    """As those of a server do: calls wait for one another."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(1, 300, 4, 32) for _ in range(4)]
+    want = [rt.attention(x, x, x, causal=True, ctx=ctx) for x in inputs]
+
+    def body(i):
+        x = inputs[i]
+        return sum(not torch.equal(rt.attention(x, x, x, causal=True, ctx=ctx), want[i]) for _ in range(50))
+
+    assert on_threads(4, body) == [0] * 4
+
+
+def test_threads_that_share_a_context_of_several_ranks_are_refused():
+    """The order of their calls would be another on every rank."""
+
+    def body(ctx):
+        x = rt.shard(torch.randn(1, 20, 2, 8), 1, ctx)
+        assert ctx.with_layout("striped").turn is ctx.turn
+        with ctx.turn:  # as while another thread's call runs
+            with pytest.raises(ringattn.ArgumentError, match="another thread is inside a call"):
+                rt.attention(x, x, x, seq_len=20, ctx=ctx)
+        return rt.attention(x, x, x, seq_len=20, ctx=ctx).shape[1]
+
+    assert rt.run_ranks(2, body) == [10, 10]
