@@ -56,3 +56,25 @@ def test_threads_that_share_a_context_of_several_ranks_are_refused():
         return rt.attention(x, x, x, seq_len=20, ctx=ctx).shape[1]
 
     assert rt.run_ranks(2, body) == [10, 10]
+
+
+def test_gradients_of_a_batch_after_the_next_was_cut():
+    """In layout "documents" shard's and unshard's gradients go by the documents of their own batch."""
+    torch.manual_seed(0)
+    documents = [torch.tensor([0, 5, 9, 20]), torch.tensor([0, 11, 20])]
+    wholes = [torch.randn(1, 20, 2, 4, dtype=torch.float64) for _ in documents]
+    weights = torch.arange(20, dtype=torch.float64).view(1, 20, 1, 1)
+
+    def body(ctx):
+        leaves, losses = [x.clone().requires_grad_() for x in wholes], []
+        for leaf, cu in zip(leaves, documents):
+            ctx.cu_seqlens = cu
+            own = rt.shard(leaf, 1, ctx)
+            losses.append((rt.unshard(own * own, 1, ctx) * weights).sum())
+        for loss in losses:
+            loss.backward()
+        return [leaf.grad for leaf in leaves]
+
+    for gradients in rt.run_ranks(3, body, layout="documents"):
+        for got, x in zip(gradients, wholes):
+            assert reference.furthest(got, 2 * x * weights) < 1e-12

@@ -79,13 +79,18 @@ class Context:
     def positions(self, n: int, device: Optional[Any] = None) -> torch.Tensor:
         """[rows] int64: which of n positions this rank has, increasing. In layout "documents" those of the documents of
         the batch at hand, which shard_batch has set, or of one document."""
-        return positions_of(self, n, self.rank, device)
+        return positions_of(self, n, self.rank, device, self.cut_by())
 
-    def documents(self, n: int) -> Optional[Tuple[int, ...]]:
-        """The documents that positions of a sequence of n depend on: None in all layouts but "documents"."""
+    def cut_by(self) -> Optional[torch.Tensor]:
+        """What the cut of the batch at hand depends on beside its length: its documents, in layout "documents"."""
+        return self.cu_seqlens if self.layout == "documents" else None
+
+    def documents(self, n: int, cut_by: Optional[torch.Tensor]) -> Optional[Tuple[int, ...]]:
+        """The documents that positions of a sequence of n depend on: None in all layouts but "documents"; one document
+        where those of cut_by are of another sequence."""
         if self.layout != "documents":
             return None
-        cu = None if self.cu_seqlens is None else tuple(self.cu_seqlens.tolist())
+        cu = None if cut_by is None else tuple(cut_by.tolist())
         return cu if cu is not None and cu[-1] == n else (0, n)
 
     # ---- exchanges outside of a plan
@@ -235,10 +240,12 @@ _positions: "OrderedDict[Hashable, torch.Tensor]" = OrderedDict()  # what positi
 POSITIONS_KEPT = 64
 
 
-def positions_of(ctx: Context, n: int, rank: int, device: Optional[Any] = None) -> torch.Tensor:
-    """[rows] int64: the positions of any rank. Not to be written to: the tensors are kept."""
+def positions_of(ctx: Context, n: int, rank: int, device: Optional[Any],
+                 cut_by: Optional[torch.Tensor]) -> torch.Tensor:
+    """[rows] int64: the positions of any rank; cut_by as Context.cut_by gave it for the batch. Not to be written to: the
+    tensors are kept."""
     device = torch.device(device if device is not None else "cpu")
-    documents = ctx.documents(n)
+    documents = ctx.documents(n, cut_by)
     key = (ctx.layout, n, ctx.ranks, rank, device, documents)
     found = _positions.get(key)
     if found is None:

@@ -41,7 +41,7 @@ def _check_documents(ctx: Context, seq_len: Optional[int], seq_len_k: Optional[i
     documents = offsets(cu, "cu_seqlens") or (0, n)
     documents_k = offsets(cu_k, "cu_seqlens_k") or (documents if len(documents) > 2 else (0, n_k))
     for name, length, given in (("cu_seqlens", n, documents), ("cu_seqlens_k", n_k, documents_k)):
-        known = ctx.documents(length)
+        known = ctx.documents(length, ctx.cu_seqlens)
         if set(given) != set(known or ()):  # documents without rows move nothing
             raise ArgumentError(f"{name} is {list(given)}, but in layout documents the rows of this batch are cut by "
                                 f"{list(known or ())}: give shard_batch the documents, or set ctx.cu_seqlens, before "
@@ -94,7 +94,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seq_len: Optional[int], seq_len_k: O
 
 def shard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None) -> Tensor:
     """This rank's rows along dim of a tensor that every rank has whole. Its gradient is whole again, on every rank."""
-    return ops.shard_op(x, dim % x.dim(), current(ctx).number)
+    ctx = current(ctx)
+    return ops.shard_op(x, dim % x.dim(), ctx.number, ctx.cut_by())
 
 
 def unshard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None, seq_len: Optional[int] = None) -> Tensor:
@@ -106,7 +107,7 @@ def unshard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None, seq_len: Opt
     ctx = current(ctx)
     dim = dim % x.dim()
     n = ctx.sequence_length(x.shape[dim]) if seq_len is None else seq_len
-    return ops.unshard_op(x, dim, ctx.number, n)
+    return ops.unshard_op(x, dim, ctx.number, n, ctx.cut_by())
 
 
 def token_loss(logits: Tensor, shift_labels: Tensor, ignore_index: int = -100) -> Tensor:

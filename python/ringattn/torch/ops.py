@@ -27,8 +27,8 @@ _SCHEMAS = {
                  "SymInt seq_k, str what) -> (Tensor, Tensor)",
     "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? cu_q, "
                           "Tensor? cu_k, int ctx, SymInt seq_q, SymInt seq_k, str what) -> (Tensor, Tensor, Tensor)",
-    "shard": "(Tensor x, int dim, int ctx) -> Tensor",
-    "unshard": "(Tensor x, int dim, int ctx, SymInt n) -> Tensor",
+    "shard": "(Tensor x, int dim, int ctx, Tensor? cut_by=None) -> Tensor",
+    "unshard": "(Tensor x, int dim, int ctx, SymInt n, Tensor? cut_by=None) -> Tensor",
 }
 # Ranks meet on the host in every call, and a first call makes a plan: neither can be replayed by a CUDA graph.
 _TAGS = tuple(getattr(torch.Tag, _name) for _name in ("pt2_compliant_tag", "cudagraph_unsafe")
@@ -287,19 +287,20 @@ def _rows_like(x: Tensor, dim: int, rows: int) -> Tensor:
 
 
 @torch.library.impl("ringattn::shard", ("cpu", "cuda"))
-def _shard(x: Tensor, dim: int, ctx: int) -> Tensor:
-    """The whole sequence along dim, which every rank has -> this rank's rows."""
+def _shard(x: Tensor, dim: int, ctx: int, cut_by: Optional[Tensor] = None) -> Tensor:
+    """The whole sequence along dim, which every rank has -> this rank's rows. cut_by: of Context.cut_by."""
     here = contexts.by_number(ctx)
-    return x.index_select(dim, here.positions(x.shape[dim], x.device)).contiguous()
+    positions = contexts.positions_of(here, x.shape[dim], here.rank, x.device, cut_by)
+    return x.index_select(dim, positions).contiguous()
 
 
 @torch.library.register_fake("ringattn::shard")
-def _(x, dim, ctx):
+def _(x, dim, ctx, cut_by=None):
     return _rows_like(x, dim, contexts.by_number(ctx).rows(int(x.shape[dim])))
 
 
 @torch.library.impl("ringattn::unshard", ("cpu", "cuda"))
-def _unshard(x: Tensor, dim: int, ctx: int, n: int) -> Tensor:
+def _unshard(x: Tensor, dim: int, ctx: int, n: int, cut_by: Optional[Tensor] = None) -> Tensor:
     """This rank's rows along dim -> the whole sequence of n, on every rank. Collective."""
     here = contexts.by_number(ctx)
     most = max(contexts.layout_rows(here.layout, n, here.ranks, rank) for rank in range(here.ranks))
@@ -307,28 +308,35 @@ def _unshard(x: Tensor, dim: int, ctx: int, n: int) -> Tensor:
     padded[:x.shape[dim]] = x.movedim(dim, 0)
     whole = x.new_empty([n, *padded.shape[1:]])
     for rank, rows in enumerate(here.gather(padded)):
-        positions = contexts.positions_of(here, n, rank, x.device)
+        positions = contexts.positions_of(here, n, rank, x.device, cut_by)
         whole[positions] = rows[:len(positions)]
     return whole.movedim(0, dim).contiguous()
 
 
 @torch.library.register_fake("ringattn::unshard")
-def _(x, dim, ctx, n):
+def _(x, dim, ctx, n, cut_by=None):
     return _rows_like(x, dim, n)
 
 
+# The way back goes by the documents of the way there: the context may be at another batch by then.
 def _save_shard(ctx: Any, inputs: Tuple, output: Tensor) -> None:
-    x, ctx.dim, ctx.number = inputs
+    x, ctx.dim, ctx.number, cut_by = inputs
     ctx.n = x.shape[ctx.dim]
+    ctx.save_for_backward(cut_by)
+
+
+def _shard_backward(ctx: Any, grad: Tensor) -> Tuple:
+    return unshard_op(grad, ctx.dim, ctx.number, ctx.n, *ctx.saved_tensors), None, None, None
 
 
 def _save_unshard(ctx: Any, inputs: Tuple, output: Tensor) -> None:
-    _, ctx.dim, ctx.number, _ = inputs
+    _, ctx.dim, ctx.number, _, cut_by = inputs
+    ctx.save_for_backward(cut_by)
 
 
-torch.library.register_autograd(
-    "ringattn::shard", lambda ctx, grad: (unshard_op(grad, ctx.dim, ctx.number, ctx.n), None, None),
-    setup_context=_save_shard)
-torch.library.register_autograd(
-    "ringattn::unshard", lambda ctx, grad: (shard_op(grad, ctx.dim, ctx.number), None, None, None),
-    setup_context=_save_unshard)
+def _unshard_backward(ctx: Any, grad: Tensor) -> Tuple:
+    return shard_op(grad, ctx.dim, ctx.number, *ctx.saved_tensors), None, None, None, None
+
+
+torch.library.register_autograd("ringattn::shard", _shard_backward, setup_context=_save_shard)
+torch.library.register_autograd("ringattn::unshard", _unshard_backward, setup_context=_save_unshard)
