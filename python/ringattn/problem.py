@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence, Tuple, Union
 
@@ -52,6 +53,16 @@ class Dilated:
 DilatedLike = Union[None, Dilated, str, Sequence[Tuple[int, int]]]
 
 
+def window_of(value: Any) -> Tuple[int, int]:
+    """window as two ints; anything else is refused, lest a part of it be left out."""
+    try:
+        left, right = (operator.index(n) for n in value)
+        return left, right
+    except (TypeError, ValueError):
+        raise ArgumentError(f"window is {value!r}; it must be (left, right): how many keys before and after its own a "
+                            "query sees, -1 without limit") from None
+
+
 def offsets(value: Any, name: str) -> Optional[Tuple[int, ...]]:
     """cu_seqlens of any kind of array as a tuple of ints. A tensor on a device is brought to the host."""
     if value is None:
@@ -59,9 +70,13 @@ def offsets(value: Any, name: str) -> Optional[Tuple[int, ...]]:
     if hasattr(value, "tolist"):
         value = value.tolist()
     try:
-        return tuple(int(n) for n in value)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"{name} must be whole numbers, one more than there are documents") from None
+        found = tuple(operator.index(n) for n in value)
+    except TypeError:
+        found = ()
+    if len(found) < 2:
+        raise ArgumentError(f"{name} is {value!r}; it must be a row of whole numbers, where documents start and where "
+                            "the last one ends: [0, 3, 9] for documents of 3 and 6 tokens")
+    return found
 
 
 @dataclass(frozen=True)
@@ -71,8 +86,8 @@ class Problem:
         q [batch, seq_q, heads_q, dim]   k [batch, seq_k, heads_kv, dim]   v [batch, seq_k, heads_kv, dim_v]
         o [batch, seq_q, heads_q, dim_v]   lse [batch, heads_q, seq_q]
 
-    Zero takes the default of ra_problem; window is (left, right), -1 without limit; cu_seqlens has documents + 1
-    entries.
+    seq_k, heads_kv and dim_v of zero are those of the queries; window is (left, right), -1 without limit; cu_seqlens has
+    documents + 1 entries.
     """
 
     seq_q: int
@@ -94,15 +109,16 @@ class Problem:
     def __post_init__(self) -> None:
         # Sequences of any kind are taken, and kept as what can be compared and hashed.
         set_field = lambda name, value: object.__setattr__(self, name, value)
-        set_field("window", tuple(int(n) for n in self.window))
+        set_field("window", window_of(self.window))
         set_field("cu_seqlens", offsets(self.cu_seqlens, "cu_seqlens"))
         set_field("cu_seqlens_k", offsets(self.cu_seqlens_k, "cu_seqlens_k"))
         set_field("dilated", Dilated.of(self.dilated))
         set_field("seq_k", self.seq_k or self.seq_q)
         set_field("heads_kv", self.heads_kv or self.heads_q)
         set_field("dim_v", self.dim_v or self.dim)
-        if len(self.window) != 2:
-            raise ArgumentError(f"window is {self.window}; it must be (left, right), -1 without limit")
+        if self.batch < 1:  # in C zero stands for one
+            raise ArgumentError(f"batch is {self.batch}; it must be at least 1: leave calls without sequences out, on all "
+                                "ranks")
         if self.cu_seqlens_k is not None and self.cu_seqlens is None:
             raise ArgumentError("cu_seqlens_k is given without cu_seqlens")
         if self.cu_seqlens_k is not None and len(self.cu_seqlens_k) != len(self.cu_seqlens or ()):

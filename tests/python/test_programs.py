@@ -78,3 +78,43 @@ def test_gradients_of_a_batch_after_the_next_was_cut():
     for gradients in rt.run_ranks(3, body, layout="documents"):
         for got, x in zip(gradients, wholes):
             assert reference.furthest(got, 2 * x * weights) < 1e-12
+
+
+@pytest.mark.parametrize("how, words", [
+    (dict(window=4), "window is 4; it must be"), (dict(window=None), "window is None"),
+    (dict(window=(4, 0, 1)), "window is"), (dict(window=(4.5, 0)), "window is"), (dict(window=(None, 0)), "window is"),
+    (dict(cu_seqlens=9), "cu_seqlens is 9"), (dict(cu_seqlens=[]), "documents start"),
+    (dict(cu_seqlens=[0, 4.5, 9]), "documents start"), (dict(cu_seqlens=torch.tensor([[0, 4, 9]])), "documents start"),
+    (dict(cu_seqlens=torch.tensor([0.0, 4.5, 9.0])), "documents start"),
+])
+def test_arguments_that_are_no_windows_and_no_documents(ctx, how, words):
+    x = torch.randn(1, 9, 2, 8)
+    for call in (lambda: rt.attention(x, x, x, ctx=ctx, **how), lambda: ringattn.attention(x, x, x, **how)):
+        with pytest.raises(ringattn.ArgumentError, match=words):
+            call()
+
+
+def test_windows_of_any_kind_of_sequence(ctx):
+    x = torch.randn(1, 9, 2, 8)
+    want = rt.attention(x, x, x, window=(4, 0), ctx=ctx)
+    for window in ([4, 0], torch.tensor([4, 0])):
+        assert torch.equal(rt.attention(x, x, x, window=window, ctx=ctx), want)
+    compiled = torch.compile(lambda x: rt.attention(x, x, x, window=[4, 0], ctx=ctx), fullgraph=True, backend="eager")
+    assert torch.equal(compiled(x), want)
+
+
+def test_no_such_dimension(ctx):
+    """Not one of the others, which rows would be taken from silently."""
+    x = torch.randn(3, 4)
+    for dim in (2, -3):
+        for call in (rt.shard, rt.unshard):
+            with pytest.raises(ringattn.ArgumentError, match="is none of a tensor of shape"):
+                call(x, dim, ctx)
+    assert torch.equal(rt.shard(x, -1, ctx), x)
+
+
+def test_batches_without_sequences(ctx):
+    for call in (lambda x: rt.attention(x, x, x, ctx=ctx), lambda x: ringattn.attention(x, x, x),
+                 lambda x: ringattn.attention(x.numpy(), x.numpy(), x.numpy())):
+        with pytest.raises(ringattn.ArgumentError, match="batch is 0"):
+            call(torch.randn(0, 9, 2, 8))

@@ -13,11 +13,22 @@ from .context import Context, current
 from .straight import straight
 
 
-def _tensor_of(cu: Any) -> Optional[Tensor]:
+def _tensor_of(cu: Any, name: str) -> Optional[Tensor]:
     """cu_seqlens as a tensor of the host's, so that new documents recompile nothing."""
-    if cu is None or isinstance(cu, Tensor):
-        return cu
-    return torch.tensor([int(n) for n in cu], dtype=torch.int64)
+    if cu is None:
+        return None
+    if not isinstance(cu, Tensor):
+        return torch.tensor(offsets(cu, name), dtype=torch.int64)
+    if cu.dim() != 1 or cu.is_floating_point():
+        raise ArgumentError(f"{name} is a tensor of {cu.dtype} and shape {list(cu.shape)}; it must be a row of whole "
+                            "numbers, where documents start and where the last one ends")
+    return cu
+
+
+def _dim_of(x: Tensor, dim: int) -> int:
+    if not -x.dim() <= dim < x.dim():
+        raise ArgumentError(f"dim {dim} is none of a tensor of shape {list(x.shape)}")
+    return dim % x.dim()
 
 
 # Whether autocast is on for any device, which is asked faster than for one; a torch without the question: perhaps.
@@ -87,15 +98,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seq_len: Optional[int], seq_len_k: O
     training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     call = ops.attention_straight if not compiling and straight(q, k, v) else ops.attention_op
     describe = ops.describe if compiling else ops.described
-    o, lse = call(q, k, v, _tensor_of(cu_seqlens), _tensor_of(cu_seqlens_k), ctx.number, training, seq_len, seq_len_k,
-                  describe(causal, tuple(window), scale, Dilated.of(dilated)))
+    o, lse = call(q, k, v, _tensor_of(cu_seqlens, "cu_seqlens"), _tensor_of(cu_seqlens_k, "cu_seqlens_k"), ctx.number,
+                  training, seq_len, seq_len_k, describe(causal, window, scale, Dilated.of(dilated)))
     return (o, lse) if return_lse else o
 
 
 def shard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None) -> Tensor:
     """This rank's rows along dim of a tensor that every rank has whole. Its gradient is whole again, on every rank."""
     ctx = current(ctx)
-    return ops.shard_op(x, dim % x.dim(), ctx.number, ctx.cut_by())
+    return ops.shard_op(x, _dim_of(x, dim), ctx.number, ctx.cut_by())
 
 
 def unshard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None, seq_len: Optional[int] = None) -> Tensor:
@@ -105,7 +116,7 @@ def unshard(x: Tensor, dim: int = 1, ctx: Optional[Context] = None, seq_len: Opt
     asking the others for their rows; a compiled graph needs it.
     """
     ctx = current(ctx)
-    dim = dim % x.dim()
+    dim = _dim_of(x, dim)
     n = ctx.sequence_length(x.shape[dim]) if seq_len is None else seq_len
     return ops.unshard_op(x, dim, ctx.number, n, ctx.cut_by())
 

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from .. import _arrays
 from ..errors import UnsupportedError
 from ..plan import Plan
-from ..problem import Dilated, Problem
+from ..problem import Dilated, Problem, window_of
 from . import context as contexts
 from .straight import are_ordinary, straight
 
@@ -46,14 +46,15 @@ def described(causal: bool, window: Tuple[int, int], scale: Optional[float], dil
     scale = None if scale is None else float(scale)  # a tensor would be remembered as itself, not by its value
     try:
         return _remembered(causal, window, scale, dilated)
-    except TypeError:  # branches in a list have no hash
+    except TypeError:  # a window or branches in a list have no hash
         return describe(causal, window, scale, dilated)
 
 
 def describe(causal: bool, window: Tuple[int, int], scale: Optional[float], dilated: Optional[Dilated]) -> str:
     """The operators' `what`: "causal left right scale", and for a dilated pattern "heads offset combine segment:rate
     ..."."""
-    text = f"{int(causal)} {window[0]} {window[1]} {'default' if scale is None else float(scale).hex()}"
+    left, right = window_of(window)
+    text = f"{int(causal)} {left} {right} {'default' if scale is None else float(scale).hex()}"
     if dilated is None:
         return text
     branches = " ".join(f"{segment}:{rate}" for segment, rate in dilated.branches)
