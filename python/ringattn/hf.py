@@ -20,6 +20,7 @@ from torch import Tensor
 from torch._guards import detect_fake_mode
 
 from .errors import ArgumentError, UnsupportedError
+from .torch.batch import kept_tokens
 from .torch.context import Context, current
 from .torch.functional import attention
 
@@ -91,7 +92,7 @@ def mask(*_sizes: Any, q_length: Optional[int] = None, mask_function: Any = None
     if "packed_sequence_mask_function" in made_of:
         _check_packing(q_length)
     if attention_mask is not None:
-        kept = attention_mask.to(torch.bool)
+        kept = kept_tokens(attention_mask)
         if kept.dim() != 2:
             raise UnsupportedError("ringattn takes no attention masks of pairs; use causal, windows or documents")
         if bool((kept[:, 1:] & ~kept[:, :-1]).any()):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
+from ..problem import offsets
 from .context import Context, current
 
 IGNORED = -100
@@ -34,9 +35,18 @@ def documents_of(position_ids: Tensor) -> Optional[Tensor]:
     return torch.cat([torch.zeros(1, dtype=torch.int64), starts, torch.tensor([flat.shape[0]])])
 
 
+def kept_tokens(mask: Tensor) -> Tensor:
+    """attention_mask as booleans. One that numbers the documents of a packed batch says more than which tokens are
+    padding, and is refused."""
+    if mask.dtype is not torch.bool and mask.dim() == 2 and bool((mask > 1).any()):
+        raise ArgumentError("attention_mask has values above 1, as one that numbers packed documents has; give the "
+                            "documents as cu_seqlens to ringattn.torch.shard_batch, and leave the mask out")
+    return mask.to(torch.bool)
+
+
 def _check_mask(mask: Tensor, labels: Optional[Tensor]) -> Optional[Tensor]:
     """Padding to the right is seen by no token before it; its own labels are dropped. Other padding is refused."""
-    kept = mask.to(torch.bool)
+    kept = kept_tokens(mask)
     if bool(kept.all()):
         return labels
     if kept.dim() != 2 or bool((kept[:, 1:] & ~kept[:, :-1]).any()):
@@ -51,9 +61,41 @@ def _documents(batch: Mapping[str, Any], cu_seqlens: Any = None) -> Optional[Ten
     if documents is None:
         positions = batch.get("position_ids")
         return None if positions is None else documents_of(positions)
-    if isinstance(documents, Tensor):
+    if isinstance(documents, Tensor) and documents.dim() == 1 and not documents.is_floating_point():
         return documents
-    return torch.tensor([int(at) for at in documents], dtype=torch.int64)
+    return torch.tensor(offsets(documents, "cu_seqlens"), dtype=torch.int64)
+
+
+def _check_documents(documents: Tensor, count: int, n: int) -> None:
+    """Documents [documents + 1] of a batch of count sequences of n tokens. Reading them waits for a GPU that has them,
+    which the context would do anyway."""
+    at = documents.tolist()
+    if count != 1:
+        raise ArgumentError(f"cu_seqlens says where the documents of one packed sequence are, but the batch has {count}; "
+                            "put them one after another")
+    if at[0] != 0 or at[-1] != n or any(a > b for a, b in zip(at, at[1:])):
+        raise ArgumentError(f"cu_seqlens is {at}; it must go from 0 to {n}, the length of the sequence, and not decrease")
+
+
+def _check_positions(batch: Mapping[str, Any]) -> None:
+    """Documents packed into each of several sequences, which only positions would tell of, are refused."""
+    positions, mask = batch.get("position_ids"), batch.get("attention_mask")
+    if positions is None or positions.dim() != 2 or positions.shape[0] == 1:
+        return
+    anew = positions[:, 1:] < positions[:, :-1]
+    if mask is not None and mask.shape == positions.shape:
+        anew = anew & mask[:, 1:].to(anew.device, torch.bool)  # those of padding count for nothing
+    if bool(anew.any()):
+        raise ArgumentError(f"position_ids begin anew inside the sequences of a batch of {positions.shape[0]}, as those "
+                            "of packed documents do; put the documents one after another in a batch of one")
+
+
+def _cut(name: str, x: Tensor, n: int, ctx: Context) -> Tensor:
+    """This rank's rows of one of _SEQUENCES. Positions may have several kinds, [kinds, B, S], as those of images do."""
+    dim = x.dim() - 1 if name == "position_ids" else 1
+    if x.dim() < 2 or x.shape[dim] != n:
+        raise ArgumentError(f"{name} has shape {list(x.shape)}, but the batch has sequences of {n} tokens")
+    return x.index_select(dim, ctx.positions(n, x.device))
 
 
 def shifted_labels(batch: Mapping[str, Any], cu_seqlens: Any = None) -> Optional[Tensor]:
@@ -71,11 +113,11 @@ def shard_batch(batch: Mapping[str, Any], ctx: Optional[Context] = None,
     """This rank's rows of a batch that every rank has whole.
 
     Takes input_ids [B, S] or inputs_embeds [B, S, E]; and, where they are there, labels [B, S] (not shifted),
-    shift_labels, position_ids [B, S], attention_mask [B, S] (ones, or padded to the right), cu_seqlens. Gives
+    shift_labels, position_ids [B, S] or [kinds, B, S], attention_mask [B, S] (ones, or padded to the right),
+    cu_seqlens. Gives
 
         input_ids [B, rows], position_ids [B, rows]      what the model takes; positions are those in the whole sequence
-        shift_labels [B, rows]                           labels shifted before the cut; -100 where there is no next
-        token
+        shift_labels [B, rows]                           labels shifted before the cut; -100 where no token is next
         num_items_in_batch                               how many labels the whole batch has, a tensor
 
     Other entries stay as they are. The context remembers the sequence's length and documents for the attention of this
@@ -83,11 +125,14 @@ def shard_batch(batch: Mapping[str, Any], ctx: Optional[Context] = None,
     """
     ctx = current(ctx)
     batch = dict(batch)
-    tokens = batch.get("input_ids", batch.get("inputs_embeds"))
-    if tokens is None:
-        raise ArgumentError("the batch has neither input_ids nor inputs_embeds")
+    tokens = batch.get("input_ids") if batch.get("input_ids") is not None else batch.get("inputs_embeds")
+    if not isinstance(tokens, Tensor) or tokens.dim() < 2:
+        raise ArgumentError("the batch must have input_ids [B, S] or inputs_embeds [B, S, E], a tensor")
     count, n = tokens.shape[:2]
     documents = _documents(batch, cu_seqlens)
+    if documents is not None:
+        _check_documents(documents, count, n)
+    _check_positions(batch)
     labels = shifted_labels(batch, documents)
     for name in ("labels", "attention_mask", "cu_seqlens"):
         batch.pop(name, None)
@@ -99,7 +144,7 @@ def shard_batch(batch: Mapping[str, Any], ctx: Optional[Context] = None,
     ctx.seq_len, ctx.cu_seqlens = n, None if documents is None else documents.to("cpu", torch.int64)
     for name in _SEQUENCES:
         if batch.get(name) is not None:
-            batch[name] = batch[name].index_select(1, ctx.positions(n, batch[name].device))
+            batch[name] = _cut(name, batch[name], n, ctx)
     return batch
 
 
