@@ -2,12 +2,28 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
-from typing import Any, Callable, List, Optional, Sequence, Set
+from typing import Any, Callable, List, NoReturn, Optional, Sequence, Set
+import weakref
 
 from . import _capi, _library
 from .errors import (ArgumentError, BrokenError, Error, MismatchError, PeerError, PeerTimeoutError, UnsupportedError,
                      check)
+
+
+_LEFT_BEHIND = ("this comm was made before a fork and is the parent process's; a child makes comms of its own, as "
+                "ringattn.attention does")
+_of_several: "weakref.WeakSet[Comm]" = weakref.WeakSet()  # comms of several ranks, which do not survive a fork
+
+
+def _leave_behind() -> None:
+    for comm in list(_of_several):
+        comm.leave_behind()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_behind)
 
 
 class Comm:
@@ -26,6 +42,9 @@ class Comm:
         self.rank: int = library.ra_comm_rank(handle)
         self.ranks: int = library.ra_comm_ranks(handle)
         self.transport: str = library.ra_comm_transport(handle).decode()
+        self._left_behind = False  # by a fork, in a child: the parent's, which must not be touched
+        if self.ranks > 1:
+            _of_several.add(self)
 
     @staticmethod
     def single() -> "Comm":
@@ -106,7 +125,7 @@ class Comm:
     def handle(self) -> int:
         """The ra_comm *."""
         if self._handle is None:
-            raise BrokenError("this comm was closed")
+            raise BrokenError(_LEFT_BEHIND if self._left_behind else "this comm was closed")
         return self._handle
 
     def allgather(self, mine: bytes, timeout: float = 60) -> List[bytes]:
@@ -157,6 +176,15 @@ class Comm:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Comm is a process's connection to others, which cannot be copied or pickled; make one where it "
+                        "is needed")
+
+    def leave_behind(self) -> None:
+        """In a child of fork(): the comm and its plans are the parent's, and are neither used nor ended here."""
+        self._handle, self._left_behind = None, True
+        self._plans.clear()
 
     def __repr__(self) -> str:
         return f"<ringattn.Comm rank {self.rank} of {self.ranks}, {self.transport}>"

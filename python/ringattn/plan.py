@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 from . import _arrays, _capi, _library
 from .comm import Comm
@@ -186,7 +186,8 @@ class Plan:
     def handle(self) -> int:
         """The ra_plan *."""
         if not self.comm.owns(self._handle):
-            raise BrokenError("this plan, or its comm, was closed")
+            self.comm.handle  # which says why where it is the comm that was closed
+            raise BrokenError("this plan was closed")
         return self._handle
 
     @property
@@ -282,6 +283,9 @@ class Plan:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Plan belongs to its comm and cannot be copied or pickled; a Problem can")
 
     def __del__(self) -> None:
         if getattr(self, "_handle", 0) and hasattr(self, "comm"):

@@ -1,4 +1,7 @@
 """What programs do around attention: threads, forks, copies and pickles of modules, lengths that change."""
+import copy
+import os
+import pickle
 import threading
 
 import pytest
@@ -118,3 +121,78 @@ def test_batches_without_sequences(ctx):
                  lambda x: ringattn.attention(x.numpy(), x.numpy(), x.numpy())):
         with pytest.raises(ringattn.ArgumentError, match="batch is 0"):
             call(torch.randn(0, 9, 2, 8))
+
+
+def test_copies_of_modules_have_the_same_context(ctx):
+    """As those that average weights make."""
+    module = torch.nn.Sequential(rt.RingAttention(causal=True, ctx=ctx))
+    copied = torch.optim.swa_utils.AveragedModel(module).module
+    assert copied is not module and copied[0].ctx is ctx and copy.copy(ctx) is ctx
+    x = torch.randn(1, 9, 2, 8)
+    assert torch.equal(copied[0](x, x, x), module[0](x, x, x))
+
+
+def test_pickles(ctx):
+    """Modules and problems can be pickled; what belongs to a process says that it cannot."""
+    x = torch.randn(1, 9, 2, 8)
+    module = pickle.loads(pickle.dumps(rt.RingAttention(causal=True, window=(4, 0))))
+    assert torch.equal(module(x, x, x), rt.attention(x, x, x, causal=True, window=(4, 0), ctx=ctx))
+    problem = ringattn.Problem(seq_q=8, heads_q=1, dim=4, dilated="4:1")
+    assert pickle.loads(pickle.dumps(problem)) == problem
+    with ringattn.Comm.single() as comm, ringattn.Plan(comm, problem) as plan:
+        for held in (rt.RingAttention(ctx=ctx), comm, plan):
+            with pytest.raises(TypeError, match="cannot be (copied or )?pickled"):
+                pickle.dumps(held)
+        for held in (comm, plan):
+            with pytest.raises(TypeError, match="cannot be copied"):
+                copy.deepcopy(held)
+
+
+def in_child(body):
+    """What body gives in a child of fork(), as text."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(theirs, str(body()).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as text:
+        said = text.read()
+    assert os.waitpid(child, 0)[1] == 0
+    return said
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_forked_children(ctx):
+    """Those of a data loader, say. A comm of several ranks is the parent's: it is neither used nor ended by a child. One
+    of one rank goes on, whoever was inside a call; so does a call that makes ranks of its own."""
+    x = torch.randn(1, 12, 2, 8)
+    want = rt.attention(x, x, x, causal=True, ctx=ctx)
+
+    def alone():
+        own = rt.attention(x, x, x, causal=True, ctx=ctx)
+        cut = ringattn.attention(x, x, x, causal=True, ranks=2)
+        return torch.equal(own, want) and bool((cut - want).abs().max() < 1e-5)
+
+    with ctx.turn:
+        assert in_child(alone) == "True"
+
+    def of_several(several):
+        own = rt.shard(x, 1, several)
+        rt.attention(own, own, own, seq_len=12, ctx=several)
+
+        def child():
+            try:
+                rt.attention(own, own, own, seq_len=12, ctx=several)
+            except ringattn.BrokenError as error:
+                several.close()
+                return error
+
+        said = in_child(child) if several.rank == 0 else ""
+        return said, rt.unshard(rt.attention(own, own, own, seq_len=12, causal=True, ctx=several), 1, several)
+
+    results = rt.run_ranks(2, of_several)
+    assert "made before a fork" in results[0][0]
+    assert all((whole - want).abs().max() < 1e-5 for _, whole in results)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 import itertools
 import os
 import threading
-from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Hashable, List, NoReturn, Optional, Sequence, Tuple
 import weakref
 
 import torch
@@ -214,9 +214,31 @@ class Context:
         for group in [group for group, ctx in _of_group.items() if ctx is self]:
             del _of_group[group]
 
+    def __deepcopy__(self, _memory: Dict[int, Any]) -> "Context":
+        """A copy of a module works with the same ranks."""
+        return self
+
+    def __copy__(self) -> "Context":
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a ringattn.torch.Context is a process's connection to others and cannot be pickled; save the "
+                        "module's state_dict(), or leave ctx out of the module, which then takes the current context")
+
     def __repr__(self) -> str:
         return f"<ringattn.torch.Context rank {self.rank} of {self.ranks}, {self.comm.transport}, {self.layout}>"
 
+
+def _free_turns() -> None:
+    """In a child of fork() no other thread is inside a call, whatever there was in the parent."""
+    for found in list(_contexts.values()):
+        ctx = found()
+        if ctx is not None:
+            ctx.turn._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_turns)
 
 LOST = (PeerError, PeerTimeoutError, TransportError)
 
