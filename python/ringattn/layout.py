@@ -10,6 +10,7 @@ from .errors import ArgumentError, check
 from .problem import Problem, choice, name_of, offsets
 
 Offsets = Optional[Tuple[int, ...]]
+Rows = Union[slice, Any]  # or [rows] int64, a numpy array
 
 
 def layout_rows(layout: str, n: int, ranks: int, rank: int) -> int:
@@ -21,17 +22,23 @@ def layout_rows(layout: str, n: int, ranks: int, rank: int) -> int:
     return rows
 
 
-@functools.lru_cache(maxsize=256)
-def _positions(layout: str, n: int, ranks: int, rank: int, cu_seqlens: Offsets = None) -> Tuple[int, ...]:
-    out = (ctypes.c_int64 * max(layout_rows(layout, n, ranks, rank), 1))()
+@functools.lru_cache(maxsize=16)  # for the arrays of one call: a long sequence's are many megabytes
+def _positions(layout: str, n: int, ranks: int, rank: int, cu_seqlens: Offsets = None) -> Any:
+    """[rows] int64, which must not be written to."""
+    import numpy
+
+    out = numpy.empty(layout_rows(layout, n, ranks, rank), numpy.int64)
+    pointer = out.ctypes.data_as(ctypes.POINTER(ctypes.c_int64))
     if cu_seqlens is None and layout == "documents":
         raise ArgumentError("who has which row in layout documents depends on the documents: give cu_seqlens")
     if cu_seqlens is None:
-        check(_library.core().ra_layout_positions(_capi.LAYOUTS[layout], n, ranks, rank, out))
+        check(_library.core().ra_layout_positions(_capi.LAYOUTS[layout], n, ranks, rank, pointer))
     else:
         cu = (ctypes.c_int64 * len(cu_seqlens))(*cu_seqlens)
-        check(_library.core().ra_packed_positions(_capi.LAYOUTS[layout], n, len(cu_seqlens) - 1, cu, ranks, rank, out))
-    return tuple(out[:layout_rows(layout, n, ranks, rank)])
+        check(_library.core().ra_packed_positions(_capi.LAYOUTS[layout], n, len(cu_seqlens) - 1, cu, ranks, rank,
+                                                  pointer))
+    out.flags.writeable = False
+    return out
 
 
 def layout_positions(layout: str, n: int, ranks: int, rank: int, cu_seqlens: Any = None) -> Any:
@@ -39,9 +46,7 @@ def layout_positions(layout: str, n: int, ranks: int, rank: int, cu_seqlens: Any
 
     cu_seqlens: where documents start and end; the layout "documents" needs them.
     """
-    import numpy
-
-    return numpy.array(_positions(layout, n, ranks, rank, offsets(cu_seqlens, "cu_seqlens")), dtype=numpy.int64)
+    return _positions(layout, n, ranks, rank, offsets(cu_seqlens, "cu_seqlens")).copy()
 
 
 def layout_resolve(problem: Problem, ranks: int, layout: str = "auto", strategy: str = "auto") -> str:
@@ -57,7 +62,7 @@ def layout_resolve(problem: Problem, ranks: int, layout: str = "auto", strategy:
     return name_of(out.value, _capi.LAYOUTS)
 
 
-def index(layout: str, n: int, ranks: int, rank: int, cu_seqlens: Offsets = None) -> Union[slice, Tuple[int, ...]]:
+def index(layout: str, n: int, ranks: int, rank: int, cu_seqlens: Offsets = None) -> Rows:
     """The positions as a slice where they are evenly spaced, so that an array is cut without a copy."""
     rows = layout_rows(layout, n, ranks, rank)
     if ranks == 1:
@@ -72,20 +77,27 @@ def index(layout: str, n: int, ranks: int, rank: int, cu_seqlens: Offsets = None
     return positions
 
 
-def select(x: Any, axis: int, rows: Union[slice, Tuple[int, ...]]) -> Any:
+def _index_for(x: Any, rows: Any) -> Any:
+    """Rows that are no slice, as x is indexed by."""
+    if _arrays.is_torch(x):
+        import torch
+
+        return torch.tensor(rows, device=x.device)
+    return rows if _arrays.is_numpy(x) else rows.tolist()
+
+
+def select(x: Any, axis: int, rows: Rows) -> Any:
     """x's rows along axis: a view for a slice, else a copy."""
     if isinstance(rows, slice):
         return x[(slice(None),) * axis + (rows,)]
     if _arrays.is_torch(x):
-        import torch
-
-        return x.index_select(axis, torch.tensor(rows, device=x.device))
-    return x.take(list(rows), axis)
+        return x.index_select(axis, _index_for(x, rows))
+    return x.take(_index_for(x, rows), axis)
 
 
-def assign(whole: Any, axis: int, rows: Union[slice, Tuple[int, ...]], x: Any) -> None:
+def assign(whole: Any, axis: int, rows: Rows, x: Any) -> None:
     """The way back: writes x to the rows of whole along axis."""
-    where = rows if isinstance(rows, slice) else list(rows)
+    where = rows if isinstance(rows, slice) else _index_for(whole, rows)
     whole[(slice(None),) * axis + (where,)] = x
 
 

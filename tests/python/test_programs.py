@@ -3,6 +3,7 @@ import copy
 import os
 import pickle
 import threading
+import tracemalloc
 
 import pytest
 import reference
@@ -10,6 +11,7 @@ import reference
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import ringattn  # noqa: E402
 import ringattn.torch as rt  # noqa: E402
+from ringattn.torch import context as contexts  # noqa: E402
 
 
 @pytest.fixture
@@ -196,3 +198,24 @@ def test_forked_children(ctx):
     results = rt.run_ranks(2, of_several)
     assert "made before a fork" in results[0][0]
     assert all((whole - want).abs().max() < 1e-5 for _, whole in results)
+
+
+def test_positions_of_many_lengths_are_not_kept():
+    """A sequence of a million tokens has megabytes of them."""
+    tracemalloc.start()
+    try:
+        for n in range(20000, 20300):
+            ringattn.layout_positions("zigzag", n, 2, 0)
+        assert tracemalloc.get_traced_memory()[0] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_tensors_of_positions_are_kept_within_limits(ctx, monkeypatch):
+    monkeypatch.setattr(contexts, "ROWS_KEPT", 3000)
+    kept = lambda: [len(x) for x in contexts._positions.values()]
+    for n in range(1000, 1100):
+        ctx.positions(n)
+    assert sum(kept()) <= 3000 and kept()[-1] == 1099 and ctx.positions(1099) is ctx.positions(1099)
+    ctx.positions(5000)
+    assert kept() == [5000]

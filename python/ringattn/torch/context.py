@@ -259,7 +259,8 @@ def _device_name(device: torch.device) -> str:
 
 
 _positions: "OrderedDict[Hashable, torch.Tensor]" = OrderedDict()  # what positions_of made lately
-POSITIONS_KEPT = 64
+POSITIONS_KEPT, ROWS_KEPT = 64, 1 << 22  # so many tensors, with so many rows together, 8 bytes each
+_keeping = threading.Lock()
 
 
 def positions_of(ctx: Context, n: int, rank: int, device: Optional[Any],
@@ -274,10 +275,17 @@ def positions_of(ctx: Context, n: int, rank: int, device: Optional[Any],
         with torch.inference_mode(False):  # it may be used in a graph later
             found = torch.from_numpy(layout_positions(ctx.layout, n, ctx.ranks, rank, documents)).to(device)
         if type(found) is torch.Tensor:  # and no fake one
-            _positions[key] = found
-        if len(_positions) > POSITIONS_KEPT:
-            _positions.popitem(last=False)
+            _keep_positions(key, found)
     return found
+
+
+def _keep_positions(key: Hashable, made: torch.Tensor) -> None:
+    """The newest stay, within both limits; one tensor stays whatever its size."""
+    with _keeping:
+        _positions[key] = made
+        rows = sum(len(x) for x in _positions.values())
+        while len(_positions) > POSITIONS_KEPT or (rows > ROWS_KEPT and len(_positions) > 1):
+            rows -= len(_positions.popitem(last=False)[1])
 
 
 def by_number(number: int) -> Context:
