@@ -219,3 +219,31 @@ def test_tensors_of_positions_are_kept_within_limits(ctx, monkeypatch):
     assert sum(kept()) <= 3000 and kept()[-1] == 1099 and ctx.positions(1099) is ctx.positions(1099)
     ctx.positions(5000)
     assert kept() == [5000]
+
+
+def test_lengths_that_grow_hold_one_workspace(ctx):
+    """Not one for each of the plans that are kept."""
+    for n in range(40, 400, 40):
+        x = torch.randn(1, n, 2, 16, requires_grad=True)
+        rt.attention(x, x, x, causal=True, ctx=ctx).sum().backward()
+    held = {plan.memory.data_ptr() for plan in ctx._plans.values()}
+    assert held == {memory.data_ptr() for memory in ctx._workspaces.values()} and len(held) == 1
+
+
+def test_ranks_forget_plans_together():
+    """Also where only some of them need more memory: of 61 rows only the first rank has more than of 60."""
+
+    def body(ctx):
+        seen = []
+        striped = ctx.with_layout("striped")
+        for n in (60, 60, 61, 60, 62, 61, 63, 60):
+            for own in (ctx, striped):
+                x = torch.randn(1, own.rows(n), 2, 16, requires_grad=True)
+                rt.attention(x, x, x, seq_len=n, causal=True, ctx=own).sum().backward()
+            seen.append((ctx._workspaces[x.device].numel(), len(ctx._plans), len(striped._plans)))
+        return seen
+
+    ranks = rt.run_ranks(3, body, layout="contiguous")
+    grew = [[b > a for (a, *_), (b, *_) in zip(seen, seen[1:])] for seen in ranks]
+    assert any(len(set(flags)) > 1 for flags in zip(*grew)), ranks
+    assert all([counts for _, *counts in seen] == [counts for _, *counts in ranks[0]] for seen in ranks), ranks

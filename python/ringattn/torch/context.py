@@ -155,16 +155,35 @@ class Context:
 
     def _forget(self, plan: Plan) -> None:
         plan.close()
+        plan.memory = None
         for device in [device for device, last in self._last_plans.items() if last is plan]:
             del self._last_plans[device]
 
     def _workspace(self, device: torch.device, size: int) -> torch.Tensor:
-        """Memory of torch's that all plans on a device share: a comm runs one at a time."""
+        """Memory of torch's that all plans on a device share: a comm runs one at a time. Collective.
+
+        When any rank needs more, all forget their plans, which would hold the smaller memory each: lengths that grow
+        with every step would make it as many times as much as there are plans.
+        """
         memory = self._workspaces.get(device)
+        if self._on_any_rank(memory is None or memory.numel() < size):
+            for sibling in list(self._siblings.values()):
+                sibling._forget_all(device)
         if memory is None or memory.numel() < size:
-            memory = torch.empty(max(size, 64), dtype=torch.uint8, device=device)
-            self._workspaces[device] = memory
+            self._workspaces.pop(device, None)
+            del memory  # before there is more
+            memory = self._workspaces[device] = torch.empty(max(size, 64), dtype=torch.uint8, device=device)
         return memory
+
+    def _on_any_rank(self, here: bool) -> bool:
+        """Collective: whether it is so on any of the ranks."""
+        if self.ranks == 1:
+            return here
+        return any(map(any, self.comm.allgather(bytes([here]), self.timeout)))
+
+    def _forget_all(self, device: torch.device) -> None:
+        for key in [key for key, plan in self._plans.items() if plan.memory.device == device]:
+            self._forget(self._plans.pop(key))
 
     def _comm_for(self, device: torch.device) -> Comm:
         """The comm itself, or on a GPU, for ranks that are processes, one over NCCL where the library has it."""
