@@ -153,3 +153,20 @@ def test_offsets(tmp_path):
     for line, (name, field, value) in zip(printed, expected):
         assert line == value, (name, field)
     assert len(printed) == len(expected)
+
+
+UNASKED = """
+import jax, numpy as np, ringattn.jax as rj
+from jax.sharding import Mesh, PartitionSpec as P
+mesh = Mesh(np.array(jax.devices()), ("cp",))
+q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 4096, 4, 32))
+f = jax.jit(jax.shard_map(lambda q, k, v: rj.attention(q, k, v, mesh=mesh, axis="cp", causal=True),
+                          mesh=mesh, in_specs=P(None, "cp"), out_specs=P(None, "cp")))
+"""
+
+
+@pytest.mark.parametrize("last", ["o = f(q, k, v)", "f(q, k, v)", "f(q, k, v)"])
+def test_a_program_ends_before_it_has_asked_for_a_result(last):
+    """JAX does not wait for it, and its threads must not come to Python when that has ended."""
+    subprocess.run([sys.executable, "-c", UNASKED + last], check=True, timeout=60,
+                   env={**os.environ, "JAX_ENABLE_X64": "0"})

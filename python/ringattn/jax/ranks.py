@@ -1,11 +1,13 @@
 """The ranks of JAX programs: devices of this process, each with a comm, and plans kept by what they compute."""
 from __future__ import annotations
 
+import atexit
 from collections import OrderedDict
 import functools
 import json
 import os
 import threading
+import time
 from typing import Any, Dict, List, Tuple
 
 from ..comm import Comm
@@ -120,11 +122,36 @@ def _forget(key: Tuple, rank: _Rank) -> None:
     rank.comm.close()
 
 
+def _under_way() -> bool:
+    """Whether a device is inside a call, or has still to make one that others of its group have made."""
+    with _groups_lock:
+        groups = list(_groups.values())
+    return any(group.expected or any(rank.lock.locked() for rank in group.ranks) for group in groups)
+
+
+def _finish() -> None:
+    """Before the interpreter ends: waits for calls, since JAX waits for no result that nobody has asked for. A thread of
+    XLA's that came to Python later would be ended by Python in the middle of its work, and JAX's own end would wait for
+    it for ever."""
+    import jax
+
+    for array in jax.live_arrays():
+        try:
+            array.block_until_ready()
+        except Exception:  # deleted, or failed: that is not for the end of a program to tell
+            pass
+    busy = True
+    while busy:  # for results that are gone; the calls' deadline ends it. The last one has the sleep to return to XLA in
+        busy = _under_way()
+        time.sleep(0.01)
+
+
 @functools.lru_cache(maxsize=None)
 def register() -> List[Any]:
     """Makes the foreign functions known to JAX, once. The result keeps them alive."""
     import jax
 
+    atexit.register(_finish)  # after JAX's own, so that it is called before them
     kept = []
     for name, backward in ((FORWARD, False), (BACKWARD, True)):
         for platform, known_as in (("cpu", "cpu"), ("cuda", "CUDA")):
