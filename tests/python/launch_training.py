@@ -1,5 +1,6 @@
 """Run by launch_all.py, one process per rank: random problems against SDPA, and a tiny Llama under DDP and FSDP2
 against one process. Rank 0 prints what it has shown, one line each; any rank that finds a difference fails."""
+import pytest
 import reference
 import torch
 import torch.distributed as dist
@@ -7,6 +8,7 @@ import torch.distributed as dist
 import ringattn.hf
 import ringattn.torch as rt
 from launch_random import random_problems, say
+from ringattn.torch.context import for_group
 from test_training import N, batch_of, by_hand, close, gradients, tiny
 
 
@@ -110,9 +112,24 @@ def other_interfaces(ctx):
         o = call(*(x.transpose(1, 2) for x in buffers), is_causal=True).transpose(1, 2)
     assert reference.furthest(context_parallel_unshard(mesh, [o], [1])[0], want) < 1e-12
     assert all((buffer == x).all() for buffer, x in zip(buffers, inputs))
+    assert rt.current() is ctx  # still, and it serves the other interfaces too
     qkv = rt.shard(torch.stack(inputs, 2), 1, ctx)
     assert reference.furthest(rt.unshard(zigzag_ring_flash_attn_qkvpacked_func(qkv, causal=True), 1, ctx), want) < 1e-12
+    assert rt.current() is ctx and for_group(None, ctx.layout) is ctx
     say("context_parallel and ring_flash_attn")
+
+
+def groups_of_others(ctx):
+    """A process that is not in a group is told so; a mesh of several dimensions is refused."""
+    first = dist.new_group([0])
+    if dist.get_rank() > 0:
+        with pytest.raises(ringattn.ArgumentError, match="no member of the group"):
+            rt.init(first)
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(), 1))
+    with pytest.raises(ringattn.ArgumentError, match="2 dimensions"):
+        rt.init(mesh)
+    assert rt.current() is ctx
+    say("groups of others")
 
 
 def show():
@@ -123,6 +140,7 @@ def show():
     compiled(ctx)
     training(ctx)
     other_interfaces(ctx)
+    groups_of_others(ctx)
     if dist.get_world_size() == 4:
         on_two_axes()
     dist.barrier()

@@ -48,7 +48,7 @@ def test_training(ranks):
     modules = ["launch_training"] + (["launch_trainer"] if has("accelerate") else [])
     ran = launch(ranks, "launch_all.py", *modules)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
-    assert ran.stdout.count("shown:") == (9 if ranks == 2 else 10) + 3 * (len(modules) - 1)
+    assert ran.stdout.count("shown:") == (10 if ranks == 2 else 11) + 3 * (len(modules) - 1)
 
 
 @pytest.mark.slow

@@ -247,3 +247,13 @@ def test_ranks_forget_plans_together():
     grew = [[b > a for (a, *_), (b, *_) in zip(seen, seen[1:])] for seen in ranks]
     assert any(len(set(flags)) > 1 for flags in zip(*grew)), ranks
     assert all([counts for _, *counts in seen] == [counts for _, *counts in ranks[0]] for seen in ranks), ranks
+
+
+def test_a_launched_process_without_torch_distributed_is_told(monkeypatch):
+    """It would be a rank of its own, and so would all others."""
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(ringattn.ArgumentError, match="init_process_group"):
+        rt.init()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    rt.init().close()

@@ -333,11 +333,21 @@ def _group_of(group: Optional[Any]) -> Optional[Any]:
         return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
     if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
         if group.ndim != 1:
-            raise ArgumentError(f"the mesh has dimensions {group.mesh_dim_names}; give the one that the sequence is "
-                                f"cut "
-                                "over, as mesh['cp']")
-        return group.get_group()
+            raise ArgumentError(f"the mesh has {group.ndim} dimensions, {group.mesh_dim_names}; give the one that the "
+                                "sequence is cut over, as mesh['cp']")
+        group = group.get_group()
+    if dist.get_rank(group) < 0:
+        raise ArgumentError("this process is no member of the group: each rank gives the group that it is in, as "
+                            "mesh['cp'] does")
     return group
+
+
+def _check_launched() -> None:
+    """Without torch.distributed each of several processes would be a rank of its own, with a sequence of its own."""
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1 and "RANK" in os.environ:
+        raise ArgumentError(f"this is one of {os.environ['WORLD_SIZE']} processes (WORLD_SIZE), but torch.distributed is "
+                            "not initialised: call torch.distributed.init_process_group first; for a rank by itself make "
+                            "ringattn.torch.Context(ringattn.Comm.single())")
 
 
 def init(group: Optional[Any] = None, layout: str = "auto", strategy: str = "auto", timeout: float = 60) -> Context:
@@ -348,6 +358,8 @@ def init(group: Optional[Any] = None, layout: str = "auto", strategy: str = "aut
     itself carries only what goes round outside of attention: addresses, unshard, lengths. layout "auto" is zigzag.
     """
     group = _group_of(group)
+    if group is None:
+        _check_launched()
     ranks = 1 if group is None else dist.get_world_size(group)
     comm = Comm.single() if ranks == 1 else _ucx_comm(group, ranks, timeout)
     ctx = Context(comm, group if ranks > 1 else None, layout, strategy, timeout, torch.get_num_threads())
@@ -373,8 +385,14 @@ def for_group(group: Any, layout: str) -> Context:
 
 @outside_graphs
 def _connect(group: Any) -> None:
-    """Makes the context of a group. Never inside a graph: ranks meet once, not whenever it runs."""
-    _of_group[group] = init(group)
+    """The context that init made of this group, or a new one, which is the default only where there is none. Never inside
+    a graph: ranks meet once, not whenever it runs."""
+    made = next((ctx for ctx in _default if ctx.group is group), None)
+    if made is None:
+        before = list(_default)
+        made = init(group)
+        _default[:] = before or [made]
+    _of_group[group] = made
 
 
 def _ucx_comm(group: Any, ranks: int, timeout: float) -> Comm:
