@@ -272,7 +272,7 @@ def test_what_stands_between_is_heeded(ctx):
     assert (gradients[0] == gradients[1]).all()
     traced = torch.jit.trace(lambda *x: rt.attention(*x, causal=True, ctx=ctx), (q, k, v))
     assert (traced(k, v, q) == rt.attention(k, v, q, causal=True, ctx=ctx)).all()
-    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(ringattn.UnsupportedError, match="forward-mode"):
         rt.attention(torch.autograd.forward_ad.make_dual(q, k), k, v, ctx=ctx)
     inputs = tensors(requires_grad=True)
     dq, = torch.autograd.grad(rt.attention(*inputs, ctx=ctx).sum(), inputs[:1], create_graph=True)
@@ -311,8 +311,11 @@ def test_transforms(ctx):
     for call in (lambda x: rt.attention(x, k, v, causal=True, ctx=ctx),
                  lambda x: ops.attention_op(x, k, v, None, None, ctx.number, False, 19, 19, what)[0]):
         assert (torch.func.vmap(call)(several) == want).all()
-    with pytest.raises(RuntimeError, match="autograd.Function with functorch"):
-        torch.func.grad(lambda x: rt.attention(x, k, v, causal=True, ctx=ctx).sum())(q)
+    call = lambda x: rt.attention(x, k, v, causal=True, ctx=ctx).sum()
+    for transformed in (torch.func.grad(call), torch.func.jacrev(call), lambda x: torch.func.jvp(call, (x,), (x,)),
+                        lambda x: torch.func.vmap(torch.func.grad(call))(x[None])):
+        with pytest.raises(ringattn.UnsupportedError, match="torch.func.grad.* do not go through attention"):
+            transformed(q)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
@@ -390,8 +393,18 @@ def test_refusals(ctx):
         rt.attention(q[0], k[0], v[0], ctx=ctx)
     with pytest.raises(ringattn.ArgumentError, match="cut|sequence"):
         rt.run_ranks(2, lambda ctx: rt.attention(q, k, v, ctx=ctx))
-    with pytest.raises(ringattn.ArgumentError, match="q has shape"):
+    with pytest.raises(ringattn.ArgumentError, match="q has shape .* the length of the whole sequence"):
         rt.run_ranks(2, lambda ctx: rt.attention(q, k, v, seq_len=19, ctx=ctx))
+    with pytest.raises(ringattn.ArgumentError, match="q is a ndarray"):
+        rt.attention(q.numpy(), k, v, ctx=ctx)
+    with pytest.raises(ringattn.ArgumentError, match="k is a tensor of layout torch.sparse"):
+        rt.attention(q, k.to_sparse(), v, ctx=ctx)
+    rows = torch.nested.nested_tensor([q[0, :7], q[0, 7:]], layout=torch.jagged)
+    with pytest.raises(ringattn.ArgumentError, match="q is a nested tensor"):
+        rt.attention(rows, rows, rows, ctx=ctx)
+    packed = rows.values()[None]
+    assert (rt.attention(packed, packed, packed, cu_seqlens=rows.offsets(), ctx=ctx)
+            == rt.attention(q, q, q, cu_seqlens=[0, 7, 19], ctx=ctx)).all()
     with pytest.raises(ringattn.ArgumentError, match="which is no zigzag"):
         rt.run_ranks(2, lambda ctx: rt.unshard(q[:, :1 + 4 * ctx.rank], 1, ctx))
     ctx.close()
@@ -413,6 +426,7 @@ def test_modules(ctx):
 
     for got in rt.run_ranks(3, body):
         assert reference.furthest(got.detach(), want.detach()) < 1e-12
+    assert "window=(4, -1)" in repr(rt.RingAttention(window=[4, -1])) and "groups" in repr(module)
     plain = rt.RingAttention(causal=True, window=(4, -1), ctx=ctx)(*tensors())
     assert (plain == rt.attention(*tensors(), causal=True, window=(4, -1), ctx=ctx)).all()
     with pytest.raises(ringattn.ArgumentError, match="dropout"):

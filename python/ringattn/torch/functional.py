@@ -59,6 +59,18 @@ def _check_documents(ctx: Context, seq_len: Optional[int], seq_len_k: Optional[i
                                 "the cut")
 
 
+def _check_kinds(*tensors: Any) -> None:
+    """What torch would refuse by the operator's name alone."""
+    for name, x in zip("qkv", tensors):
+        if not isinstance(x, Tensor):
+            raise ArgumentError(f"{name} is a {type(x).__name__}; give tensors, or call ringattn.attention for arrays")
+        if x.is_nested:
+            raise ArgumentError(f"{name} is a nested tensor; give its rows as [1, tokens, heads, dim], x.values()[None], "
+                                "and its offsets as cu_seqlens, x.offsets()")
+        if x.layout is not torch.strided:
+            raise ArgumentError(f"{name} is a tensor of layout {x.layout}; make it dense first")
+
+
 def attention(q: Tensor, k: Tensor, v: Tensor, *, seq_len: Optional[int] = None, seq_len_k: Optional[int] = None,
               causal: bool = False, window: Tuple[int, int] = (-1, -1), scale: Optional[float] = None,
               cu_seqlens: Any = None, cu_seqlens_k: Any = None, dilated: DilatedLike = None,
@@ -83,10 +95,13 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seq_len: Optional[int], seq_len_k: O
            window: Tuple[int, int], scale: Optional[float], cu_seqlens: Any, cu_seqlens_k: Any, dilated: DilatedLike,
            return_lse: bool, ctx: Context) -> Any:
     """attention of rows that the caller has cut by cu_seqlens, whatever the documents of the batch at hand are."""
+    compiling = torch.compiler.is_compiling()
+    past = not compiling and straight(q, k, v)
+    if not past:
+        _check_kinds(q, k, v)
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         raise ArgumentError(
             f"q, k, v have {q.dim()}, {k.dim()}, {v.dim()} dimensions; they are [batch, rows, heads, dim]")
-    compiling = torch.compiler.is_compiling()
     if compiling or _autocast_somewhere():
         q, k, v = _autocast(q, k, v)
     if seq_len is None:
@@ -96,7 +111,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seq_len: Optional[int], seq_len_k: O
     if seq_len_k is None:
         seq_len_k = k.shape[1] if ctx.ranks == 1 else seq_len
     training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    call = ops.attention_straight if not compiling and straight(q, k, v) else ops.attention_op
+    call = ops.attention_straight if past else ops.attention_op
     describe = ops.describe if compiling else ops.described
     o, lse = call(q, k, v, _tensor_of(cu_seqlens, "cu_seqlens"), _tensor_of(cu_seqlens_k, "cu_seqlens_k"), ctx.number,
                   training, seq_len, seq_len_k, describe(causal, window, scale, Dilated.of(dilated)))

@@ -6,7 +6,7 @@ from typing import Any, Optional, Sequence, Tuple
 from torch import Tensor, nn
 
 from ..errors import ArgumentError
-from ..problem import Dilated, DilatedLike
+from ..problem import Dilated, DilatedLike, window_of
 from .context import Context
 from .functional import attention
 
@@ -17,8 +17,11 @@ class RingAttention(nn.Module):
     def __init__(self, causal: bool = False, window: Tuple[int, int] = (-1, -1), scale: Optional[float] = None,
                  dilated: DilatedLike = None, ctx: Optional[Context] = None) -> None:
         super().__init__()
-        self.causal, self.window, self.scale = causal, tuple(window), scale
+        self.causal, self.window, self.scale = causal, window_of(window), scale
         self.dilated, self.ctx = Dilated.of(dilated), ctx
+
+    def extra_repr(self) -> str:
+        return f"causal={self.causal}, window={self.window}, scale={self.scale}, dilated={self.dilated}"
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, seq_len: Optional[int] = None, cu_seqlens: Any = None) -> Tensor:
         return attention(q, k, v, seq_len=seq_len, causal=self.causal, window=self.window, scale=self.scale,
@@ -44,6 +47,9 @@ class DilatedAttention(nn.Module):
             raise ArgumentError("attention_dropout: ringattn has no dropout; give 0")
         self.pattern = Dilated(tuple(zip(segment_lengths, dilation_rates)), "groups", "group", "mean")
         self.softmax_scale, self.ctx = softmax_scale, ctx
+
+    def extra_repr(self) -> str:
+        return f"{self.pattern}, softmax_scale={self.softmax_scale}"
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False,
                 seq_len: Optional[int] = None) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .. import _arrays
-from ..errors import UnsupportedError
+from ..errors import ArgumentError, UnsupportedError
 from ..plan import Plan
 from ..problem import Dilated, Problem, window_of
 from . import context as contexts
@@ -101,6 +101,14 @@ def _fits(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> bool:
             and v.get_device() == device)
 
 
+def _check_rows(here: contexts.Context, plan: Plan, q: Tensor, seq_q: int) -> None:
+    """What is wrong most often: a seq_len that is not the whole sequence's, or rows that are not this rank's."""
+    if q.shape[1] != plan.rows_q:
+        raise ArgumentError(f"q has shape {list(q.shape)}, but rank {here.rank} of {here.ranks} has {plan.rows_q} rows of a "
+                            f"sequence of {seq_q} in layout {here.layout}: seq_len is the length of the whole sequence, "
+                            "and q, k, v are this rank's rows of it, as ringattn.torch.shard and shard_batch cut them")
+
+
 if hasattr(torch._C, "_cuda_getCurrentRawStream"):
 
     def _stream(x: Tensor) -> Optional[int]:
@@ -126,6 +134,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, cu_q: Optional[Tensor], cu_k: Op
             plan.forward_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), _stream(q),
                             None if dense else (q.stride(), k.stride(), v.stride()))
         else:
+            _check_rows(here, plan, q, seq_q)
             plan.forward(q, k, v, o, lse, _stream(q))  # which says what does not fit
         if here.ranks > 1:
             here.ran(plan, q.device)
@@ -226,6 +235,10 @@ class _Attention(torch.autograd.Function):
         return o, lse
 
     @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise UnsupportedError("attention has no forward-mode derivative; use torch.autograd.grad or backward()")
+
+    @staticmethod
     def backward(ctx: Any, dout: Optional[Tensor], _dlse: Any) -> Tuple:
         if dout is None:
             return (None,) * 11
@@ -261,8 +274,11 @@ def _below_autograd(keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
 def _attention_autograd(keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
     # The keys are those of all tensors, and of what is on for this thread. Past the dispatcher: see straight.py.
     run = _attention if are_ordinary(keyset) else functools.partial(_below_autograd, keyset)
-    # A tangent, of torch.autograd.forward_ad, is refused by the function: it has no jvp.
-    if (torch.is_grad_enabled() and any(x.requires_grad for x in inputs[:3])) or forward_ad._current_level >= 0:
+    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in inputs[:3])
+    if recorded or forward_ad._current_level >= 0:  # a tangent is refused: by the function's jvp
+        if torch._C._are_functorch_transforms_active():
+            raise UnsupportedError("torch.func.grad, vjp, jvp and what is made of them do not go through attention; use "
+                                   "torch.autograd.grad or backward()")
         return _Attention.apply(run, *inputs)
     return run(*inputs)
 
