@@ -264,6 +264,16 @@ def test_deepspeed_takes_every_setting():
             DistributedAttention(SimpleNamespace(causal=True, **{name: 1.0}), None)
 
 
+def test_signatures_of_context_parallel():
+    theirs = pytest.importorskip("torch.distributed.tensor.experimental._attention")
+    from ringattn.compat import context_parallel as ours
+
+    for name in ("context_parallel", "context_parallel_unshard"):
+        kinds = [[(p.name, p.kind) for p in inspect.signature(getattr(module, name)).parameters.values()]
+                 for module in (theirs, ours)]
+        assert kinds[0] == kinds[1], name
+
+
 def test_context_parallel():
     """Buffers are cut inside and whole again after; a model's own calls of SDPA are those of the whole sequence."""
     from ringattn.compat.context_parallel import context_parallel, context_parallel_unshard
@@ -281,6 +291,8 @@ def test_context_parallel():
         assert reference.furthest(context_parallel_unshard(ctx, [o], [1])[0], want) < 1e-12
         assert (buffers[0] == inputs[0]).all()
         assert torch.nn.functional.scaled_dot_product_attention is before
+        with pytest.raises(ringattn.UnsupportedError, match="load_balancer"):
+            context_parallel_unshard(ctx, [o], [1], object())
         with pytest.raises(ringattn.ArgumentError, match="lengths"):
             with context_parallel(ctx, buffers=[inputs[0], want[:, :3]], buffer_seq_dims=[1, 1]):
                 pass
