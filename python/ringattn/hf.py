@@ -42,6 +42,13 @@ def _context() -> Context:
     return current(_chosen[0] if _chosen else None)
 
 
+def _name_of(function: Any) -> str:
+    try:
+        return function.__qualname__  # not by getattr: in a graph that finds no name of a function that holds a tensor
+    except AttributeError:
+        return type(function).__name__
+
+
 def _names_in(function: Any) -> set:
     """The names of the functions that a mask function was put together from, however deep; of other objects that can be
     called, the names of their classes."""
@@ -52,7 +59,7 @@ def _names_in(function: Any) -> set:
             left.extend(inside)
         elif callable(inside) and id(inside) not in seen:
             seen.add(id(inside))
-            names.add(getattr(inside, "__qualname__", None) or type(inside).__name__)
+            names.add(_name_of(inside))
             left.extend(cell.cell_contents for cell in getattr(inside, "__closure__", None) or ())
     return names
 
@@ -122,14 +129,15 @@ def _refuse(dropout: float, softcap: Any, s_aux: Any, attention_mask: Any, extra
 def _sequence(ctx: Context, query: Tensor, key: Tensor) -> Tuple[int, int, Optional[Tensor]]:
     """The whole lengths of queries and keys, and the documents."""
     rows = query.shape[2]
-    if ctx.seq_len is not None and ctx.rows(ctx.seq_len) == rows == key.shape[2]:
-        return ctx.seq_len, ctx.seq_len, ctx.cu_seqlens
+    n, own = ctx.sizes()
+    if n is not None and own == rows == key.shape[2]:
+        return n, n, ctx.cu_seqlens
     if ctx.ranks == 1:
         return rows, key.shape[2], None
-    if ctx.seq_len is None:
+    if n is None:
         raise ArgumentError(
             "the length of the whole sequence is not known: cut each batch with ringattn.torch.shard_batch")
-    raise ArgumentError(f"this rank has {ctx.rows(ctx.seq_len)} rows of the batch that shard_batch was last called "
+    raise ArgumentError(f"this rank has {own} rows of the batch that shard_batch was last called "
                         f"for, but the model has {rows} queries and {key.shape[2]} keys; caches are for one rank only")
 
 

@@ -272,6 +272,31 @@ def test_traced_models_are_not_taken_for_packed():
         ctx.close()
 
 
+def test_a_compiled_model_is_one_graph():
+    """For all lengths, but for the first, whose numbers torch takes for fixed; packed or not."""
+    graphs = []
+
+    def backend(graph, _inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    ids = batch_of(False)["input_ids"]
+    ctx = rt.init()
+    try:
+        model, want = tiny("ringattn").eval(), tiny("sdpa").eval()
+        compiled = torch.compile(model, backend=backend, fullgraph=True)
+        with torch.no_grad():
+            for n in (43, 37, 29, 41):
+                for starts in ((), (0, 9)):
+                    packed = None if not starts else torch.cat([torch.arange(9), torch.arange(n - 9)])[None]
+                    own = rt.shard_batch({"input_ids": ids[:, :n], "position_ids": packed}, ctx=ctx)
+                    how = dict(input_ids=own["input_ids"], position_ids=own["position_ids"], use_cache=False)
+                    assert (compiled(**how).logits - want(**how).logits).abs().max() < 1e-10
+        assert len(graphs) <= 4
+    finally:
+        ctx.close()
+
+
 def test_documents_that_shard_batch_was_not_told_are_refused():
     """As data collators that flatten give them; they would be left out."""
     ids, cu = torch.zeros(1, 12, dtype=torch.long), torch.tensor([0, 5, 12], dtype=torch.int32)

@@ -44,7 +44,7 @@ class Context:
         # Shards are cut before a problem is known, so auto is what balances causal attention and costs others nothing.
         self.layout = "zigzag" if layout == "auto" else layout
         self.strategy, self.timeout, self.threads = strategy, timeout, threads
-        self.seq_len: Optional[int] = None
+        self.seq_len = None
         self.cu_seqlens: Optional[torch.Tensor] = None
         # ringattn.hf's: offsets it has compared, how often they were written to, and the layer that asked last.
         self.agreed: Optional[Tuple[List[torch.Tensor], List[Optional[int]], Optional[int]]] = None
@@ -71,6 +71,22 @@ class Context:
         self._siblings[layout] = made
 
     # ---- rows
+
+    @property
+    def seq_len(self) -> Optional[int]:
+        """The length of the batch at hand."""
+        return self._seq_len
+
+    @seq_len.setter
+    def seq_len(self, n: Optional[int]) -> None:
+        self._seq_len = n
+        self._sizes = None if n is None else torch.zeros(()).expand(n, self.rows(n))
+
+    def sizes(self) -> Tuple[Optional[int], int]:
+        """(the length of the batch at hand, this rank's rows of it); (None, 0) where it is not known. From the shape of a
+        tensor without memory of its own: graphs have no calls of the library, and take the numbers of an object that is
+        found through a module for fixed, but not the shapes of its tensors."""
+        return (None, 0) if self._sizes is None else tuple(self._sizes.shape)
 
     def rows(self, n: int) -> int:
         """How many of n positions this rank has."""

@@ -105,7 +105,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seq_len: Optional[int], seq_len_k: O
     if compiling or _autocast_somewhere():
         q, k, v = _autocast(q, k, v)
     if seq_len is None:
-        seq_len = q.shape[1] if ctx.ranks == 1 else ctx.seq_len
+        seq_len = q.shape[1] if ctx.ranks == 1 else ctx.sizes()[0]
         if seq_len is None:
             raise ArgumentError("seq_len: a rank knows only its rows; give the length of the whole sequence")
     if seq_len_k is None:
