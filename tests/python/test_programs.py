@@ -257,3 +257,25 @@ def test_a_launched_process_without_torch_distributed_is_told(monkeypatch):
         rt.init()
     monkeypatch.setenv("WORLD_SIZE", "1")
     rt.init().close()
+
+
+def test_another_default_device():
+    """What goes to the library is on the host, whatever torch.set_default_device says, and results where inputs are."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 19, 2, 8, dtype=torch.float64) for _ in range(3))
+    ids, positions = torch.arange(19)[None], torch.cat([torch.arange(7), torch.arange(12)])[None]
+    want = ringattn.attention(q, k, v, causal=True, cu_seqlens=[0, 7, 19], ranks=1)
+
+    def body(ctx):
+        with torch.device("meta"):
+            batch = rt.shard_batch({"input_ids": ids, "labels": ids, "position_ids": positions}, ctx=ctx)
+            shards = [rt.shard(x, 1, ctx).requires_grad_() for x in (q, k, v)]
+            for cu in ([0, 7, 19], ctx.cu_seqlens):
+                o = rt.attention(*shards, causal=True, cu_seqlens=cu, ctx=ctx)
+                o.sum().backward()
+            assert batch["shift_labels"].device == shards[0].grad.device == q.device
+            return rt.unshard(o.detach(), 1, ctx), ringattn.attention(q, k, v, causal=True, cu_seqlens=[0, 7, 19])
+
+    for layout in ("zigzag", "documents"):
+        for got in rt.run_ranks(2, body, layout=layout):
+            assert all(reference.furthest(x, want) < 1e-12 for x in got)

@@ -180,7 +180,7 @@ def _whole_of(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, local_k_slice: slice) 
     if whole is None:
         raise ArgumentError("cu_seqlens_q, cu_seqlens_k and local_k_slice are none that "
                             "llama3_flash_attn_prepare_cu_seqlens gave lately in this process")
-    return torch.tensor(whole, dtype=torch.int64)
+    return torch.tensor(whole, dtype=torch.int64, device="cpu")
 
 
 def llama3_flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, heads_k_stride,

@@ -32,7 +32,7 @@ def documents_of(position_ids: Tensor) -> Optional[Tensor]:
     starts = torch.nonzero(flat[1:] != flat[:-1] + 1).flatten().cpu() + 1
     if len(starts) == 0:
         return None
-    return torch.cat([torch.zeros(1, dtype=torch.int64), starts, torch.tensor([flat.shape[0]])])
+    return torch.cat([starts.new_zeros(1), starts, starts.new_tensor([flat.shape[0]])])
 
 
 def kept_tokens(mask: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def _documents(batch: Mapping[str, Any], cu_seqlens: Any = None) -> Optional[Ten
         return None if positions is None else documents_of(positions)
     if isinstance(documents, Tensor) and documents.dim() == 1 and not documents.is_floating_point():
         return documents
-    return torch.tensor(offsets(documents, "cu_seqlens"), dtype=torch.int64)
+    return torch.tensor(offsets(documents, "cu_seqlens"), dtype=torch.int64, device="cpu")
 
 
 def _check_documents(documents: Tensor, count: int, n: int) -> None:

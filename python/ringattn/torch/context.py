@@ -80,7 +80,7 @@ class Context:
     @seq_len.setter
     def seq_len(self, n: Optional[int]) -> None:
         self._seq_len = n
-        self._sizes = None if n is None else torch.zeros(()).expand(n, self.rows(n))
+        self._sizes = None if n is None else torch.zeros((), device="cpu").expand(n, self.rows(n))
 
     def sizes(self) -> Tuple[Optional[int], int]:
         """(the length of the batch at hand, this rank's rows of it); (None, 0) where it is not known. From the shape of a

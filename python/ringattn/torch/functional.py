@@ -18,7 +18,7 @@ def _tensor_of(cu: Any, name: str) -> Optional[Tensor]:
     if cu is None:
         return None
     if not isinstance(cu, Tensor):
-        return torch.tensor(offsets(cu, name), dtype=torch.int64)
+        return torch.tensor(offsets(cu, name), dtype=torch.int64, device="cpu")
     if cu.dim() != 1 or cu.is_floating_point():
         raise ArgumentError(f"{name} is a tensor of {cu.dtype} and shape {list(cu.shape)}; it must be a row of whole "
                             "numbers, where documents start and where the last one ends")
