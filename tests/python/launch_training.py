@@ -4,6 +4,7 @@ import pytest
 import reference
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate
 
 import ringattn.hf
 import ringattn.torch as rt
@@ -125,7 +126,7 @@ def other_interfaces(ctx):
 
 
 def groups_of_others(ctx):
-    """A process that is not in a group is told so; a mesh of several dimensions is refused."""
+    """A process that is not in a group is told so; a mesh of several dimensions is refused, and so are tensors of one."""
     first = dist.new_group([0])
     if dist.get_rank() > 0:
         with pytest.raises(ringattn.ArgumentError, match="no member of the group"):
@@ -133,6 +134,9 @@ def groups_of_others(ctx):
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(), 1))
     with pytest.raises(ringattn.ArgumentError, match="2 dimensions"):
         rt.init(mesh)
+    spread = DTensor.from_local(torch.randn(1, ctx.rows(8), 2, 8), mesh, [Replicate(), Replicate()])
+    with pytest.raises(ringattn.ArgumentError, match="q is a DTensor; give x.to_local"):
+        rt.attention(spread, spread, spread, seq_len=8, ctx=ctx)
     assert rt.current() is ctx
     say("groups of others")
 

@@ -64,6 +64,8 @@ def _check_kinds(*tensors: Any) -> None:
     for name, x in zip("qkv", tensors):
         if not isinstance(x, Tensor):
             raise ArgumentError(f"{name} is a {type(x).__name__}; give tensors, or call ringattn.attention for arrays")
+        if hasattr(x, "to_local"):
+            raise ArgumentError(f"{name} is a {type(x).__name__}; give x.to_local(), the heads that this rank computes")
         if x.is_nested:
             raise ArgumentError(f"{name} is a nested tensor; give its rows as [1, tokens, heads, dim], x.values()[None], "
                                 "and its offsets as cu_seqlens, x.offsets()")
