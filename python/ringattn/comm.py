@@ -178,8 +178,8 @@ class Comm:
             self.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Comm is a process's connection to others, which cannot be copied or pickled; make one where it "
-                        "is needed")
+        raise TypeError("a Comm is a process's connection to others, which cannot be copied or pickled; make one where "
+                        "it is needed")
 
     def leave_behind(self) -> None:
         """In a child of fork(): the comm and its plans are the parent's, and are neither used nor ended here."""

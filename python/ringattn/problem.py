@@ -86,8 +86,8 @@ class Problem:
         q [batch, seq_q, heads_q, dim]   k [batch, seq_k, heads_kv, dim]   v [batch, seq_k, heads_kv, dim_v]
         o [batch, seq_q, heads_q, dim_v]   lse [batch, heads_q, seq_q]
 
-    seq_k, heads_kv and dim_v of zero are those of the queries; window is (left, right), -1 without limit; cu_seqlens has
-    documents + 1 entries.
+    seq_k, heads_kv and dim_v of zero are those of the queries; window is (left, right), -1 without limit; cu_seqlens
+    has documents + 1 entries.
     """
 
     seq_q: int
@@ -117,8 +117,8 @@ class Problem:
         set_field("heads_kv", self.heads_kv or self.heads_q)
         set_field("dim_v", self.dim_v or self.dim)
         if self.batch < 1:  # in C zero stands for one
-            raise ArgumentError(f"batch is {self.batch}; it must be at least 1: leave calls without sequences out, on all "
-                                "ranks")
+            raise ArgumentError(f"batch is {self.batch}; it must be at least 1: leave calls without sequences out, on "
+                                "all ranks")
         if self.cu_seqlens_k is not None and self.cu_seqlens is None:
             raise ArgumentError("cu_seqlens_k is given without cu_seqlens")
         if self.cu_seqlens_k is not None and len(self.cu_seqlens_k) != len(self.cu_seqlens or ()):

@@ -126,7 +126,7 @@ def other_interfaces(ctx):
 
 
 def groups_of_others(ctx):
-    """A process that is not in a group is told so; a mesh of several dimensions is refused, and so are tensors of one."""
+    """A process that is not in a group is told so; a mesh of several dimensions is refused, and so are its tensors."""
     first = dist.new_group([0])
     if dist.get_rank() > 0:
         with pytest.raises(ringattn.ArgumentError, match="no member of the group"):

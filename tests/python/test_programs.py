@@ -168,8 +168,8 @@ def in_child(body):
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_forked_children(ctx):
-    """Those of a data loader, say. A comm of several ranks is the parent's: it is neither used nor ended by a child. One
-    of one rank goes on, whoever was inside a call; so does a call that makes ranks of its own."""
+    """Those of a data loader, say. A comm of several ranks is the parent's: it is neither used nor ended by a child.
+    One of one rank goes on, whoever was inside a call; so does a call that makes ranks of its own."""
     x = torch.randn(1, 12, 2, 8)
     want = rt.attention(x, x, x, causal=True, ctx=ctx)
 

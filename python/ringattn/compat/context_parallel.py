@@ -76,7 +76,7 @@ def context_parallel_unshard(mesh: Any, buffers: List[Tensor], seq_dims: List[in
                              load_balancer: Any = None) -> List[Tensor]:
     """The whole of each cut tensor, on every rank. Collective."""
     if load_balancer is not None:
-        raise UnsupportedError("load_balancer: rows are cut as torch's own head-tail load balancer does it, which is its "
-                               "default; give None")
+        raise UnsupportedError("load_balancer: rows are cut as torch's own head-tail load balancer does it, which is "
+                               "its default; give None")
     ctx = for_group(mesh, "zigzag")
     return [unshard(buffer, dim, ctx) for buffer, dim in zip(buffers, seq_dims)]

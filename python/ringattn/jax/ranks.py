@@ -130,9 +130,9 @@ def _under_way() -> bool:
 
 
 def _finish() -> None:
-    """Before the interpreter ends: waits for calls, since JAX waits for no result that nobody has asked for. A thread of
-    XLA's that came to Python later would be ended by Python in the middle of its work, and JAX's own end would wait for
-    it for ever."""
+    """Before the interpreter ends: waits for calls, since JAX waits for no result that nobody has asked for. A thread
+    of XLA's that came to Python later would be ended by Python in the middle of its work, and JAX's own end would wait
+    for it for ever."""
     import jax
 
     for array in jax.live_arrays():
@@ -140,8 +140,9 @@ def _finish() -> None:
             array.block_until_ready()
         except Exception:  # deleted, or failed: that is not for the end of a program to tell
             pass
+    # For results that are gone; the calls' deadline ends it. The last call has the sleep to return to XLA in.
     busy = True
-    while busy:  # for results that are gone; the calls' deadline ends it. The last one has the sleep to return to XLA in
+    while busy:
         busy = _under_way()
         time.sleep(0.01)
 

@@ -71,10 +71,11 @@ def _check_documents(documents: Tensor, count: int, n: int) -> None:
     which the context would do anyway."""
     at = documents.tolist()
     if count != 1:
-        raise ArgumentError(f"cu_seqlens says where the documents of one packed sequence are, but the batch has {count}; "
-                            "put them one after another")
+        raise ArgumentError(f"cu_seqlens says where the documents of one packed sequence are, but the batch has "
+                            f"{count}; put them one after another")
     if at[0] != 0 or at[-1] != n or any(a > b for a, b in zip(at, at[1:])):
-        raise ArgumentError(f"cu_seqlens is {at}; it must go from 0 to {n}, the length of the sequence, and not decrease")
+        raise ArgumentError(f"cu_seqlens is {at}; it must go from 0 to {n}, the length of the sequence, and not "
+                            "decrease")
 
 
 def _check_positions(batch: Mapping[str, Any]) -> None:
@@ -86,8 +87,8 @@ def _check_positions(batch: Mapping[str, Any]) -> None:
     if mask is not None and mask.shape == positions.shape:
         anew = anew & mask[:, 1:].to(anew.device, torch.bool)  # those of padding count for nothing
     if bool(anew.any()):
-        raise ArgumentError(f"position_ids begin anew inside the sequences of a batch of {positions.shape[0]}, as those "
-                            "of packed documents do; put the documents one after another in a batch of one")
+        raise ArgumentError(f"position_ids begin anew inside the sequences of a batch of {positions.shape[0]}, as "
+                            "those of packed documents do; put the documents one after another in a batch of one")
 
 
 def _cut(name: str, x: Tensor, n: int, ctx: Context) -> Tensor:

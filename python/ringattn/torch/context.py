@@ -83,9 +83,9 @@ class Context:
         self._sizes = None if n is None else torch.zeros((), device="cpu").expand(n, self.rows(n))
 
     def sizes(self) -> Tuple[Optional[int], int]:
-        """(the length of the batch at hand, this rank's rows of it); (None, 0) where it is not known. From the shape of a
-        tensor without memory of its own: graphs have no calls of the library, and take the numbers of an object that is
-        found through a module for fixed, but not the shapes of its tensors."""
+        """(the length of the batch at hand, this rank's rows of it); (None, 0) where it is not known. From the shape of
+        a tensor without memory of its own: graphs have no calls of the library, and take the numbers of an object that
+        is found through a module for fixed, but not the shapes of its tensors."""
         return (None, 0) if self._sizes is None else tuple(self._sizes.shape)
 
     def rows(self, n: int) -> int:
@@ -300,8 +300,8 @@ _keeping = threading.Lock()
 
 def positions_of(ctx: Context, n: int, rank: int, device: Optional[Any],
                  cut_by: Optional[torch.Tensor]) -> torch.Tensor:
-    """[rows] int64: the positions of any rank; cut_by as Context.cut_by gave it for the batch. Not to be written to: the
-    tensors are kept."""
+    """[rows] int64: the positions of any rank; cut_by as Context.cut_by gave it for the batch. Not to be written to:
+    the tensors are kept."""
     device = torch.device(device if device is not None else "cpu")
     documents = ctx.documents(n, cut_by)
     key = (ctx.layout, n, ctx.ranks, rank, device, documents)
@@ -361,9 +361,9 @@ def _group_of(group: Optional[Any]) -> Optional[Any]:
 def _check_launched() -> None:
     """Without torch.distributed each of several processes would be a rank of its own, with a sequence of its own."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1 and "RANK" in os.environ:
-        raise ArgumentError(f"this is one of {os.environ['WORLD_SIZE']} processes (WORLD_SIZE), but torch.distributed is "
-                            "not initialised: call torch.distributed.init_process_group first; for a rank by itself make "
-                            "ringattn.torch.Context(ringattn.Comm.single())")
+        raise ArgumentError(f"this is one of {os.environ['WORLD_SIZE']} processes (WORLD_SIZE), but torch.distributed "
+                            "is not initialised: call torch.distributed.init_process_group first; for a rank by itself "
+                            "make ringattn.torch.Context(ringattn.Comm.single())")
 
 
 def init(group: Optional[Any] = None, layout: str = "auto", strategy: str = "auto", timeout: float = 60) -> Context:
@@ -401,8 +401,8 @@ def for_group(group: Any, layout: str) -> Context:
 
 @outside_graphs
 def _connect(group: Any) -> None:
-    """The context that init made of this group, or a new one, which is the default only where there is none. Never inside
-    a graph: ranks meet once, not whenever it runs."""
+    """The context that init made of this group, or a new one, which is the default only where there is none. Never
+    inside a graph: ranks meet once, not whenever it runs."""
     made = next((ctx for ctx in _default if ctx.group is group), None)
     if made is None:
         before = list(_default)

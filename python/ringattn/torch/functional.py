@@ -67,8 +67,8 @@ def _check_kinds(*tensors: Any) -> None:
         if hasattr(x, "to_local"):
             raise ArgumentError(f"{name} is a {type(x).__name__}; give x.to_local(), the heads that this rank computes")
         if x.is_nested:
-            raise ArgumentError(f"{name} is a nested tensor; give its rows as [1, tokens, heads, dim], x.values()[None], "
-                                "and its offsets as cu_seqlens, x.offsets()")
+            raise ArgumentError(f"{name} is a nested tensor; give its rows as [1, tokens, heads, dim], x.values()[None]"
+                                ", and its offsets as cu_seqlens, x.offsets()")
         if x.layout is not torch.strided:
             raise ArgumentError(f"{name} is a tensor of layout {x.layout}; make it dense first")
 

@@ -104,9 +104,10 @@ def _fits(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> bool:
 def _check_rows(here: contexts.Context, plan: Plan, q: Tensor, seq_q: int) -> None:
     """What is wrong most often: a seq_len that is not the whole sequence's, or rows that are not this rank's."""
     if q.shape[1] != plan.rows_q:
-        raise ArgumentError(f"q has shape {list(q.shape)}, but rank {here.rank} of {here.ranks} has {plan.rows_q} rows of a "
-                            f"sequence of {seq_q} in layout {here.layout}: seq_len is the length of the whole sequence, "
-                            "and q, k, v are this rank's rows of it, as ringattn.torch.shard and shard_batch cut them")
+        raise ArgumentError(f"q has shape {list(q.shape)}, but rank {here.rank} of {here.ranks} has {plan.rows_q} rows "
+                            f"of a sequence of {seq_q} in layout {here.layout}: seq_len is the length of the whole "
+                            "sequence, and q, k, v are this rank's rows of it, as ringattn.torch.shard and shard_batch "
+                            "cut them")
 
 
 if hasattr(torch._C, "_cuda_getCurrentRawStream"):
@@ -277,8 +278,8 @@ def _attention_autograd(keyset: Any, *inputs: Any) -> Tuple[Tensor, Tensor]:
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in inputs[:3])
     if recorded or forward_ad._current_level >= 0:  # a tangent is refused: by the function's jvp
         if torch._C._are_functorch_transforms_active():
-            raise UnsupportedError("torch.func.grad, vjp, jvp and what is made of them do not go through attention; use "
-                                   "torch.autograd.grad or backward()")
+            raise UnsupportedError("torch.func.grad, vjp, jvp and what is made of them do not go through attention; "
+                                   "use torch.autograd.grad or backward()")
         return _Attention.apply(run, *inputs)
     return run(*inputs)
 
