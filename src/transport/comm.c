@@ -154,6 +154,7 @@ static ra_status reserve(ra_comm *comm, int count) {
 
 ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, ra_group_size most) {
     if (comm->ranks == 1) return RA_OK;
+    if (comm->failure != RA_OK) return ra_fail(comm->failure, "%s", comm->failure_text);
     RA_TRY(reserve(comm, most.messages));
     if (!ra_device_is_asynchronous(device)) return RA_OK;
     if (comm->device && comm->device != device)

@@ -10,7 +10,7 @@
 
 typedef struct careless {
     ra_status post, poll; /* what they return */
-    int posts;
+    int posts, reserves;
     const char *why;     /* what poll says; NULL: nothing */
     int polls_that_fail; /* then it says that all is done */
     int polls;
@@ -39,6 +39,12 @@ static int abandon(void *self, const char *reason) {
 
 static void destroy(void *self) {
     (void)self;
+}
+
+static ra_status reserve(void *self, int count) {
+    (void)count;
+    ((careless *)self)->reserves++;
+    return RA_OK;
 }
 
 static void inquire(void *self, int peer, ra_sign *sign_out) {
@@ -127,22 +133,27 @@ static void test_lost(void **state) {
     ra_comm_destroy(comm);
 }
 
-/* Whoever asks whether the comm is lost posts an empty group: a transport that refuses it is not called again. */
+/* Whoever asks whether the comm is lost posts an empty group: a transport that refuses it is not called again, not for
+ * a plan either. */
 static void test_an_error_when_asked(void **state) {
     (void)state;
     careless c = {.post = RA_ERR_TRANSPORT};
     ra_transport_ops ops = OPS;
     ra_comm *comm = NULL;
-    char mine = 0, all[2];
+    ra_problem problem = RA_PROBLEM_INIT;
+    ra_plan *plan = NULL;
     ops.inquire = inquire;
+    ops.reserve = reserve;
+    problem.seq_q = problem.heads_q = problem.dim = 1;
     assert_int_equal(ra_comm_create_custom(&ops, &c, 0, 2, &comm), RA_OK);
     assert_true(ra_comm_lost(comm));
     c.post = RA_OK;
     assert_true(ra_comm_lost(comm));
-    assert_int_equal(ra_comm_allgather(comm, &mine, 1, all, 5), RA_ERR_TRANSPORT);
+    assert_int_equal(ra_plan_create(comm, &problem, NULL, &plan), RA_ERR_TRANSPORT);
     assert_non_null(strstr(ra_last_error(), "'careless' failed without a reason"));
     assert_int_equal(c.posts, 1);
     assert_int_equal(c.polls, 0);
+    assert_int_equal(c.reserves, 0);
     assert_non_null(strstr(c.told, "'careless' failed"));
     ra_comm_destroy(comm);
 }
