@@ -168,7 +168,7 @@ class Ucx(Workspace):
         self.assertLess(time.monotonic() - began, 3)
 
     def break_launch(self, how):
-        """A long job, one process of which gets a signal: launch, and every process, is gone soon, and leaves nothing."""
+        """A long job, one process of which gets a signal: launch and every process are gone soon, and leave nothing."""
         job = start(["launch", "-n", 3, "--", "bench", "--seq", 2048, "--heads", 4, "--dim", 64, "--repeat", 100000,
                      "--timeout", 3], TMPDIR=self.folder)
         try:
