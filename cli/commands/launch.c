@@ -96,7 +96,8 @@ static void become_rank(const job *j, int rank, pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(1);
     execv("/proc/self/exe", argv);
-    _exit(127);
+    fprintf(stderr, "ringattn: error: launch: rank %d could not be started: %s\n", rank, strerror(errno));
+    _exit(1);
 }
 
 static ra_status start(job *j) {
