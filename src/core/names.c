@@ -55,8 +55,7 @@ ra_status ra_dilated_heads_parse(const char *name, ra_dilated_heads *heads_out) 
 ra_status ra_dilated_offset_parse(const char *name, ra_dilated_offset *offset_out) {
     if (!offset_out) return ra_refuse("offset_out is NULL");
     int i = find(offsets, 3, name);
-    if (i < 0)
-        return ra_refuse("'%s' is no offset; there are head, block and group", name ? name : "NULL");
+    if (i < 0) return ra_refuse("'%s' is no offset; there are head, block and group", name ? name : "NULL");
     *offset_out = (ra_dilated_offset)i;
     return RA_OK;
 }
@@ -64,8 +63,7 @@ ra_status ra_dilated_offset_parse(const char *name, ra_dilated_offset *offset_ou
 ra_status ra_dilated_combine_parse(const char *name, ra_dilated_combine *combine_out) {
     if (!combine_out) return ra_refuse("combine_out is NULL");
     int i = find(combines, 2, name);
-    if (i < 0)
-        return ra_refuse("'%s' is no way to combine branches; there are lse and mean", name ? name : "NULL");
+    if (i < 0) return ra_refuse("'%s' is no way to combine branches; there are lse and mean", name ? name : "NULL");
     *combine_out = (ra_dilated_combine)i;
     return RA_OK;
 }
