@@ -36,6 +36,18 @@ static void on_signal(int signal) {
     told_to_end = signal;
 }
 
+static const int ENDING[] = {SIGHUP, SIGINT, SIGTERM};
+enum { ENDINGS = sizeof ENDING / sizeof ENDING[0] };
+
+/* One that was ignored from the start, as by nohup or in a shell's background, stays so, here and in the processes; but
+ * for SIGTERM, by which these are ended. */
+static void handle_endings(void (*handler)(int)) {
+    struct sigaction before, action = {.sa_handler = handler};
+    for (int i = 0; i < ENDINGS; ++i)
+        if (sigaction(ENDING[i], NULL, &before) == 0 && (before.sa_handler != SIG_IGN || ENDING[i] == SIGTERM))
+            sigaction(ENDING[i], &action, NULL);
+}
+
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -79,13 +91,13 @@ static void become_rank(const job *j, int rank, pid_t parent) {
     argv[0] = "ringattn";
     for (size_t i = 0; i < count; ++i) argv[1 + i] = (char *)o->forwarded[i];
     for (size_t i = 0; i < extra; ++i) argv[1 + count + i] = (char *)added[i];
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    handle_endings(SIG_DFL);
     setenv("RINGATTN_JOB_KEY", j->folder, 0); /* nobody else has that name */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(1);
     execv("/proc/self/exe", argv);
-    _exit(127);
+    fprintf(stderr, "ringattn: error: launch: rank %d could not be started: %s\n", rank, strerror(errno));
+    _exit(1);
 }
 
 static ra_status start(job *j) {
@@ -164,10 +176,8 @@ static ra_status run(job *j) {
 }
 
 int cli_launch(const cli_options *options) {
-    struct sigaction end = {.sa_handler = on_signal};
     job j = {.options = options, .pids = calloc((size_t)options->processes, sizeof *j.pids)};
-    sigaction(SIGINT, &end, NULL);
-    sigaction(SIGTERM, &end, NULL);
+    handle_endings(on_signal);
     ra_status status =
         j.pids ? run(&j) : ra_fail(RA_ERR_MEMORY, "launch: no memory for %d processes", options->processes);
     if (status != RA_OK) {

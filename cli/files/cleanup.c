@@ -71,9 +71,8 @@ void cleanup_catch_signals(void) {
 }
 
 void cleanup_hold_signals(void) {
-    int who = FREE;
-    /* Another thread's signal came first: it ends the process. */
-    while (!atomic_compare_exchange_strong(&word, &who, HELD)) pause();
+    /* Another thread's signal may have come first: it ends the process. */
+    for (int who = FREE; !atomic_compare_exchange_strong(&word, &who, HELD); who = FREE) pause();
 }
 
 void cleanup_release_signals(void) {

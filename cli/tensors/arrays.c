@@ -35,6 +35,11 @@ static ra_status find_rows(ra_layout layout, int64_t n, int64_t documents, const
     return ra_packed_positions(layout, n, documents, cu_seqlens, ranks, rank, *positions_out);
 }
 
+/* Keys have the queries' documents, unless they have their own or there is but one, which has all of them. */
+static const int64_t *documents_of_keys(const ra_problem *p) {
+    return p->cu_seqlens_k || p->documents < 2 ? p->cu_seqlens_k : p->cu_seqlens_q;
+}
+
 static ra_status add_all(const ra_problem *p, int backward, rank_arrays *a) {
     int64_t q = p->batch * a->rows_q * p->heads_q, k = p->batch * a->rows_k * p->heads_kv;
     CLI_RETURN_ON_ERROR(add(a, q * p->dim, p->dtype, ARRAY_Q));
@@ -54,7 +59,7 @@ ra_status arrays_create(const ra_problem *problem, const ra_options *how, int ra
     *arrays_out = (rank_arrays){.layout = how->layout, .backend = backend};
     CLI_RETURN_ON_ERROR(ra_backend_stream_create(backend, &arrays_out->stream));
     if (how->layout == RA_LAYOUT_AUTO) CLI_RETURN_ON_ERROR(ra_layout_resolve(problem, how, ranks, &arrays_out->layout));
-    const int64_t *cu_k = problem->cu_seqlens_k ? problem->cu_seqlens_k : problem->cu_seqlens_q;
+    const int64_t *cu_k = documents_of_keys(problem);
     CLI_RETURN_ON_ERROR(find_rows(arrays_out->layout, problem->seq_q, problem->documents, problem->cu_seqlens_q, ranks,
                                   rank, &arrays_out->rows_q, &arrays_out->positions_q));
     CLI_RETURN_ON_ERROR(find_rows(arrays_out->layout, problem->seq_k, problem->documents, cu_k, ranks, rank,

@@ -14,8 +14,9 @@
  * Errors. A function that fails returns a ra_status and describes it with ra_fail: RA_ERR_PEER, with a text
  * that begins with "rank" and its number, when a peer has failed or left, RA_ERR_TRANSPORT when the transport has,
  * RA_ERR_MEMORY for want of memory, or another one that fits. What is no ra_status reaches the user as
- * RA_ERR_TRANSPORT, and an error without ra_fail as a sentence that names the transport. Any error loses the comm. An
- * error that poll meets while this rank computes is remembered: the transport need not say it twice.
+ * RA_ERR_TRANSPORT, and an error without ra_fail as a sentence that names the transport. Any error loses the comm, but
+ * for those of attach and reserve, which end the plan alone. An error that poll meets while this rank computes is
+ * remembered: the transport need not say it twice.
  *
  * ra_transport_ops may grow, as every structure that starts with struct_size; ra_message and ra_sign stay as they are.
  */

@@ -32,7 +32,8 @@ RA_API void ra_ucx_options_init(ra_ucx_options *options_out);
 /* Collective: the calls of `ranks` processes (or threads), each with a rank of its own from 0. allgather brings
  * addresses round; it is called three times, by every rank and with the same number of bytes, and not after this call
  * has returned; user is given to it. A rank that cannot take part for a reason of its own says so to the others in it,
- * so that all of them fail with that reason. options may be NULL.
+ * so that all of them fail with that reason; only one that has no memory for what allgather brings does not call it,
+ * and leaves the others to allgather's own waits. options may be NULL.
  *
  * Every rank is connected with every other. The comm may be used by any one thread at a time; several comms of one
  * process may be used at once. ra_comm_destroy is collective as well. The library opened is never closed, starts no

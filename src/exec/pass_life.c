@@ -93,7 +93,7 @@ ra_status ra_pass_wait(ra_plan *plan, void *stream) {
     int previous;
     RA_TRY(ra_device_enter(device, &previous));
     ra_status status = device->signal(device, plan->finished, stream);
-    if (status == RA_OK) status = wait_for_end(plan);
+    status = status == RA_OK ? wait_for_end(plan) : ra_comm_lose(plan->comm, status);
     if (status == RA_OK && is_any_pending(plan) && ended_early(plan)) status = ra_comm_check(plan->comm);
     if (status != RA_OK) spoil_pending(plan, stream);
     forget_all(plan);

@@ -36,7 +36,7 @@ ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cos
     double most = 0;
     size_t bytes = 0;
     int64_t step = spread_step(cut->ranks);
-    for (int64_t i = 0; i < cut->ranks && most <= limit && bytes <= RA_WEIGHING_BYTES; i++) {
+    for (int64_t i = 0; i < cut->ranks && most < limit && bytes <= RA_WEIGHING_BYTES; i++) {
         ra_load load;
         RA_TRY(ra_load_of(cut, (int)((i + 1) * step % cut->ranks), &load));
         double cost = ra_cost_of(cut->problem, &load);
@@ -52,7 +52,7 @@ static int is_weighed(const ra_problem *p, ra_layout layout) {
     return layout != RA_LAYOUT_DOCUMENTS || p->documents > 1;
 }
 
-/* A layout is given up at the first rank that takes longer than the best one's slowest: what is far off, stripes of
+/* A layout is given up at the first rank that takes as long as the best one's slowest: what is no better, stripes of
  * many documents above all, is found out cheaply. One that is given up has an earlier one before it that is no worse,
  * so it need not be known exactly. */
 ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layout_out) {

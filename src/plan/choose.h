@@ -25,9 +25,9 @@
 double ra_cost_of(const ra_problem *normal, const ra_load *load);
 
 /* The time of the slowest rank when each is sent what it needs once, which is what pairwise does; no other strategy
- * sends less. Stops at the first rank above `limit` and gives its time. Where the rows of several dilated branches are
- * strewn, finding a load takes long, and once the sets of rows have taken RA_WEIGHING_BYTES, the ranks looked at, which
- * are spread over all, stand for the rest. */
+ * sends less. Stops at the first rank that takes `limit` or more and gives its time. Where the rows of several dilated
+ * branches are strewn, finding a load takes long, and once the sets of rows have taken RA_WEIGHING_BYTES, the ranks
+ * looked at, which are spread over all, stand for the rest. */
 #define RA_WEIGHING_BYTES (16 << 20)
 ra_status ra_cost_of_layout(const ra_cut_problem *cut, double limit, double *cost_out);
 

@@ -46,9 +46,10 @@ const char *ra_strategy_name(ra_strategy strategy) {
 
 ra_status ra_strategy_parse(const char *name, ra_strategy *strategy_out) {
     char names[128] = "";
+    if (!strategy_out) return ra_refuse("strategy_out is NULL");
     for (int i = 0; i < STRATEGIES; i++) {
         size_t used = strlen(names);
-        if (name && strategy_out && strcmp(name, strategies[i].name) == 0) {
+        if (name && strcmp(name, strategies[i].name) == 0) {
             *strategy_out = strategies[i].strategy;
             return RA_OK;
         }

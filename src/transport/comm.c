@@ -154,6 +154,7 @@ static ra_status reserve(ra_comm *comm, int count) {
 
 ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, ra_group_size most) {
     if (comm->ranks == 1) return RA_OK;
+    if (comm->failure != RA_OK) return ra_fail(comm->failure, "%s", comm->failure_text);
     RA_TRY(reserve(comm, most.messages));
     if (!ra_device_is_asynchronous(device)) return RA_OK;
     if (comm->device && comm->device != device)
@@ -186,15 +187,21 @@ static ra_status poll_once(ra_comm *comm, double seconds, int *done_out, int *cu
 }
 
 /* After an error the transport is not asked again: the error is. */
+static void remember(ra_comm *comm, ra_status failure, int message) {
+    comm->failure = failure;
+    if (failure == RA_OK) return;
+    comm->failed_message = message;
+    snprintf(comm->failure_text, sizeof comm->failure_text, "%s", ra_last_error());
+}
+
 static ra_status poll(ra_comm *comm, double seconds, int *done_out, int *culprit_out) {
     *done_out = 0;
     *culprit_out = -1;
     if (comm->failure == RA_OK) {
         unsigned said = ra_fail_count();
-        comm->failure = vet(comm, poll_once(comm, seconds, done_out, culprit_out), said);
-        if (comm->failure == RA_OK) return RA_OK;
-        comm->failed_message = *culprit_out;
-        snprintf(comm->failure_text, sizeof comm->failure_text, "%s", ra_last_error());
+        ra_status status = vet(comm, poll_once(comm, seconds, done_out, culprit_out), said);
+        remember(comm, status, *culprit_out);
+        if (status == RA_OK) return RA_OK;
     }
     *done_out = 0;
     *culprit_out = comm->failed_message;
@@ -299,11 +306,8 @@ void ra_comm_watch(ra_comm *comm, const ra_message *messages, int count, double 
 static void look_after(ra_comm *comm, int culprit) {
     if (ra_clock() - comm->watch.polled < comm->watch.slice) return;
     int peer = culprit >= 0 && culprit < comm->watched_count ? comm->watched[culprit].peer : -1;
-    if (peer >= 0) comm->failure = ra_watch_check(&comm->watch, comm, peer);
+    if (peer >= 0) remember(comm, ra_watch_check(&comm->watch, comm, peer), culprit);
     ra_watch_slice(&comm->watch);
-    if (comm->failure == RA_OK) return;
-    comm->failed_message = culprit;
-    snprintf(comm->failure_text, sizeof comm->failure_text, "%s", ra_last_error());
 }
 
 /* Without a group in flight it is only for peers that ask, who are patient. */
@@ -327,7 +331,8 @@ int ra_comm_lost(ra_comm *comm) {
     int done, culprit;
     if (!comm || comm->broken || comm->failure != RA_OK) return comm != NULL;
     if (!comm->ops.inquire || comm->posted || comm->ranks == 1) return 0;
-    if (!comm->ops.ends_on_device && comm->ops.post(comm->self, NULL, 0, NULL) != RA_OK) return 1;
+    unsigned said = ra_fail_count();
+    if (!comm->ops.ends_on_device) remember(comm, vet(comm, comm->ops.post(comm->self, NULL, 0, NULL), said), -1);
     return poll(comm, 0, &done, &culprit) != RA_OK;
 }
 

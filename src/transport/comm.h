@@ -40,7 +40,8 @@ typedef struct ra_group_size {
     size_t send_bytes, receive_bytes;
 } ra_group_size;
 
-/* At plan time: gets ready for groups of that size in the memory of device. Nothing to do for a rank that is alone. */
+/* At plan time: gets ready for groups of that size in the memory of device. Nothing to do for a rank that is alone.
+ * Fails with an error that was met in passing; the next exchange then loses the comm. */
 ra_status ra_comm_attach(ra_comm *comm, const ra_device *device, ra_group_size most);
 
 /* At plan time: what the lists of the comm's plans come to an asynchronous device by. The comm's: plans made after one

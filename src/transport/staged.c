@@ -138,10 +138,11 @@ ra_status ra_staging_post(ra_staging *s, const ra_message *messages, int count, 
     return RA_OK;
 }
 
-/* Peers may ask after this rank while its device computes. What became of them is found when the group is posted. */
-static void show_life(ra_staging *s) {
+/* Peers may ask after this rank while its device computes. An error that is met on the way ends the group: a transport
+ * need not say it twice, and is not asked for anything after it. */
+static ra_status show_life(ra_staging *s) {
     int done, culprit;
-    if (s->ops->inquire) s->ops->poll(s->self, 0, &done, &culprit);
+    return s->ops->inquire ? s->ops->poll(s->self, 0, &done, &culprit) : RA_OK;
 }
 
 /* Waits for the event for at most until `end`. */
@@ -149,7 +150,7 @@ static ra_status await_event(ra_staging *s, double end, int *done_out) {
     for (;;) {
         RA_TRY(s->device->query(s->device, s->left, done_out));
         if (*done_out || ra_clock() >= end) return RA_OK;
-        show_life(s);
+        RA_TRY(show_life(s));
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
 }

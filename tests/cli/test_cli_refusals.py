@@ -127,9 +127,16 @@ class WrongOptions(Workspace):
         done = ringattn("random", "--shape", "1,2,3,4", "--dtype", "bf16", "--out", self.path("out.npy"))
         self.assert_refused(done, "--dtype")
 
+    def test_numbers_beyond_the_library(self):
+        for flag, most in [("--batch", 2 ** 20), ("--seq", 2 ** 40), ("--seq-k", 2 ** 40), ("--heads", 2 ** 16),
+                           ("--kv-heads", 2 ** 16)]:
+            with self.subTest(flag=flag):
+                self.assert_refused(ringattn("plan", flag, most + 1), flag + ":", str(most))
+        self.assert_refused(ringattn("verify", "--heads", 2 ** 16 + 1), "--heads:")
+
     def test_problems_too_large_to_count(self):
         huge = str(2 ** 48)
-        done = ringattn("plan", "--seq", huge, "--batch", huge, "--heads", "1048576")
+        done = ringattn("plan", "--seq", 2 ** 40, "--batch", 2 ** 20, "--heads", 2 ** 16)
         self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
         self.assertTrue(done.stderr.startswith(ERROR), done.stderr)
         done = ringattn("random", "--shape", ",".join([huge] * 4), "--out", self.path("out.npy"))
@@ -185,6 +192,13 @@ class WrongFiles(Workspace):
         self.refuse_file(npy_bytes((1, 2 ** 40, 2 ** 20, 2 ** 10), self.data), "too large")
         self.refuse_file(npy_bytes((1, 2 ** 70, 1, 1), self.data), "too large")
         self.refuse_file(npy_bytes((1, 2 ** 62, 0, 2 ** 62), self.data))
+
+    def test_shapes_beyond_the_library(self):
+        for shape in [(2 ** 20 + 1, 1, 1, 1), (1, 1, 2 ** 16 + 1, 1)]:
+            with self.subTest(shape=shape):
+                file = self.write("bad.npy", npy_bytes(shape, bytes(4 * shape[0] * shape[2])))
+                done = ringattn("run", "--q", file, "--k", file, "--v", file, "--out", self.path("out.npy"))
+                self.assert_refused(done, "--q:", str(max(shape)))
 
     def test_garbled_headers(self):
         for header in ["", "{}", "{'descr': '<f4'}", "[1, 2]",

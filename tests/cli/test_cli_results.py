@@ -99,6 +99,18 @@ class EmptyDocuments(Workspace):
                     for name, values in self.load_outputs().items():
                         self.assertLess(furthest(values, wanted[name]), 2e-6, name)
 
+    def test_one_has_all_keys(self):
+        self.make_problem(seq=24, seq_k=14)
+        self.run_ok("run", *self.input_args(), *self.outputs("plain"), "--causal")
+        wanted = self.load_outputs()
+        for layout in ("contiguous", "documents", "auto"):
+            with self.subTest(layout=layout):
+                self.run_ok("run", *self.input_args(), *self.outputs("one"), "--causal", "--cu-seqlens", "0,24",
+                            "--ranks", 3, "--layout", layout, "--check", 100)
+                for name, values in self.load_outputs().items():
+                    self.assertLess(furthest(values, wanted[name]), 2e-6, name)
+        self.run_ok("verify", "--seq", 24, "--seq-k", 30, "--heads", 2, "--cu-seqlens", "0,24", "--ranks", 2)
+
     def test_queries_without_keys(self):
         self.make_problem(seq=24, seq_k=14)
         self.run_ok("run", *self.input_args(), *self.outputs("none"), "--cu-seqlens", "0,10,24", "--cu-seqlens-k", "0,0,14",

@@ -1,4 +1,5 @@
 """The command on several processes without MPI: launch, a folder, torchrun's variables; and beside MPI."""
+import contextlib
 import json
 import os
 import signal
@@ -14,9 +15,9 @@ HAS_UCX = "ucx" in json.loads(ringattn("info", "--json").stdout)["transports"]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "UCX_NET_DEVICES": "lo"}
 
 
-def start(args, **variables):
+def start(args, preexec_fn=None, **variables):
     return subprocess.Popen([RINGATTN, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env={**os.environ, **ENVIRONMENT, **variables})
+                            preexec_fn=preexec_fn, env={**os.environ, **ENVIRONMENT, **variables})
 
 
 def finish(processes, seconds=60):
@@ -167,9 +168,9 @@ class Ucx(Workspace):
         self.assertLess(time.monotonic() - began, 3)
 
     def break_launch(self, how):
-        """A long job, one process of which gets a signal: launch, and every process, is gone soon."""
+        """A long job, one process of which gets a signal: launch and every process are gone soon, and leave nothing."""
         job = start(["launch", "-n", 3, "--", "bench", "--seq", 2048, "--heads", 4, "--dim", 64, "--repeat", 100000,
-                     "--timeout", 3])
+                     "--timeout", 3], TMPDIR=self.folder)
         try:
             end = time.monotonic() + 30
             while len(processes_of(job.pid)) < 3:
@@ -184,6 +185,7 @@ class Ucx(Workspace):
             time.sleep(0.05)
             left = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
             self.assertEqual(left, [])
+            self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("ringattn-")], [])
             return job.returncode, errors, seconds
         finally:
             if job.poll() is None:
@@ -204,9 +206,27 @@ class Ucx(Workspace):
         self.assertLess(seconds, 3 + 1 + 4.5)  # the deadline, and launch's patience with the process that is stopped
 
     def test_launch_that_is_told_to_end_ends_all(self):
-        code, _, seconds = self.break_launch(lambda launch, pids: os.kill(launch, signal.SIGTERM))
-        self.assertEqual(code, 1)
-        self.assertLess(seconds, 3)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number=number):
+                code, _, seconds = self.break_launch(lambda launch, pids: os.kill(launch, number))
+                self.assertEqual(code, 1)
+                self.assertLess(seconds, 3)
+
+    def test_signals_that_are_ignored(self):
+        """As nohup, and shells for what they start in the background, ignore them."""
+        def ignore():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+        job = start(["launch", "-n", 2, "--", "bench", "--seq", 512, "--heads", 2, "--repeat", 100], preexec_fn=ignore)
+        while len(processes_of(job.pid)) < 2 and job.poll() is None:
+            time.sleep(0.01)
+        for pid in [job.pid, *processes_of(job.pid)]:
+            for number in (signal.SIGHUP, signal.SIGINT):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        (code, errors), = finish([job])
+        self.assertEqual(code, 0, errors)
 
 
 if __name__ == "__main__":

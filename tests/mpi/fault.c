@@ -9,8 +9,8 @@
  *
  * Every rank prints its pid; one that gets an error prints it and then ends the job the way docs/mpi.md tells programs
  * to. */
-#include "failing_memory.h"
 #include "mpi_test.h"
+#include "processes/failing_memory.h"
 
 #include <ringattn/mpi.h>
 #include <time.h>

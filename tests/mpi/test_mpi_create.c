@@ -1,6 +1,6 @@
 /* Making a comm: its timeout, and what becomes of it when one rank has no memory at any point of it. */
-#include "failing_memory.h"
 #include "mpi_test.h"
+#include "processes/failing_memory.h"
 
 #include <ringattn/mpi.h>
 

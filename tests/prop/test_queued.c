@@ -27,10 +27,6 @@ static void make_case(test_case *c, uint64_t seed, const ra_backend *backend) {
     c->options.kernel = NULL;
 }
 
-static double tolerance(const test_case *c) {
-    return c->problem.dtype == RA_F64 ? 1e-11 : 0.15;
-}
-
 /* ---- any transport --------------------------------------------------------------------------------------- */
 
 typedef struct body_run {
@@ -62,8 +58,16 @@ static ra_status run_case(const sweep_data *data, int ranks, int staged, int rep
     return RA_OK;
 }
 
+/* Sums over many rows are large, and so is their rounding to bf16: there it is the norm that counts. */
+static int is_close(const test_case *c, const sweep_result *result) {
+    if (c->problem.dtype == RA_F64) return sweep_worst_abs(result) < 1e-11;
+    for (int i = 0; i < OUT_COUNT; i++)
+        if (!(result->max_abs[i] < 0.15 || result->relative[i] < 0.01)) return 0;
+    return 1;
+}
+
 static int is_right(const test_case *c, const sweep_result *result) {
-    return sweep_worst_abs(result) < tolerance(c) && !result->wrong_infinities && !result->traffic_differs;
+    return is_close(c, result) && !result->wrong_infinities && !result->traffic_differs;
 }
 
 static int check_one(uint64_t seed, int ranks, int staged) {

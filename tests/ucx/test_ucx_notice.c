@@ -177,6 +177,25 @@ static void a_peer_that_has_sent(int rank) {
     free(sent);
 }
 
+/* Rank 1 leaves, and rank 0 is away for a while: it looks for what may have been sent before it gives up. */
+static void a_rank_that_was_away(int rank) {
+    ra_ucx *ucx = open_transport();
+    char data[8];
+    int done = 0, culprit;
+    double start = test_clock();
+    ra_message in = receive(1, data, sizeof data);
+    while (rank == 0 && !ucx->peers[1].left && test_clock() - start < 20)
+        CHECK(ra_ucx_ops.poll(ucx, 0, &done, &culprit) == RA_OK && done);
+    if (rank == 0) {
+        CHECK(ra_ucx_ops.post(ucx, &in, 1, NULL) == RA_OK);
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+        CHECK(ra_ucx_ops.poll(ucx, 0, &done, &culprit) == RA_OK && !done);
+        CHECK_FAILS(ra_ucx_ops.poll(ucx, 30, &done, &culprit), RA_ERR_PEER, "rank 1 has left");
+        ra_ucx_ops.abandon(ucx, "a peer left");
+    }
+    ra_ucx_ops.destroy(ucx);
+}
+
 /* Over TCP's loopback every rank has a second endpoint to every other, and nobody can connect any more. */
 static void second_endpoints(int rank, int ranks) {
     ra_ucx *ucx = open_transport();
@@ -331,6 +350,7 @@ static void run_all(int rank, int ranks) {
     a_peer_that_leaves(rank);
     a_peer_that_is_not_missed(rank, ranks);
     a_peer_that_has_sent(rank);
+    a_rank_that_was_away(rank);
     an_abandoned_send(rank);
     another_key(rank);
     second_endpoints(rank, ranks);

@@ -129,11 +129,13 @@ static void give_back(ra_ucx *ucx) {
     ra_fail(RA_OK, "%s", why);
 }
 
+/* A rank without memory for its transport has enough to say so. */
 ra_status ra_ucx_open(int rank, int ranks, ra_allgather allgather, void *user, const ra_ucx_options *options,
                       ra_ucx **ucx_out, int *machine_ranks_out) {
-    ra_ucx *ucx = NULL;
-    RA_TRY(allocate(rank, ranks, &ucx));
-    ra_status status = prepare(options, ucx);
+    ra_ucx *ucx = NULL, nobody = {.rank = rank, .ranks = ranks};
+    ra_status status = allocate(rank, ranks, &ucx);
+    if (status != RA_OK) return ra_ucx_meet(&nobody, status, allgather, user, machine_ranks_out);
+    status = prepare(options, ucx);
     status = ra_ucx_meet(ucx, status, allgather, user, machine_ranks_out);
     ucx->transports = ucx->devices = NULL;
     if (status == RA_OK)
@@ -156,7 +158,7 @@ ra_status ra_comm_create_ucx(int rank, int ranks, ra_allgather allgather, void *
     ra_transport_ops ops = ra_ucx_moves_devices(ucx) ? ra_ucx_device_ops : ra_ucx_ops;
     ops.machine_ranks = machine_ranks;
     ra_status status = ra_comm_create_custom(&ops, ucx, rank, ranks, comm_out);
-    if (status != RA_OK) ra_ucx_destroy(ucx);
+    if (status != RA_OK) give_back(ucx);
     return status;
 }
 

@@ -140,15 +140,24 @@ static int unfinished(const ra_ucx *ucx, int peer) {
 }
 
 /* A peer's last word may overtake the end of what it has sent over its second endpoint (ucx_bulk.c), which is in this
- * machine's sockets by then, and read within this time. */
-static const double LEFT_SECONDS = 0.1;
+ * machine's sockets by then, and read within this time of looking for it. A rank may be away between two looks, so the
+ * time between them counts up to a limit. */
+static const double LEFT_SECONDS = 0.1, LONGEST_LOOK = 0.001;
+
+/* How long this rank has looked for what the peers that left have sent. */
+static void count_looks(ra_ucx *ucx) {
+    double now = ra_clock(), between = now - ucx->looked;
+    ucx->looked = now;
+    for (int rank = 0; rank < ucx->ranks; rank++)
+        if (ucx->peers[rank].left) ucx->peers[rank].sought += between < LONGEST_LOOK ? between : LONGEST_LOOK;
+}
 
 /* Whether a message can never be complete, because its peer has left: what has not come a while after its last word. */
-static ra_status check_left(const ra_ucx *ucx, int *culprit_out) {
-    double now = ucx->left > 0 ? ra_clock() : 0;
+static ra_status check_left(ra_ucx *ucx, int *culprit_out) {
+    if (ucx->left > 0) count_looks(ucx);
     for (int rank = 0; ucx->left > 0 && rank < ucx->ranks; rank++) {
         const ra_ucx_peer *peer = &ucx->peers[rank];
-        int message = peer->left && now - peer->since > LEFT_SECONDS ? unfinished(ucx, rank) : -1;
+        int message = peer->left && peer->sought > LEFT_SECONDS ? unfinished(ucx, rank) : -1;
         if (message < 0 || ucx->messages[message].peer != rank) continue;
         *culprit_out = message;
         return ra_fail(RA_ERR_PEER, "rank %d has left: its communicator was destroyed", rank);

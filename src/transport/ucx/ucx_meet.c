@@ -128,10 +128,8 @@ static int goes_in_chunks(const card *mine, const card *other, int on_devices) {
 
 /* Likewise. *stride_out: the longest address. */
 static ra_status exchange_lengths(ra_ucx *ucx, ra_status status, const card *cards, size_t address_bytes,
-                                  ra_allgather allgather, void *user, size_t *stride_out) {
+                                  ra_allgather allgather, void *user, length_card *all, size_t *stride_out) {
     length_card mine = {.state = describe(status), .address_bytes = address_bytes};
-    length_card *all = calloc((size_t)ucx->ranks, sizeof *all);
-    if (!all) return ra_fail(RA_ERR_MEMORY, "no memory for the lengths of %d addresses", ucx->ranks);
     if (status == RA_OK) mine.moves_devices = ra_ucx_moves_devices(ucx);
     if (status == RA_OK && needs_port(cards, ucx->rank, ucx->ranks)) ra_ucx_bulk_listen(ucx, &mine.port);
     ra_status round = bring_round(allgather, user, &mine, sizeof mine, all);
@@ -144,7 +142,6 @@ static ra_status exchange_lengths(ra_ucx *ucx, ra_status status, const card *car
         ucx->peers[r].in_chunks = goes_in_chunks(&cards[ucx->rank], &cards[r], on_devices);
         ucx->peers[r].port = ra_ucx_share_loopback(&cards[ucx->rank].identity, &cards[r].identity) ? all[r].port : 0;
     }
-    free(all);
     return round;
 }
 
@@ -199,12 +196,13 @@ static ra_status open_address(ra_ucx *ucx, const card *cards, ucp_address_t **ad
                         "ucp_worker_get_address");
 }
 
-static ra_status connect_and_greet(ra_ucx *ucx, const card *cards, ra_allgather allgather, void *user) {
+static ra_status connect_and_greet(ra_ucx *ucx, const card *cards, length_card *lengths, ra_allgather allgather,
+                                   void *user) {
     ucp_address_t *address = NULL;
     unsigned char *addresses = NULL;
     size_t bytes = 0, stride = 0;
     ra_status status = open_address(ucx, cards, &address, &bytes);
-    status = exchange_lengths(ucx, status, cards, bytes, allgather, user, &stride);
+    status = exchange_lengths(ucx, status, cards, bytes, allgather, user, lengths, &stride);
     if (status == RA_OK) status = exchange_addresses(ucx, address, bytes, stride, allgather, user, &addresses);
     if (status == RA_OK) status = connect_all(ucx, cards, addresses, stride);
     if (status == RA_OK) status = greet(ucx);
@@ -214,15 +212,19 @@ static ra_status connect_and_greet(ra_ucx *ucx, const card *cards, ra_allgather 
     return status;
 }
 
+/* Without memory for the others' cards a rank cannot even say that it has none. */
 ra_status ra_ucx_meet(ra_ucx *ucx, ra_status mine, ra_allgather allgather, void *user, int *machine_ranks_out) {
     card *cards = calloc((size_t)ucx->ranks, sizeof *cards);
-    if (!cards) return ra_fail(RA_ERR_MEMORY, "no memory for the cards of %d ranks", ucx->ranks);
-    ra_status status = exchange_cards(ucx, mine, allgather, user, cards);
+    length_card *lengths = calloc((size_t)ucx->ranks, sizeof *lengths);
+    if (mine == RA_OK && !(cards && lengths))
+        mine = ra_fail(RA_ERR_MEMORY, "no memory for the cards of %d ranks", ucx->ranks);
+    ra_status status = cards ? exchange_cards(ucx, mine, allgather, user, cards) : mine;
     if (status == RA_OK) {
         memcpy(ucx->key, cards[0].key, sizeof ucx->key);
         *machine_ranks_out = count_machine(cards, ucx->rank, ucx->ranks);
-        status = connect_and_greet(ucx, cards, allgather, user);
+        status = connect_and_greet(ucx, cards, lengths, allgather, user);
     }
     free(cards);
+    free(lengths);
     return status;
 }

@@ -63,6 +63,7 @@ typedef struct ra_ucx_peer {
     int failed;        /* UCX's status, negative, once it has given the peer up */
     int ended;         /* the kernel says that its process has */
     int left;          /* by its own word: it destroyed its comm, and needs nobody any more */
+    double sought;     /* seconds in which this rank looked for what it had sent, after that word */
     int process;       /* a descriptor that tells; -1: none */
     ucp_ep_h bulk;     /* over which the messages of groups go to it; NULL: over `endpoint` */
     int bulk_failed;   /* UCX's status, negative, once that one cannot be used any more */
@@ -129,6 +130,7 @@ typedef struct ra_ucx {
     int heard_from; /* who gave up first, as far as is known; -1: nobody. Then `heard` says why, and stays */
     ra_ucx_notice told;
     int left;          /* how many peers have */
+    double looked;     /* on ra_clock(): the last look at what they have sent */
     int owed;          /* how many answers this rank owes */
     int waits_for;     /* the peer that this rank polls for with seconds; -1: none */
     double wait_since; /* on ra_clock(): the first such poll of the group */

@@ -185,7 +185,8 @@ static void weigh(const ruling *r, const place *at, const softmax *sm) {
         if (r->role[j] == UNSEEN) continue;
         double p = sm->is == FINITE && r->role[j] == SEEN ? exp(r->s[j] - sm->lse) : 0;
         if (sm->winner) p = p > 0.5;
-        r->weight[j] = (term){sm->is, p, p, p * error, r->count[j]};
+        double off = p > r->tiny ? p * error : p * (1 + error); /* what is least may be taken for 0 */
+        r->weight[j] = (term){sm->is, p, p, off, r->count[j]};
         if (error > 0.05) r->weight[j].size = r->weight[j].off = r->count[j]; /* an lse cannot hold log(count) */
         if (r->role[j] == WEIGHT_0) r->weight[j] = (term){sm->is == FINITE ? FINITE : ANYTHING, 0, 0, 0, 0};
     }

@@ -107,6 +107,10 @@ static void test_names(void **state) {
     assert_non_null(strstr(ra_last_error(), "zigzag"));
     assert_int_equal(layout, RA_LAYOUT_STRIPED);
     assert_null(ra_layout_name((ra_layout)17));
+    assert_int_equal(ra_layout_parse("zigzag", NULL), RA_ERR_ARGUMENT);
+    assert_string_equal(ra_last_error(), "layout_out is NULL");
+    assert_int_equal(ra_strategy_parse("ring", NULL), RA_ERR_ARGUMENT);
+    assert_string_equal(ra_last_error(), "strategy_out is NULL");
 }
 
 int main(void) {

@@ -159,6 +159,28 @@ static void test_only_what_is_pending_is_spoiled(void **state) {
     end(&l);
 }
 
+static ra_status refuse_event(const ra_device *device, void *event, void *stream) {
+    (void)device, (void)event, (void)stream;
+    return ra_fail(RA_ERR_DEVICE, "no event");
+}
+
+/* A device that cannot even say where its stream ends has failed: peers are told, as when it fails later in the wait.
+ */
+static void test_a_wait_that_the_device_refuses(void **state) {
+    (void)state;
+    life l = start();
+    ra_device *device = (ra_device *)queued_backend(l.queued)->device, whole = *device;
+    assert_int_equal(ra_plan_forward(l.plan, &l.t, l.stream), RA_OK);
+    device->signal = refuse_event;
+    assert_int_equal(ra_plan_wait(l.plan, l.stream), RA_ERR_DEVICE);
+    device->signal = whole.signal;
+    assert_true(ra_comm_lost(l.comm));
+    settle(&l);
+    expect(&l, O, ROOM, 1);
+    expect(&l, LSE, 203 * 2, 1);
+    end(&l);
+}
+
 /* A pass on the CPU is over when it returns, whatever the transport does on a device: nothing is waited for. */
 static void test_the_cpu_over_such_a_transport(void **state) {
     (void)state;
@@ -183,6 +205,7 @@ int main(void) {
         cmocka_unit_test(test_both_pending_passes_are_spoiled),
         cmocka_unit_test(test_a_pass_that_was_waited_for_stays_whole),
         cmocka_unit_test(test_only_what_is_pending_is_spoiled),
+        cmocka_unit_test(test_a_wait_that_the_device_refuses),
         cmocka_unit_test(test_the_cpu_over_such_a_transport),
     };
     return cmocka_run_group_tests_name("pass_life", tests, NULL, NULL);

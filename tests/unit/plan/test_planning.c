@@ -138,6 +138,23 @@ static void test_resolving_a_layout_chooses_no_strategy(void **state) {
     assert_true(looks <= 2 * 3 * 64);
 }
 
+/* Layouts that are no better than the first are not looked at rank by rank, also where they are as good: in documents
+ * of one token nobody sees anything of others. */
+static void test_layouts_as_good_as_the_first(void **state) {
+    (void)state;
+    enum { DOCUMENTS = 1 << 14, RANKS = 512 };
+    static int64_t cu[DOCUMENTS + 1];
+    ra_problem single = problem_of(DOCUMENTS);
+    ra_layout layout;
+    for (int64_t d = 0; d <= DOCUMENTS; d++) cu[d] = d;
+    single.documents = DOCUMENTS;
+    single.cu_seqlens_q = cu;
+    looks = 0;
+    assert_int_equal(ra_layout_resolve(&single, NULL, RANKS, &layout), RA_OK);
+    assert_int_equal(layout, RA_LAYOUT_CONTIGUOUS);
+    assert_true(looks < 2 * RANKS);
+}
+
 /* ---- want of memory ---------------------------------------------------------------------------------------------- */
 
 /* Whichever allocation fails, the rank learns that there was no memory: it never chooses something else instead. */
@@ -171,6 +188,7 @@ int main(void) {
         cmocka_unit_test(test_documents_and_branches),
         cmocka_unit_test(test_documents_in_bits_on_the_ring),
         cmocka_unit_test(test_resolving_a_layout_chooses_no_strategy),
+        cmocka_unit_test(test_layouts_as_good_as_the_first),
         cmocka_unit_test(test_want_of_memory_is_reported),
     };
     return cmocka_run_group_tests_name("planning", tests, NULL, NULL);

@@ -10,14 +10,16 @@
 
 typedef struct careless {
     ra_status post, poll; /* what they return */
-    const char *why;      /* what poll says; NULL: nothing */
-    int polls_that_fail;  /* then it says that all is done */
+    int posts, reserves;
+    const char *why;     /* what poll says; NULL: nothing */
+    int polls_that_fail; /* then it says that all is done */
     int polls;
     char told[512];
 } careless;
 
 static ra_status post(void *self, const ra_message *messages, int count, void *stream) {
     (void)messages, (void)count, (void)stream;
+    ((careless *)self)->posts++;
     return ((careless *)self)->post;
 }
 
@@ -39,15 +41,23 @@ static void destroy(void *self) {
     (void)self;
 }
 
+static ra_status reserve(void *self, int count) {
+    (void)count;
+    ((careless *)self)->reserves++;
+    return RA_OK;
+}
+
+static void inquire(void *self, int peer, ra_sign *sign_out) {
+    (void)self, (void)peer;
+    *sign_out = (ra_sign){.waits_for = -1};
+}
+
+static const ra_transport_ops OPS = {
+    .struct_size = sizeof OPS, .name = "careless", .post = post, .poll = poll, .abandon = abandon, .destroy = destroy};
+
 static ra_comm *create(careless *c) {
-    static const ra_transport_ops ops = {.struct_size = sizeof ops,
-                                         .name = "careless",
-                                         .post = post,
-                                         .poll = poll,
-                                         .abandon = abandon,
-                                         .destroy = destroy};
     ra_comm *comm = NULL;
-    assert_int_equal(ra_comm_create_custom(&ops, c, 0, 2, &comm), RA_OK);
+    assert_int_equal(ra_comm_create_custom(&OPS, c, 0, 2, &comm), RA_OK);
     return comm;
 }
 
@@ -123,6 +133,31 @@ static void test_lost(void **state) {
     ra_comm_destroy(comm);
 }
 
+/* Whoever asks whether the comm is lost posts an empty group: a transport that refuses it is not called again, not for
+ * a plan either. */
+static void test_an_error_when_asked(void **state) {
+    (void)state;
+    careless c = {.post = RA_ERR_TRANSPORT};
+    ra_transport_ops ops = OPS;
+    ra_comm *comm = NULL;
+    ra_problem problem = RA_PROBLEM_INIT;
+    ra_plan *plan = NULL;
+    ops.inquire = inquire;
+    ops.reserve = reserve;
+    problem.seq_q = problem.heads_q = problem.dim = 1;
+    assert_int_equal(ra_comm_create_custom(&ops, &c, 0, 2, &comm), RA_OK);
+    assert_true(ra_comm_lost(comm));
+    c.post = RA_OK;
+    assert_true(ra_comm_lost(comm));
+    assert_int_equal(ra_plan_create(comm, &problem, NULL, &plan), RA_ERR_TRANSPORT);
+    assert_non_null(strstr(ra_last_error(), "'careless' failed without a reason"));
+    assert_int_equal(c.posts, 1);
+    assert_int_equal(c.polls, 0);
+    assert_int_equal(c.reserves, 0);
+    assert_non_null(strstr(c.told, "'careless' failed"));
+    ra_comm_destroy(comm);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_statuses_that_are_none),
@@ -130,6 +165,7 @@ int main(void) {
         cmocka_unit_test(test_errors_in_passing),
         cmocka_unit_test(test_a_peers_failure_is_passed_on_as_it_was),
         cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_an_error_when_asked),
     };
     return cmocka_run_group_tests_name("comm", tests, NULL, NULL);
 }

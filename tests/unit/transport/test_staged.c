@@ -1,12 +1,15 @@
 /* Groups of device memory through host buffers, over a transport that only sees those: bytes come through in the order
- * of the messages, buffers grow with later plans, and nothing is posted before the device has come to it. */
+ * of the messages, buffers grow with later plans, and nothing is posted before the device has come to it, nor after an
+ * error. */
 #include "support/cmocka.h"
 #include "support/queued/queued.h"
+#include "support/queued/queued_stream.h"
 #include "support/rng.h"
 
 #include "base/status.h"
 #include "transport/staged.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +18,8 @@ enum { MOST_MESSAGES = 6, MOST_BYTES = 3000 };
 /* A transport that gives every receive the bytes of the send at the same place, plus one. */
 typedef struct echo {
     int posts;
-    int64_t wrong; /* receives without a send of their size */
+    int polls_that_fail; /* the first so many, and none after them */
+    int64_t wrong;       /* receives without a send of their size */
 } echo;
 
 static ra_status echo_post(void *self, const ra_message *messages, int count, void *stream) {
@@ -32,13 +36,20 @@ static ra_status echo_post(void *self, const ra_message *messages, int count, vo
 }
 
 static ra_status echo_poll(void *self, double seconds, int *done_out, int *culprit_out) {
-    (void)self, (void)seconds;
+    echo *e = self;
+    (void)seconds;
     *done_out = 1;
     *culprit_out = -1;
-    return RA_OK;
+    return e->polls_that_fail-- > 0 ? ra_fail(RA_ERR_TRANSPORT, "no cable") : RA_OK;
 }
 
-static const ra_transport_ops OPS = {.struct_size = sizeof OPS, .name = "echo", .post = echo_post, .poll = echo_poll};
+static void echo_inquire(void *self, int peer, ra_sign *sign_out) {
+    (void)self, (void)peer;
+    *sign_out = (ra_sign){.waits_for = -1};
+}
+
+static const ra_transport_ops OPS = {
+    .struct_size = sizeof OPS, .name = "echo", .post = echo_post, .poll = echo_poll, .inquire = echo_inquire};
 
 typedef struct stage {
     queued_device *queued;
@@ -133,10 +144,44 @@ static void test_nothing_leaves_before_the_device_has_come_to_it(void **state) {
     close_stage(&s);
 }
 
+/* A stream that comes here goes on when nobody holds the gate. */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void pass_gate(const job *j) {
+    (void)j;
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+}
+
+/* A transport that is polled while the device computes may say once that it has failed. */
+static void test_an_error_before_the_device_has_come_to_it(void **state) {
+    (void)state;
+    stage s;
+    int done = 0, culprit = 0;
+    open_stage(&s, 3);
+    unsigned char *memory = s.device->allocate(s.device, 64);
+    ra_message message = {.peer = 1, .is_send = 1, .data = memory, .bytes = 64};
+    s.echo.polls_that_fail = 1;
+    assert_int_equal(ra_staging_attach(&OPS, &s.echo, s.device, 64, 64, &s.staging), RA_OK);
+    pthread_mutex_lock(&gate);
+    queued_put(s.stream, &(job){.run = pass_gate});
+    assert_int_equal(ra_staging_post(s.staging, &message, 1, s.stream), RA_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ra_staging_poll(s.staging, 5, &done, &culprit), RA_ERR_TRANSPORT);
+        assert_string_equal(ra_last_error(), "no cable");
+        assert_false(done);
+    }
+    assert_int_equal(s.echo.posts, 0);
+    pthread_mutex_unlock(&gate);
+    s.device->release(s.device, memory);
+    close_stage(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_come_through_and_buffers_grow),
         cmocka_unit_test(test_nothing_leaves_before_the_device_has_come_to_it),
+        cmocka_unit_test(test_an_error_before_the_device_has_come_to_it),
     };
     return cmocka_run_group_tests_name("staged", tests, NULL, NULL);
 }

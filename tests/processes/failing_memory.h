@@ -1,5 +1,5 @@
 /* Allocations that fail on purpose. Programs that use it are linked with --wrap for malloc, calloc and realloc, so that
- * it meets what ringattn asks for, and not what MPI does. */
+ * it meets what ringattn asks for, and not what MPI or UCX does. */
 #ifndef RA_TESTS_FAILING_MEMORY_H
 #define RA_TESTS_FAILING_MEMORY_H
 
