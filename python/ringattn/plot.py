@@ -31,7 +31,7 @@ def visible(problem: Problem, head: int = 0) -> Any:
             f"a picture of {problem.seq_q} queries and {problem.seq_k} keys is too large; draw up to {_MOST}")
     seen = numpy.zeros((problem.seq_q, problem.seq_k), bool)
     cu_q = problem.cu_seqlens or (0, problem.seq_q)
-    cu_k = problem.cu_seqlens_k or (problem.cu_seqlens if problem.cu_seqlens else (0, problem.seq_k))
+    cu_k = problem.cu_seqlens_k or (cu_q if len(cu_q) > 2 else (0, problem.seq_k))  # one document has all keys
     for q0, q1, k0, k1 in zip(cu_q, cu_q[1:], cu_k, cu_k[1:]):
         key = numpy.arange(k1 - k0)[None, :]
         at = (numpy.arange(q1 - q0) + (k1 - k0) - (q1 - q0))[:, None]  # aligned bottom right

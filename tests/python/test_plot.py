@@ -19,6 +19,11 @@ def test_visible_is_the_definition(seed):
     assert (plot.visible(Problem(**sizes, **pattern), head) == seen).all()
 
 
+def test_one_document_has_all_keys():
+    problem = Problem(seq_q=5, seq_k=9, heads_q=1, dim=8, causal=True, cu_seqlens=(0, 5))
+    assert (plot.visible(problem) == np.tril(np.ones((5, 9), bool), 4)).all()
+
+
 @pytest.mark.parametrize("heads", ["all", "groups"])
 @pytest.mark.parametrize("offset", ["head", "block", "group"])
 def test_dilated_choices_are_the_library_s(heads, offset):
