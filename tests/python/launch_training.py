@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor, Replicate
 import ringattn.hf
 import ringattn.torch as rt
 from launch_random import random_problems, say
-from ringattn.torch.context import for_group
+from ringattn.torch.connect import for_group
 from test_training import N, batch_of, by_hand, close, gradients, tiny
 
 

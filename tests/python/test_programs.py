@@ -11,7 +11,7 @@ import reference
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import ringattn  # noqa: E402
 import ringattn.torch as rt  # noqa: E402
-from ringattn.torch import context as contexts  # noqa: E402
+from ringattn.torch import positions  # noqa: E402
 
 
 @pytest.fixture
@@ -212,8 +212,8 @@ def test_positions_of_many_lengths_are_not_kept():
 
 
 def test_tensors_of_positions_are_kept_within_limits(ctx, monkeypatch):
-    monkeypatch.setattr(contexts, "ROWS_KEPT", 3000)
-    kept = lambda: [len(x) for x in contexts._positions.values()]
+    monkeypatch.setattr(positions, "ROWS_KEPT", 3000)
+    kept = lambda: [len(x) for x in positions._positions.values()]
     for n in range(1000, 1100):
         ctx.positions(n)
     assert sum(kept()) <= 3000 and kept()[-1] == 1099 and ctx.positions(1099) is ctx.positions(1099)

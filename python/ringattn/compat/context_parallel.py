@@ -16,7 +16,8 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from ..errors import ArgumentError, UnsupportedError
-from ..torch.context import Context, for_group
+from ..torch.connect import for_group
+from ..torch.context import Context
 from ..torch.functional import attention, unshard
 
 

@@ -10,7 +10,7 @@ from typing import Any, Optional
 from torch import Tensor, nn
 
 from ..errors import UnsupportedError
-from ..torch.context import for_group
+from ..torch.connect import for_group
 from ..torch.functional import attention
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from .. import hf
 from ..errors import ArgumentError, UnsupportedError
 from ..torch import functional
-from ..torch.context import for_group
+from ..torch.connect import for_group
 from ..torch.graphs import outside_graphs
 
 

@@ -10,7 +10,8 @@ docs/python.md has the rules of training with it.
 """
 from .batch import ShardedLoader, shard_batch
 from .checkpoint import save_attention
-from .context import Context, current, init, run_ranks
+from .connect import init, run_ranks
+from .context import Context, current
 from .functional import attention, cross_entropy, mean_loss, shard, unshard
 from .modules import DilatedAttention, MultiheadDilatedAttention, RingAttention
 

@@ -1,7 +1,6 @@
 """Context: the ranks that a sequence is cut over, as one of them sees it, with the plans they have made.
 
-A context is made from a process group, whose ranks are then connected over UCX, or for ranks that are threads of one
-process. Operators name it by a number, which graphs can hold.
+connect.py makes them. Operators name one by a number, which graphs can hold.
 """
 from __future__ import annotations
 
@@ -9,19 +8,20 @@ from collections import OrderedDict
 import itertools
 import os
 import threading
-from typing import Any, Callable, Dict, Hashable, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, Hashable, List, NoReturn, Optional, Tuple
 import weakref
 
 import torch
 import torch.distributed as dist
 
-from ..comm import Comm, run_ranks as run_thread_ranks
+from ..comm import Comm
 from ..errors import ArgumentError, PeerError, PeerTimeoutError, TransportError
-from ..layout import layout_positions, layout_rows
+from ..layout import layout_rows
 from ..plan import Plan, predict
 from ..problem import Problem, choice
 from .. import _capi, _library
 from .graphs import outside_graphs
+from .positions import kept_positions
 
 PLANS_KEPT = 64
 
@@ -29,6 +29,7 @@ _contexts: "Dict[int, weakref.ref[Context]]" = {}
 _numbers = itertools.count(1)
 _current = threading.local()
 _default: List["Context"] = []
+_of_group: "Dict[Any, Context]" = {}
 _held: List[Any] = []  # workspaces that a lost comm may still write to
 
 
@@ -293,34 +294,10 @@ def _device_name(device: torch.device) -> str:
     return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
 
 
-_positions: "OrderedDict[Hashable, torch.Tensor]" = OrderedDict()  # what positions_of made lately
-POSITIONS_KEPT, ROWS_KEPT = 64, 1 << 22  # so many tensors, with so many rows together, 8 bytes each
-_keeping = threading.Lock()
-
-
 def positions_of(ctx: Context, n: int, rank: int, device: Optional[Any],
                  cut_by: Optional[torch.Tensor]) -> torch.Tensor:
-    """[rows] int64: the positions of any rank; cut_by as Context.cut_by gave it for the batch. Not to be written to:
-    the tensors are kept."""
-    device = torch.device(device if device is not None else "cpu")
-    documents = ctx.documents(n, cut_by)
-    key = (ctx.layout, n, ctx.ranks, rank, device, documents)
-    found = _positions.get(key)
-    if found is None:
-        with torch.inference_mode(False):  # it may be used in a graph later
-            found = torch.from_numpy(layout_positions(ctx.layout, n, ctx.ranks, rank, documents)).to(device)
-        if type(found) is torch.Tensor:  # and no fake one
-            _keep_positions(key, found)
-    return found
-
-
-def _keep_positions(key: Hashable, made: torch.Tensor) -> None:
-    """The newest stay, within both limits; one tensor stays whatever its size."""
-    with _keeping:
-        _positions[key] = made
-        rows = sum(len(x) for x in _positions.values())
-        while len(_positions) > POSITIONS_KEPT or (rows > ROWS_KEPT and len(_positions) > 1):
-            rows -= len(_positions.popitem(last=False)[1])
+    """[rows] int64: the positions of any rank; cut_by as Context.cut_by gave it for the batch. Not to be written to."""
+    return kept_positions(ctx.layout, n, ctx.ranks, rank, device, ctx.documents(n, cut_by))
 
 
 def by_number(number: int) -> Context:
@@ -341,99 +318,3 @@ def current(ctx: Optional[Context] = None) -> Context:
     if not _default:
         raise ArgumentError("no context: call ringattn.torch.init() first, or give ctx=")
     return _default[-1]
-
-
-def _group_of(group: Optional[Any]) -> Optional[Any]:
-    """A process group from what init takes; None where there is no torch.distributed to speak of."""
-    if group is None:
-        return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
-    if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
-        if group.ndim != 1:
-            raise ArgumentError(f"the mesh has {group.ndim} dimensions, {group.mesh_dim_names}; give the one that the "
-                                "sequence is cut over, as mesh['cp']")
-        group = group.get_group()
-    if dist.get_rank(group) < 0:
-        raise ArgumentError("this process is no member of the group: each rank gives the group that it is in, as "
-                            "mesh['cp'] does")
-    return group
-
-
-def _check_launched() -> None:
-    """Without torch.distributed each of several processes would be a rank of its own, with a sequence of its own."""
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1 and "RANK" in os.environ:
-        raise ArgumentError(f"this is one of {os.environ['WORLD_SIZE']} processes (WORLD_SIZE), but torch.distributed "
-                            "is not initialised: call torch.distributed.init_process_group first; for a rank by itself "
-                            "make ringattn.torch.Context(ringattn.Comm.single())")
-
-
-def init(group: Optional[Any] = None, layout: str = "auto", strategy: str = "auto", timeout: float = 60) -> Context:
-    """A context from a process group or a one-dimensional DeviceMesh; default: the default group, or one rank without
-    it.
-
-    Collective. It becomes the default of every function here that takes ctx. Ranks are connected over UCX; the group
-    itself carries only what goes round outside of attention: addresses, unshard, lengths. layout "auto" is zigzag.
-    """
-    group = _group_of(group)
-    if group is None:
-        _check_launched()
-    ranks = 1 if group is None else dist.get_world_size(group)
-    comm = Comm.single() if ranks == 1 else _ucx_comm(group, ranks, timeout)
-    ctx = Context(comm, group if ranks > 1 else None, layout, strategy, timeout, torch.get_num_threads())
-    _default.append(ctx)
-    return ctx
-
-
-_of_group: Dict[Any, Context] = {}
-
-
-def for_group(group: Any, layout: str) -> Context:
-    """The context of a process group, a DeviceMesh or the default group (None), made when it is first asked for and
-    kept; of a context, itself; without torch.distributed the current one. In the layout asked for."""
-    if isinstance(group, Context):
-        return group.with_layout(layout)
-    found = _group_of(group)
-    if found is None:
-        return current().with_layout(layout)
-    if found not in _of_group:
-        _connect(found)
-    return _of_group[found].with_layout(layout)
-
-
-@outside_graphs
-def _connect(group: Any) -> None:
-    """The context that init made of this group, or a new one, which is the default only where there is none. Never
-    inside a graph: ranks meet once, not whenever it runs."""
-    made = next((ctx for ctx in _default if ctx.group is group), None)
-    if made is None:
-        before = list(_default)
-        made = init(group)
-        _default[:] = before or [made]
-    _of_group[group] = made
-
-
-def _ucx_comm(group: Any, ranks: int, timeout: float) -> Comm:
-    def allgather(mine: bytes) -> Sequence[bytes]:
-        blocks: List[Any] = [None] * ranks
-        dist.all_gather_object(blocks, mine, group=group)
-        return blocks
-
-    return Comm.ucx(dist.get_rank(group), ranks, allgather, timeout)
-
-
-def run_ranks(ranks: int, body: Callable[[Context], Any], layout: str = "auto", strategy: str = "auto",
-              timeout: float = 60) -> List[Any]:
-    """Calls body(ctx) for each of `ranks` ranks on a thread of its own; their results in rank order. For trying out
-    and for testing what will run under torchrun: ctx is the thread's default."""
-    threads = max(1, (os.cpu_count() or 1) // ranks)
-
-    def rank_main(comm: Comm) -> Any:
-        _current.ctx = Context(comm, None, layout, strategy, timeout, threads)
-        try:
-            # A process has one autograd thread for each GPU, on which a rank's backward pass would wait for another's.
-            with torch.autograd.set_multithreading_enabled(False):
-                return body(_current.ctx)
-        finally:
-            _current.ctx.close()
-            _current.ctx = None
-
-    return run_thread_ranks(ranks, rank_main)
