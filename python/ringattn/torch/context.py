@@ -241,6 +241,7 @@ class Context:
         for sibling in list(self._siblings.values()):
             sibling._last_plans.clear()
             sibling._plans.clear()
+            sibling.group = None  # torch ends it when nobody has it any more
         for comm in self._device_comms.values():
             comm.close()
         self.comm.close()
