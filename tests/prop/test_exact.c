@@ -3,14 +3,10 @@
 #include "support/cmocka.h"
 #include "support/problems/sweep.h"
 #include "support/rng.h"
+#include "support/scale.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-static int number_from(const char *name, int otherwise) {
-    const char *text = getenv(name);
-    return text && atoi(text) > 0 ? atoi(text) : otherwise;
-}
 
 static int check_case(const test_case *c, int ranks) {
     char text[512];

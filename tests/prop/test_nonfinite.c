@@ -4,15 +4,11 @@
 #include "support/cmocka.h"
 #include "support/problems/rule.h"
 #include "support/rng.h"
+#include "support/scale.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static int number_from(const char *name, int otherwise) {
-    const char *text = getenv(name);
-    return text && atoi(text) > 0 ? atoi(text) : otherwise;
-}
 
 /* Something unusual; huge numbers are such that most products of one with an ordinary number are held. */
 static double strange(rng *r, ra_dtype dtype) {

@@ -7,6 +7,7 @@
 #include "support/problems/sweep.h"
 #include "support/queued/queued.h"
 #include "support/ranks.h"
+#include "support/scale.h"
 
 #include "base/status.h"
 
@@ -14,11 +15,6 @@
 #include <stdlib.h>
 
 enum { MOST_RANKS = 4 };
-
-static int number_from(const char *name, int otherwise) {
-    const char *text = getenv(name);
-    return text && atoi(text) > 0 ? atoi(text) : otherwise;
-}
 
 /* Whether the sums may be kept in the outputs is another path through the executor: f32 from bf16 keeps them apart. */
 static void make_case(test_case *c, uint64_t seed, const ra_backend *backend) {

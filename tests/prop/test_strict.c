@@ -7,6 +7,7 @@
 #include "support/queued/queued.h"
 #include "support/ranks.h"
 #include "support/rng.h"
+#include "support/scale.h"
 
 #include "base/status.h"
 #include "transport/thread.h"
@@ -203,11 +204,6 @@ static int check_one(uint64_t seed, const ra_backend *backend) {
     for (int k = 0; k < ranks; k++) free(all[k].posted), pthread_mutex_destroy(&all[k].busy);
     sweep_data_free((sweep_data *)run.data);
     return !fault;
-}
-
-static int number_from(const char *name, int otherwise) {
-    const char *text = getenv(name);
-    return text && atoi(text) > 0 ? atoi(text) : otherwise;
 }
 
 static void sweep(int full, int on_device) {
