@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
-from ..problem import offsets
 from .context import Context, current
+from .functional import tensor_of
 
 IGNORED = -100
 _SEQUENCES = ("input_ids", "inputs_embeds", "position_ids", "token_type_ids", "shift_labels")
@@ -61,9 +61,7 @@ def _documents(batch: Mapping[str, Any], cu_seqlens: Any = None) -> Optional[Ten
     if documents is None:
         positions = batch.get("position_ids")
         return None if positions is None else documents_of(positions)
-    if isinstance(documents, Tensor) and documents.dim() == 1 and not documents.is_floating_point():
-        return documents
-    return torch.tensor(offsets(documents, "cu_seqlens"), dtype=torch.int64, device="cpu")
+    return tensor_of(documents, "cu_seqlens")
 
 
 def _check_documents(documents: Tensor, count: int, n: int) -> None:

@@ -13,7 +13,7 @@ from .context import Context, current
 from .straight import straight
 
 
-def _tensor_of(cu: Any, name: str) -> Optional[Tensor]:
+def tensor_of(cu: Any, name: str) -> Optional[Tensor]:
     """cu_seqlens as a tensor of the host's, so that new documents recompile nothing."""
     if cu is None:
         return None
@@ -115,7 +115,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seq_len: Optional[int], seq_len_k: O
     training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     call = ops.attention_straight if past else ops.attention_op
     describe = ops.describe if compiling else ops.described
-    o, lse = call(q, k, v, _tensor_of(cu_seqlens, "cu_seqlens"), _tensor_of(cu_seqlens_k, "cu_seqlens_k"), ctx.number,
+    o, lse = call(q, k, v, tensor_of(cu_seqlens, "cu_seqlens"), tensor_of(cu_seqlens_k, "cu_seqlens_k"), ctx.number,
                   training, seq_len, seq_len_k, describe(causal, window, scale, Dilated.of(dilated)))
     return (o, lse) if return_lse else o
 
