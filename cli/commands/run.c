@@ -46,12 +46,15 @@ static ra_status same(const npy_file *file, int axis, int64_t wanted, const char
     return RA_OK;
 }
 
-/* What the library takes. The rest of --k and --v is as long as what is checked. */
+/* The rest of --k and --v is as long as what is checked. */
 static ra_status check_lengths(const npy_file *file) {
     static const struct {
         const char *name;
         int64_t most;
-    } axes[] = {{"batch", 1 << 20}, {"number of rows", (int64_t)1 << 40}, {"number of heads", 1 << 16}, {"dim", 256}};
+    } axes[] = {{"batch", CLI_BATCH_MAX},
+                {"number of rows", CLI_SEQ_MAX},
+                {"number of heads", CLI_HEADS_MAX},
+                {"dim", RA_MAX_DIM}};
     for (int i = 0; i < 4; ++i)
         if (file->header.shape[i] > axes[i].most)
             CLI_RETURN_REFUSAL("%s: its %s is %lld; at most %lld is supported", file->what, axes[i].name,

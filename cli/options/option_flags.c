@@ -10,10 +10,6 @@ enum { PROBLEM = CLI_PLAN | CLI_BENCH | CLI_VERIFY, ATTENTION = CLI_RUN | PROBLE
 #define AT(field) offsetof(cli_options, field)
 #define LENGTH_MAX ((int64_t)1 << 48)
 
-/* The most that the library takes: what is more is refused here, where the option has a name. */
-#define SEQ_MAX ((int64_t)1 << 40)
-enum { BATCH_MAX = 1 << 20, HEADS_MAX = 1 << 16 };
-
 static const flag flags[] = {
     {"--q", CLI_RUN, KIND_PATH, AT(q), 0, 0, 0, 0, NULL},
     {"--k", CLI_RUN, KIND_PATH, AT(k), 0, 0, 0, 0, NULL},
@@ -26,13 +22,13 @@ static const flag flags[] = {
     {"--dv", CLI_RUN, KIND_PATH, AT(dv), 0, 0, 0, 0, NULL},
     {"--report", CLI_RUN, KIND_PATH, AT(report), 0, 0, 0, 0, NULL},
     {"--check", CLI_RUN, KIND_INTS, AT(check), 0, 1, 1000000, 1, NULL},
-    {"--batch", PROBLEM, KIND_INTS, AT(batch), 0, 1, BATCH_MAX, SWEEP, NULL},
-    {"--seq", PROBLEM, KIND_INTS, AT(seq), 0, 1, SEQ_MAX, SWEEP, NULL},
-    {"--seq-k", PROBLEM, KIND_INTS, AT(seq_k), 0, 1, SEQ_MAX, SWEEP, NULL},
-    {"--heads", PROBLEM, KIND_INTS, AT(heads), 0, 1, HEADS_MAX, SWEEP, NULL},
-    {"--kv-heads", PROBLEM, KIND_INTS, AT(kv_heads), 0, 1, HEADS_MAX, SWEEP, NULL},
-    {"--dim", PROBLEM, KIND_INTS, AT(dim), 0, 1, 256, SWEEP, NULL},
-    {"--dim-v", PROBLEM, KIND_INTS, AT(dim_v), 0, 1, 256, SWEEP, NULL},
+    {"--batch", PROBLEM, KIND_INTS, AT(batch), 0, 1, CLI_BATCH_MAX, SWEEP, NULL},
+    {"--seq", PROBLEM, KIND_INTS, AT(seq), 0, 1, CLI_SEQ_MAX, SWEEP, NULL},
+    {"--seq-k", PROBLEM, KIND_INTS, AT(seq_k), 0, 1, CLI_SEQ_MAX, SWEEP, NULL},
+    {"--heads", PROBLEM, KIND_INTS, AT(heads), 0, 1, CLI_HEADS_MAX, SWEEP, NULL},
+    {"--kv-heads", PROBLEM, KIND_INTS, AT(kv_heads), 0, 1, CLI_HEADS_MAX, SWEEP, NULL},
+    {"--dim", PROBLEM, KIND_INTS, AT(dim), 0, 1, RA_MAX_DIM, SWEEP, NULL},
+    {"--dim-v", PROBLEM, KIND_INTS, AT(dim_v), 0, 1, RA_MAX_DIM, SWEEP, NULL},
     {"--ranks", ATTENTION, KIND_INTS, AT(ranks), 0, 1, 4096, SWEEP, NULL},
     {"--rank", COMMANDS_ON_RANKS, KIND_INTS, AT(rank), 0, 0, 4095, 1, NULL},
     {"--rendezvous", COMMANDS_ON_RANKS, KIND_PATH, AT(rendezvous), 0, 0, 0, 0, NULL},
@@ -45,7 +41,7 @@ static const flag flags[] = {
     {"--cu-seqlens", ATTENTION, KIND_INTS, AT(cu_q), 0, 0, LENGTH_MAX, ANY, NULL},
     {"--cu-seqlens-k", ATTENTION, KIND_INTS, AT(cu_k), 0, 0, LENGTH_MAX, ANY, NULL},
     {"--scale", ATTENTION, KIND_REAL, AT(scale), AT(scale_given), 0, 0, 0, NULL},
-    {"--dilated", ATTENTION, KIND_BRANCHES, AT(dilated), 0, 1, (int64_t)1 << 40, ANY, NULL},
+    {"--dilated", ATTENTION, KIND_BRANCHES, AT(dilated), 0, 1, CLI_SEQ_MAX, ANY, NULL},
     {"--dilated-heads", ATTENTION, KIND_NAMES, AT(dilated_heads), 0, 0, 0, 1, value_dilated_heads},
     {"--dilated-offset", ATTENTION, KIND_NAMES, AT(dilated_offset), 0, 0, 0, 1, value_dilated_offset},
     {"--dilated-combine", ATTENTION, KIND_NAMES, AT(dilated_combine), 0, 0, 0, 1, value_dilated_combine},

@@ -5,6 +5,10 @@
 
 #include <ringattn/ringattn.h>
 
+/* The most that the library takes, beside RA_MAX_DIM: what is more is refused where the option or file has a name. */
+#define CLI_SEQ_MAX ((int64_t)1 << 40)
+enum { CLI_BATCH_MAX = 1 << 20, CLI_HEADS_MAX = 1 << 16 };
+
 /* Bits, so that a flag can say which commands take it. */
 typedef enum cli_command {
     CLI_NONE = 0,

@@ -186,7 +186,7 @@ static ra_status poll_once(ra_comm *comm, double seconds, int *done_out, int *cu
     return comm->ops.poll(comm->self, seconds, done_out, culprit_out);
 }
 
-/* After an error the transport is not asked again: the error is. */
+/* What the transport said in passing, for whoever asks next. */
 static void remember(ra_comm *comm, ra_status failure, int message) {
     comm->failure = failure;
     if (failure == RA_OK) return;
@@ -194,6 +194,7 @@ static void remember(ra_comm *comm, ra_status failure, int message) {
     snprintf(comm->failure_text, sizeof comm->failure_text, "%s", ra_last_error());
 }
 
+/* After an error the transport is not asked again: the error is. */
 static ra_status poll(ra_comm *comm, double seconds, int *done_out, int *culprit_out) {
     *done_out = 0;
     *culprit_out = -1;
