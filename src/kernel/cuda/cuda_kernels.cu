@@ -156,7 +156,6 @@ static void backward(const ra_backward_call *call) {
     cudaMemsetAsync(prepared->tickets, 0, prepared->zero_bytes, stream);
     gpu_backward args = {};
     args.problem = problem_of(shape, call->parts, prepared);
-    args.by_key = prepared->by_key;
     args.turns = prepared->turns;
     args.ticket = prepared->tickets;
     args.chains = prepared->chains;

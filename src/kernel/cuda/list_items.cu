@@ -8,6 +8,9 @@
  *
  * The key blocks of a query block add to its dQ in the order of the items: by level, by work, by block. turns has, for
  * each tile and query block, how many come before the tile's own.
+ *
+ * The tiles of the list are put in the order of their sets, those of a set side by side; tiles of which nothing is
+ * visible are left out.
  */
 #include "kernel/cuda/prepared.cuh"
 
@@ -32,6 +35,7 @@ struct item_builder {
     gpu_lists *lists;
     std::vector<int> group_of; /* [tiles] */
     std::vector<key_set> sets; /* of the round in hand */
+    std::vector<int> order;    /* tiles, as items have them */
 };
 
 static const ra_tile &tile_of(const item_builder &b, int tile) {
@@ -233,8 +237,8 @@ static bool sees_block(const item_builder &b, const key_set &set, int64_t block)
 }
 
 static void add_items(item_builder &b, const key_set &set, bool spelled) {
-    gpu_item item = {(int)b.lists->by_key.size(), (int)set.tiles.size(), 0, -1};
-    b.lists->by_key.insert(b.lists->by_key.end(), set.tiles.begin(), set.tiles.end());
+    gpu_item item = {(int)b.order.size(), (int)set.tiles.size(), 0, -1};
+    b.order.insert(b.order.end(), set.tiles.begin(), set.tiles.end());
     for (; item.block * (int64_t)b.keys < tile_of(b, set.tiles[0]).k_rows.count; item.block++) {
         if (!sees_block(b, set, item.block)) continue;
         for (int g = set.g0; g <= (spelled ? set.g1 : set.g0); g += set.g_step) {
@@ -267,9 +271,16 @@ static int64_t rows_written(const item_builder &b, const key_set &set) {
     return rows * heads_of_set(set);
 }
 
+static void order_tiles(item_builder &b) {
+    std::vector<gpu_tile> ordered;
+    ordered.reserve(b.order.size());
+    for (int tile : b.order) ordered.push_back(b.lists->tiles[(size_t)tile]);
+    b.lists->tiles.swap(ordered);
+}
+
 void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int rows, int keys,
                     gpu_lists *lists) {
-    item_builder b = {shape, tiles, parts, rows, keys, lists, std::vector<int>((size_t)tiles->tile_count), {}};
+    item_builder b = {shape, tiles, parts, rows, keys, lists, std::vector<int>((size_t)tiles->tile_count), {}, {}};
     for (int64_t p = 0; p < tiles->round_count; p++) {
         const ra_tile_round *round = &tiles->rounds[p];
         make_sets(b, round);
@@ -285,4 +296,5 @@ void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_k
             add_launch(b, from, to, round->state);
         }
     }
+    order_tiles(b);
 }

@@ -51,7 +51,7 @@ struct gpu_unit {
 };
 
 struct gpu_item {
-    int first, count; /* of by_key: the tiles that share the keys */
+    int first, count; /* the tiles that share the keys */
     int block;        /* of key rows */
     int kv_head;      /* -1: given by the remainder of the number */
 };
@@ -69,8 +69,8 @@ struct gpu_problem {
     double scale;
     ra_kv_rows own;          /* the one part, where parts is NULL */
     const ra_kv_rows *parts; /* device memory */
-    const gpu_tile *tiles;
-    int per_entry; /* numbers of an entry */
+    const gpu_tile *tiles;   /* backward: those with the same keys side by side */
+    int per_entry;           /* numbers of an entry */
 };
 
 /* What is counted where CTAs take one unit after the other, and list pieces of units that another kernel has to do
@@ -110,7 +110,6 @@ enum { REDO_PIECES = 4, REDO_ROWS = 64 };
 struct gpu_backward {
     gpu_problem problem;
     const gpu_item *items;
-    const int *by_key; /* tiles, those with the same keys together */
     const int *turns;
     unsigned *ticket; /* the next number to be taken */
     int *chains;      /* how many key blocks have been added to a block of dq */

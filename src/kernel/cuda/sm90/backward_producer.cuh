@@ -33,7 +33,7 @@ template <class S>
 __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_place &item, const query_cursor &c,
                                            query_plan *to) {
     const gpu_problem &p = args.problem;
-    const gpu_tile &t = p.tiles[args.by_key[c.at]];
+    const gpu_tile &t = p.tiles[c.at];
     int blocks = (t.q_count + S::ROWS - 1) / S::ROWS, a0 = c.block * S::ROWS;
     to->a0 = a0;
     to->count = t.q_count;
