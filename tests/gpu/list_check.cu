@@ -94,12 +94,23 @@ struct checker {
     }
 };
 
+static const ra_kv_rows *parts_of(const tile_case &c) {
+    return c.seed % 3 ? c.parts : NULL;
+}
+
 static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     gpu_lists &lists = p->lists;
-    const ra_kv_rows *parts = c.seed % 3 ? c.parts : NULL;
+    const ra_kv_rows *parts = parts_of(c);
     if (parts) lists.parts.assign(parts, parts + TEST_PARTS);
     gpu_list_tiles(&tiles, &lists);
-    if (pass == RA_BACKWARD) gpu_list_items(&c.shape, &tiles, parts, ROWS, KEYS, &lists);
+    if (pass == RA_BACKWARD) {
+        gpu_list_items(&c.shape, &tiles, parts, ROWS, KEYS, &lists);
+        for (size_t i = 0; i < lists.tiles.size(); i++) { /* as tensor maps might have them */
+            lists.tiles[i].k_map = (int)i * 3;
+            lists.tiles[i].k_at = (int)i * 1000;
+        }
+        gpu_list_key_boxes(KEYS, &lists);
+    }
     if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, &lists);
     if (pass == RA_FORWARD && c.seed % 2) {
         gpu_lists other;
@@ -160,37 +171,43 @@ static bool reads_kv_head(const gpu_tile &t, int gqa_ratio, int g) {
 
 /* How often each (tile, block of keys, batch, key/value head) is done by the numbers of all launches, as item_at in
  * tile_cursor.cuh takes them apart. */
-typedef std::map<std::tuple<int, int, int, int>, int> items_done;
+typedef std::map<std::tuple<int, int, int, int>, std::vector<int>> items_done; /* the head of the views, each time */
 
 static items_done count_items(const gpu_lists &lists, const ra_shape &shape) {
     items_done done;
-    int gqa_ratio = (int)(shape.heads_q / shape.heads_kv);
     for (const gpu_launch &launch : lists.launches)
         for (unsigned number = 0; number < launch.count; number++) {
             const gpu_item &item = lists.items[(size_t)launch.first + number / (unsigned)launch.per_entry];
-            const gpu_tile &first = lists.tiles[(size_t)item.first];
-            int rest = (int)number % launch.per_entry, step = kv_head_step(first.head_stride, gqa_ratio);
-            int g0 = first.head_first / gqa_ratio;
-            int last = (first.head_first + (first.head_count - 1) * first.head_stride) / gqa_ratio;
-            int heads = (last - g0) / step + 1;
-            int g = item.kv_head >= 0 ? item.kv_head : g0 + rest % heads * step;
-            int b = item.kv_head >= 0 ? rest : rest / heads;
-            for (int i = item.first; i < item.first + item.count; i++) done[{i, item.block, b, g}]++;
+            int heads = launch.per_entry / (int)shape.batch, rest = (int)number % launch.per_entry;
+            int b = rest / heads, g = item.kv_head + rest % heads * item.kv_step;
+            int head = item.head + rest % heads * item.head_step;
+            for (int i = item.first; i < item.first + item.count; i++) done[{i, item.block, b, g}].push_back(head);
         }
     return done;
 }
 
-/* What is visible of every tile is done once, for each batch and key/value head. */
-static void check_items(const gpu_lists &lists, const ra_shape &shape, unsigned seed) {
+/* What is visible of every tile is done once, for each batch and key/value head, with the keys of that head. parts:
+ * NULL: views have all heads. */
+static void check_items(const gpu_lists &lists, const ra_shape &shape, const ra_kv_rows *parts, unsigned seed) {
     items_done done = count_items(lists, shape);
     int gqa_ratio = (int)(shape.heads_q / shape.heads_kv);
-    for (const auto &entry : done) expect(entry.second == 1, "an item that is done again", seed);
-    for (size_t i = 0; i < lists.tiles.size(); i++)
-        for (int block = 0; block * KEYS < lists.tiles[i].k_count; block++)
+    for (const auto &entry : done) expect(entry.second.size() == 1, "an item that is done again", seed);
+    for (size_t i = 0; i < lists.tiles.size(); i++) {
+        const gpu_tile &t = lists.tiles[i];
+        for (int block = 0; block * KEYS < t.k_count; block++)
             for (int b = 0; b < (int)shape.batch; b++)
-                for (int g = 0; g < (int)shape.heads_kv; g++)
-                    if (block_is_seen(lists.tiles[i], block) && reads_kv_head(lists.tiles[i], gqa_ratio, g))
-                        expect(done.count({(int)i, block, b, g}) == 1, "a block of keys that is not done", seed);
+                for (int g = 0; g < (int)shape.heads_kv; g++) {
+                    if (!block_is_seen(t, block) || !reads_kv_head(t, gqa_ratio, g)) continue;
+                    auto found = done.find({(int)i, block, b, g});
+                    int64_t head = parts ? (g - parts[t.part].heads.first) / parts[t.part].heads.stride : g;
+                    expect(found != done.end(), "a block of keys that is not done", seed);
+                    if (found != done.end()) expect(found->second[0] == head, "a head of the views", seed);
+                }
+    }
+    for (const gpu_item &item : lists.items) {
+        const gpu_tile &t = lists.tiles[(size_t)item.first];
+        expect(item.k_map == t.k_map && item.k_row == t.k_at + item.block * KEYS, "where an item's keys are", seed);
+    }
 }
 
 static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
@@ -219,7 +236,7 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     check.bytes((const unsigned char *)p.maps.parts, want.part_maps, "tensor maps");
     check.apart();
     check_tiles(p.tiles, want.tiles.size(), tiles, pass, c.seed);
-    if (pass == RA_BACKWARD) check_items(want, c.shape, c.seed);
+    if (pass == RA_BACKWARD) check_items(want, c.shape, parts_of(c), c.seed);
     size_t tickets = (size_t)((unsigned char *)p.chains - counters.data());
     size_t pieces = size.counters - p.zero_bytes;
     expect((unsigned char *)p.tickets == counters.data(), "tickets", c.seed);
@@ -233,6 +250,33 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
                c.seed);
 }
 
+/* Query heads 1 and 4, two to a key/value head: of 0, 1 and 2 the first and the last are read, and those are what the
+ * part has. No step leads from one to the other that is a whole one in both the problem and the part. */
+static void check_uneven_heads(void) {
+    ra_shape shape = {};
+    shape.batch = 2;
+    shape.heads_q = 6;
+    shape.heads_kv = 3;
+    shape.dim = shape.dim_v = 32;
+    shape.dtype = RA_F32;
+    ra_tile tile = {};
+    tile.q_rows = {0, 1, 2 * KEYS};
+    tile.k_rows = {0, 1, 2 * KEYS};
+    tile.heads = {1, 3, 2};
+    tile.lo = -2 * KEYS;
+    tile.hi = 0;
+    ra_tile_group group = {0, 1};
+    ra_tile_round round = {0, 1, 0};
+    ra_tile_list tiles = {&tile, &group, &round, 1, 1, 1};
+    ra_kv_rows part = {};
+    part.heads = {0, 2, 2};
+    gpu_lists lists;
+    gpu_list_tiles(&tiles, &lists);
+    gpu_list_items(&shape, &tiles, &part, ROWS, KEYS, &lists);
+    gpu_list_key_boxes(KEYS, &lists);
+    check_items(lists, shape, &part, 0);
+}
+
 int main(int argc, char **argv) {
     unsigned seeds = (unsigned)gpu_number(argc, argv, "--seeds", 60);
     for (unsigned seed = 1; seed <= seeds; seed++) {
@@ -244,6 +288,7 @@ int main(int argc, char **argv) {
         }
         tile_case_free(&c);
     }
+    check_uneven_heads();
     if (!failures) printf("lists of %u cases: as they were listed\n", seeds);
     return failures != 0;
 }

@@ -70,6 +70,9 @@ void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, 
 void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int rows, int keys,
                     gpu_lists *lists);
 
+/* When tensor maps of the tiles' rows are listed too: where the items' keys, in blocks of so many, are in them. */
+void gpu_list_key_boxes(int keys, gpu_lists *lists);
+
 ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
                       const ra_kv_rows *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out);
 void gpu_discard(ra_prepared *prepared);

@@ -86,16 +86,15 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
 
 /* ---- producer ---------------------------------------------------------------------------------------------------- */
 
+/* The block of keys from row `row` of the item's map on, by one thread: as soon as the item is known, since all others
+ * wait for them. Its entry in the list says where they are. */
 template <class S>
-__device__ __forceinline__ void copy_keys(const gpu_backward &args, const tensor_maps &maps,
-                                          const backward_memory<S> &memory) {
-    const item_place &item = memory.plan().item;
-    const gpu_tile &t = item_tile(args, item);
-    const CUtensorMap *map = key_map(maps, t);
-    int g = (int)kv_head_in(kv_rows_of(args.problem, t), item.g), row = t.k_at + item.block * S::KEYS;
+__device__ __forceinline__ void copy_keys(const tensor_maps &maps, const backward_memory<S> &memory,
+                                          const gpu_item &entry, const item_place &item, int row) {
+    const CUtensorMap *map = key_map(maps, entry.k_map);
     mbarrier_arrive_expecting(memory.keys_full(), 2 * S::KEY_TILE);
-    copy_tile<S::DIM, S::KEYS>(memory.k(), map, row, g, item.b, memory.keys_full());
-    copy_tile<S::DIM, S::KEYS>(memory.v(), map + 1, row, g, item.b, memory.keys_full());
+    copy_tile<S::DIM, S::KEYS>(memory.k(), map, row, item.head, item.b, memory.keys_full());
+    copy_tile<S::DIM, S::KEYS>(memory.v(), map + 1, row, item.head, item.b, memory.keys_full());
 }
 
 /* What the consumers do not look at one by one: whether all pairs of the block are visible. */
@@ -139,7 +138,6 @@ template <class S>
 __device__ __forceinline__ void produce_queries(const gpu_backward &args, const tensor_maps &maps,
                                                 const backward_memory<S> &memory, int lane) {
     item_plan &plan = memory.plan();
-    if (lane == 0) copy_keys<S>(args, maps, memory);
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;

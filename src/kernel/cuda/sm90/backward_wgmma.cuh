@@ -250,15 +250,25 @@ __device__ __forceinline__ void serve(const gpu_backward &args, const tensor_map
     }
 }
 
+/* By one thread: takes an item, and asks for its keys before anything else is looked up. The barriers are made while
+ * the number is on its way. */
+template <class S>
+__device__ __forceinline__ void begin_item(const gpu_backward &args, const tensor_maps *maps,
+                                           const backward_memory<S> &memory) {
+    unsigned number = atomicAdd(args.ticket, 1u);
+    make_barriers<S>(memory);
+    const gpu_item entry = args.items[number / (unsigned)args.problem.per_entry];
+    item_place item = item_at(args, entry, number);
+    if constexpr (S::BOXES) copy_keys<S>(*maps, memory, entry, item, entry.k_row);
+    memory.plan().item = item;
+}
+
 /* maps: where tiles come by boxes. */
 template <class S> __device__ __forceinline__ void backward_item(const gpu_backward &args, const tensor_maps *maps) {
     extern __shared__ __align__(1024) unsigned char shared[];
     backward_memory<S> memory = {shared, shared_address(shared)};
     int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0);
-    if (thread == 0) {
-        memory.plan().item = item_at(args, atomicAdd(args.ticket, 1u));
-        make_barriers<S>(memory);
-    }
+    if (thread == 0) begin_item<S>(args, maps, memory);
     __syncthreads();
     if (warp < 4) {
         registers_fewer<S::OTHER_REGISTERS>();
@@ -311,6 +321,7 @@ template <class T, int DIM, int NARROW> struct backward_wgmma {
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
         (void)tiles;
         tensor_maps_list(shape, parts, boxes::KEYS, lists);
+        gpu_list_key_boxes(boxes::KEYS, lists);
     }
     static constexpr gpu_backward_variant variant(void) {
         return {boxes::ROWS, boxes::KEYS, boxes::BYTES, allow, launch, NULL, list_maps};

@@ -288,7 +288,7 @@ __device__ __forceinline__ void backward_wide_half(const gpu_backward &args, con
     if (warp < 4) {
         registers_fewer<S::OTHER_REGISTERS>();
         if (warp == 0)
-            produce_wide<S>(args, maps, memory, thread, rank);
+            produce_wide<S>(args, maps, memory, thread);
         else if (warp == 1 && thread % 32 == 0)
             plan_wide<S>(args, memory, rank);
         else if (warp >= 2 && thread % 32 == 0)
@@ -320,7 +320,7 @@ __global__ void __cluster_dims__(S::CTAS, 1, 1) __launch_bounds__(S::THREADS, 1)
     }
     __syncthreads();
     cluster_sync();
-    bool there = thread == 0 && place_cluster<S>(args, gridDim.x / S::CTAS, rank, memory);
+    bool there = thread == 0 && begin_wide_item<S>(args, maps, gridDim.x / S::CTAS, rank, memory);
     if (__syncthreads_or(there)) backward_wide_half<S>(args, maps, memory, rank, warp, thread);
     __syncwarp();
     cluster_sync(); /* until then the other CTA reads and writes this one's shared memory */
@@ -349,6 +349,7 @@ template <class T, const gpu_backward_variant &MMA> struct backward_wide_calls {
                           gpu_lists *lists) {
         (void)tiles;
         tensor_maps_list(shape_of_rows, parts, shape::KEYS, lists);
+        gpu_list_key_boxes(shape::KEYS, lists);
     }
     static constexpr gpu_backward_variant variant(void) {
         return {shape::ROWS, shape::KEYS, shape::BYTES, allow, launch, NULL, list_maps};
