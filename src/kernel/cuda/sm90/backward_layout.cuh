@@ -44,7 +44,8 @@ struct query_plan {
     int lo, hi, keys; /* of the tile */
     int map, row;     /* of Q, dO, dQ: the first map and the block's first row in it */
     int head;
-    int turn; /* of the item, at the block's dQ */
+    int turn;          /* of the item among those of its tile, at the block's dQ */
+    const int *queued; /* device memory: how many turns come before the tile's; looked up by the adder */
     int *chain;
     int64_t first, each; /* the block's first row, and rows from one query to the next */
     int64_t sums_at;     /* of the first row in lse and delta */

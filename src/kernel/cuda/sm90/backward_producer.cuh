@@ -5,6 +5,20 @@
 
 #include "kernel/cuda/sm90/backward_layout.cuh"
 
+/* ---- before all ------------------------------------------------------------------------------------------------ */
+
+/* By a warp, while the item's number is on its way: what is needed next is brought nearer. Numbers are mostly taken in
+ * the order of the CTAs, so the entry of `guess`, the CTA's own number, is in the item's line more often than not; and
+ * of the tensor maps most launches have but the first ones. maps: NULL: none. */
+static __device__ __forceinline__ void look_ahead(const gpu_backward &args, const tensor_maps *maps, unsigned guess,
+                                                  int lane) {
+    if (lane == 0)
+        asm volatile("prefetch.global.L1 [%0];\n" ::"l"(&args.items[guess / (unsigned)args.problem.per_entry]));
+    if (!maps || lane < 1 || lane > 5) return;
+    const CUtensorMap *map = lane < 4 ? &maps->map[lane - 1] : key_map(*maps, 0) + (lane - 4);
+    asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
+}
+
 /* ---- planner ----------------------------------------------------------------------------------------------------- */
 
 /* The next block of queries, in another order than that of query_cursor: a block of all heads, then the next block. So
@@ -43,7 +57,8 @@ __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_
     to->map = 3 * t.q_map;
     to->row = t.q_at + a0;
     to->head = t.head_first + c.head * t.head_stride;
-    to->turn = args.turns[t.order + c.block] + item.block - max(0, a0 + t.lo) / S::KEYS;
+    to->turn = item.block - max(0, a0 + t.lo) / S::KEYS;
+    to->queued = args.turns + t.order + c.block;
     to->chain = args.chains + t.chain + ((int64_t)item.b * t.head_count + c.head) * blocks + c.block;
     to->first = t.q_first + a0 * t.q_stride;
     to->each = t.q_stride;
@@ -193,7 +208,8 @@ __device__ __forceinline__ void add_queries(const tensor_maps &maps, const backw
         const query_plan &step = plan.queries[j % QUERY_PLANS];
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         if (step.block < 0) return;
-        chain_wait(step.chain, chain_read(step.chain), step.turn);
+        int queued = *step.queued;
+        chain_wait(step.chain, chain_read(step.chain), queued + step.turn);
         mbarrier_wait(memory.dq_full(stage), j / S::ADDERS % 2);
         global_proxies_meet();
         add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b);

@@ -108,7 +108,11 @@ __device__ __forceinline__ void add_query_rows(const gpu_backward &args, const b
     for (int j = 0;; j++) {
         const query_plan &step = plan.queries[j % QUERY_PLANS];
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
-        int seen = lane == 0 && step.block >= 0 ? chain_read(step.chain) : 0;
+        int seen = 0, turn = 0;
+        if (lane == 0 && step.block >= 0) {
+            turn = *step.queued + step.turn;
+            seen = chain_read(step.chain);
+        }
         if (j > 0) {
             bulk_wait_read<0>();
             __syncwarp();
@@ -122,7 +126,7 @@ __device__ __forceinline__ void add_query_rows(const gpu_backward &args, const b
             }
         }
         if (step.block < 0) return;
-        if (lane == 0 && (j == 0 || seen < step.turn)) chain_wait(step.chain, seen, step.turn);
+        if (lane == 0 && (j == 0 || seen < turn)) chain_wait(step.chain, seen, turn);
         before = step.chain;
         mbarrier_wait(memory.dq_full(j), j % 2);
         __syncwarp();

@@ -268,7 +268,10 @@ template <class S> __device__ __forceinline__ void backward_item(const gpu_backw
     extern __shared__ __align__(1024) unsigned char shared[];
     backward_memory<S> memory = {shared, shared_address(shared)};
     int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0);
-    if (thread == 0) begin_item<S>(args, maps, memory);
+    if (thread == 0)
+        begin_item<S>(args, maps, memory);
+    else if (warp == 1)
+        look_ahead(args, maps, blockIdx.x, thread % 32);
     __syncthreads();
     if (warp < 4) {
         registers_fewer<S::OTHER_REGISTERS>();

@@ -317,6 +317,8 @@ __global__ void __cluster_dims__(S::CTAS, 1, 1) __launch_bounds__(S::THREADS, 1)
         mbarrier_init(memory.ds_full(), 1);
         mbarrier_init(memory.ds_empty(), 8 * S::CTAS);
         make_barriers<S>(memory);
+    } else if (warp == 1) {
+        look_ahead(args, &maps, blockIdx.x / S::CTAS, thread % 32);
     }
     __syncthreads();
     cluster_sync();

@@ -47,7 +47,8 @@ __device__ __forceinline__ bool begin_wide_item(const gpu_backward &args, const 
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-/* Whose turn a step is: *blocks_out blocks of keys, from turn *turn_out on, are added to this dQ by the cluster. */
+/* Whose turn a step is: *blocks_out blocks of keys, from turn *turn_out of the tile's on, are added to this dQ by the
+ * cluster. */
 template <class S>
 __device__ __forceinline__ void turns_of_step(const backward_wide_memory<S> &memory, const query_plan &step,
                                               int *turn_out, int *blocks_out) {
@@ -176,6 +177,7 @@ __device__ __forceinline__ void add_pieces(const tensor_maps &maps, const backwa
         bool there = step.block >= 0;
         if (there) {
             turns_of_step<S>(memory, step, &turn, &blocks);
+            turn += *step.queued;
             seen = chain_acquire(step.chain);
         }
         if (j) {
