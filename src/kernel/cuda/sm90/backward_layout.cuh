@@ -7,8 +7,9 @@
  *             stage of rows, padded so that a warp's accumulators meet all banks
  *   lse, delta [ROWS] each, two stages
  *
- * Roles: the planner (a lane), producers, adders, and two warpgroups of consumers. Step j is a block of queries; it has
- * stage j % 2 and the plan j % QUERY_PLANS.
+ * One thread takes the item, makes the barriers and, where tiles come by boxes, starts the copies of K and V. Behind a
+ * barrier of all threads they have roles: the planner (a lane), producers, adders, and two warpgroups of consumers.
+ * Step j is a block of queries; it has stage j % 2 and the plan j % QUERY_PLANS.
  *
  *                  tiles come by boxes                              row by row
  *   planner        lane 0 of warp 1                                 lane 0 of warp 2
