@@ -78,6 +78,7 @@ template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_sha
     static constexpr int DQ_STAGES = BOXES ? 2 : 1, DQ_PITCH = DIM * 4 + 32 /* of rows */, DQ_PANEL = ROWS * 128;
     static constexpr int DQ_TILE = ROWS * (BOXES ? DIM * 4 : DQ_PITCH);
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, DQ_AT = DS_AT + 2 * PAIR_TILE;
+    static constexpr int IDLE_BYTES = DQ_AT; /* which nobody uses any more when an item's last products have come */
     static constexpr int SUMS_AT = DQ_AT + DQ_STAGES * DQ_TILE, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
     static constexpr int BARRIERS = 14 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan);

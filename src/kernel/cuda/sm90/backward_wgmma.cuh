@@ -202,15 +202,18 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     products_wait<0>();
     keep_registers(dq);
     give_dq<S>(memory, j, dq, at, scale);
-    int count = item_tile(args, plan.item).k_count, first = plan.item.block * S::KEYS + at.key0 + at.warp * 16;
+    int count = item_tile(args, plan.item).k_count, first = plan.item.block * S::KEYS + at.key0 + at.warp * WARP_ROWS;
     if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))
         return true;
-    add_to_rows<S>(item_rows<float, &ra_kv_rows::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1,
-                   args.overwrite, at.lane);
+    key_output dv = {item_rows<float, &ra_kv_rows::dv>(args, plan.item), first, count, args.problem.dim_v,
+                     args.overwrite};
+    add_to_key_rows<S>(dv, key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS), sum.dv, 1, at.lane);
     __syncwarp(); /* registers are short: one after the other */
-    add_to_rows<S>(item_rows<float, &ra_kv_rows::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale,
-                   args.overwrite, at.lane);
+    key_output dk = {item_rows<float, &ra_kv_rows::dk>(args, plan.item), first, count, args.problem.dim,
+                     args.overwrite};
+    add_to_key_rows<S>(dk, key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS), sum.dk, scale, at.lane);
+    key_rows_sent();
     return false;
 }
 

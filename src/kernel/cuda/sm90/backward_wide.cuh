@@ -233,11 +233,16 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
 /* One consumer's sum and its rows of dv or dk, which are nobody else's in this launch. Returns whether some element of
  * the item's dk or dv is not finite: then nothing has been written. */
 template <class S, ra_view ra_kv_rows::*WHICH>
-__device__ __forceinline__ bool write_sum(const gpu_backward &args, const item_place &item, const product_place &at,
-                                          const float (&sum)[S::DIM / 8][4], int width, float by) {
-    int count = item_tile(args, item).k_count, first = item.block * S::KEYS + at.warp * 16;
+__device__ __forceinline__ bool write_sum(const gpu_backward &args, const backward_wide_memory<S> &memory,
+                                          const product_place &at, const float (&sum)[S::DIM / 8][4], int width,
+                                          float by) {
+    const item_place &item = memory.plan().item;
+    int count = item_tile(args, item).k_count, first = item.block * S::KEYS + at.warp * WARP_ROWS;
     if (consumers_any(sums_are_odd(sum, first + at.lane / 4, count))) return true;
-    add_to_rows<S>(item_rows<float, WHICH>(args, item), first, count, width, sum, by, args.overwrite, at.lane);
+    key_output to = {item_rows<float, WHICH>(args, item), first, count, width, args.overwrite};
+    key_sum which = at.group ? SUM_OF_DK : SUM_OF_DV;
+    add_to_key_rows<S>(to, key_row_at<S>(memory, which, at.warp * WARP_ROWS), sum, by, at.lane);
+    key_rows_sent();
     return false;
 }
 
@@ -247,14 +252,13 @@ template <class S>
 __device__ __forceinline__ bool consume_wide(const gpu_backward &args, const backward_wide_memory<S> &memory,
                                              const product_place &at, int rank, bool has_keys) {
     const gpu_problem &p = args.problem;
-    const item_place &item = memory.plan().item;
     float sum[S::DIM / 8][4] = {};
     if (at.group == 0) {
         consume_p<S>(args, memory, at, rank, sum);
-        return has_keys && write_sum<S, &ra_kv_rows::dv>(args, item, at, sum, p.dim_v, 1);
+        return has_keys && write_sum<S, &ra_kv_rows::dv>(args, memory, at, sum, p.dim_v, 1);
     }
     consume_ds<S>(args, memory, at, rank, sum);
-    return has_keys && write_sum<S, &ra_kv_rows::dk>(args, item, at, sum, p.dim, (float)p.scale);
+    return has_keys && write_sum<S, &ra_kv_rows::dk>(args, memory, at, sum, p.dim, (float)p.scale);
 }
 
 /* As check_keys: whether K of one of the CTAs has infinities or NaNs. Both find the same. */
