@@ -20,6 +20,17 @@
 
 template <class S> struct key_sums { float dk[S::WIDTH / 8][4], dv[S::WIDTH / 8][4]; };
 
+/* By the consumers while K is on its way: what is looked up in device memory then is not waited for at the end. The
+ * others see it behind consumers_any. */
+static __device__ __forceinline__ void find_outputs(const gpu_backward &args, item_plan &plan) {
+    if (threadIdx.x == 128) {
+        plan.outputs.dk = item_rows<float, &ra_kv_rows::dk>(args, plan.item);
+        plan.outputs.count = item_tile(args, plan.item).k_count;
+    } else if (threadIdx.x == 160) {
+        plan.outputs.dv = item_rows<float, &ra_kv_rows::dv>(args, plan.item);
+    }
+}
+
 /* A warp's rows [first, first + WARP_ROWS) of dk or dv, as far as they are below limit. */
 struct key_output {
     row_source rows;

@@ -55,10 +55,17 @@ struct query_rows {
     row_source q, dout, dq;
 };
 
+/* Where dk and dv of the item's keys go. */
+struct key_outputs {
+    row_source dk, dv; /* of the tile's rows */
+    int count;         /* of those */
+};
+
 struct item_plan {
     item_place item;
     int odd_keys;  /* K has an infinity or a NaN */
     int masked[2]; /* for each stage: pairs need to be looked at one by one */
+    key_outputs outputs;
     query_plan queries[QUERY_PLANS];
 };
 
