@@ -6,6 +6,7 @@
  *   dQ        [ROWS, DIM] of f32: two stages, in panels of 32 columns, swizzled as the copy engine reads boxes; or one
  *             stage of rows, padded so that a warp's accumulators meet all banks
  *   lse, delta [ROWS] each, two stages
+ *   dV, dK    [KEYS, DIM] of f32 each, when the last products have come, from K on (backward_keys.cuh)
  *
  * Roles: the planner (a lane), producers, adders, and two warpgroups of consumers. Step j is a block of queries; it has
  * stage j % 2 and the plan j % QUERY_PLANS.
