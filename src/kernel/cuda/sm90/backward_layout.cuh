@@ -6,6 +6,7 @@
  *   dQ        [ROWS, DIM] of f32: two stages, in panels of 32 columns, swizzled as the copy engine reads boxes; or one
  *             stage of rows, padded so that a warp's accumulators meet all banks
  *   lse, delta [ROWS] each, two stages
+ *   dV, dK    [KEYS, DIM] of f32 each, when the last products have come, from K on (backward_keys.cuh)
  *
  * One thread takes the item, makes the barriers and, where tiles come by boxes, starts the copies of K and V. Behind a
  * barrier of all threads they have roles: the planner (a lane), producers, adders, and two warpgroups of consumers.
@@ -57,10 +58,17 @@ struct query_rows {
     row_source q, dout, dq;
 };
 
+/* Where dk and dv of the item's keys go. */
+struct key_outputs {
+    row_source dk, dv; /* of the tile's rows */
+    int count;         /* of those */
+};
+
 struct item_plan {
     item_place item;
     int odd_keys;  /* K has an infinity or a NaN */
     int masked[2]; /* for each stage: pairs need to be looked at one by one */
+    key_outputs outputs;
     query_plan queries[QUERY_PLANS];
 };
 
@@ -80,6 +88,7 @@ template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_sha
     static constexpr int DQ_STAGES = BOXES ? 2 : 1, DQ_PITCH = DIM * 4 + 32 /* of rows */, DQ_PANEL = ROWS * 128;
     static constexpr int DQ_TILE = ROWS * (BOXES ? DIM * 4 : DQ_PITCH);
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, DQ_AT = DS_AT + 2 * PAIR_TILE;
+    static constexpr int IDLE_BYTES = DQ_AT; /* which nobody uses any more when an item's last products have come */
     static constexpr int SUMS_AT = DQ_AT + DQ_STAGES * DQ_TILE, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
     static constexpr int BARRIERS = 14 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan);

@@ -3,6 +3,7 @@
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_ROW_PRODUCER_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_ROW_PRODUCER_CUH
 
+#include "kernel/cuda/sm90/backward_bulk_rows.cuh"
 #include "kernel/cuda/sm90/backward_producer.cuh"
 #include "kernel/cuda/sm90/row_panels.cuh"
 
@@ -64,13 +65,6 @@ __device__ __forceinline__ void produce_query_rows(const gpu_backward &args, con
 }
 
 /* ---- adder ------------------------------------------------------------------------------------------------------- */
-
-/* to [bytes / 4] += from, in shared memory, by the copy engine; both at multiples of 16. */
-__device__ __forceinline__ void add_row(float *to, uint32_t from, int bytes) {
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n" ::"l"(to), "r"(from),
-                 "r"(bytes)
-                 : "memory");
-}
 
 /* Whatever the strides. */
 template <class S>

@@ -202,22 +202,25 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     products_wait<0>();
     keep_registers(dq);
     give_dq<S>(memory, j, dq, at, scale);
-    int count = item_tile(args, plan.item).k_count, first = plan.item.block * S::KEYS + at.key0 + at.warp * 16;
+    int count = plan.outputs.count, first = plan.item.block * S::KEYS + at.key0 + at.warp * WARP_ROWS;
     if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))
         return true;
-    add_to_rows<S>(item_rows<float, &ra_kv_rows::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1,
-                   args.overwrite, at.lane);
+    key_output dv = {plan.outputs.dv, first, count, args.problem.dim_v, args.overwrite};
+    add_to_key_rows<S>(dv, key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS), sum.dv, 1, at.lane);
     __syncwarp(); /* registers are short: one after the other */
-    add_to_rows<S>(item_rows<float, &ra_kv_rows::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale,
-                   args.overwrite, at.lane);
+    key_output dk = {plan.outputs.dk, first, count, args.problem.dim, args.overwrite};
+    add_to_key_rows<S>(dk, key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS), sum.dk, scale, at.lane);
+    key_rows_sent();
     return false;
 }
 
 /* By the consumers, before anything else: whether K has infinities or NaNs. The first step is planned behind it, and
  * where K has some, no more copies are under way. */
-template <class S> __device__ __forceinline__ bool check_keys(const backward_memory<S> &memory) {
+template <class S>
+__device__ __forceinline__ bool check_keys(const gpu_backward &args, const backward_memory<S> &memory) {
     item_plan &plan = memory.plan();
+    find_outputs(args, plan);
     mbarrier_wait(memory.keys_full(), 0);
     bool odd_keys = consumers_any(keys_are_odd<S>(memory));
     if (threadIdx.x == 128) {
@@ -280,7 +283,7 @@ template <class S> __device__ __forceinline__ void backward_item(const gpu_backw
         registers_more<S::CONSUMER_REGISTERS>();
         int group = warp / 4 - 1;
         product_place at = {group, warp % 4, thread % 32, group * 64};
-        bool odd_keys = check_keys<S>(memory);
+        bool odd_keys = check_keys<S>(args, memory);
         if (memory.plan().queries[0].block < 0) return;
         if (odd_keys || consume_queries<S>(args, memory, at)) slow_item<S>(args, memory, odd_keys);
     }
