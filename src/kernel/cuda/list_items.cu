@@ -31,7 +31,7 @@ struct key_set {
 struct item_builder {
     const ra_shape *shape;
     const ra_tile_list *tiles;
-    const ra_kv_rows *parts; /* NULL: one part, the rank's own */
+    const ra_kv_rows *parts; /* NULL: one part, the rank's own, which has all heads */
     int rows, keys;
     gpu_lists *lists;
     std::vector<int> group_of; /* [tiles] */
