@@ -88,7 +88,7 @@ static void a_peer_that_is_not_missed(int rank, int ranks) {
                               send_to((rank + 1) % (ranks - 1), &mine, sizeof mine)};
         while (mpi->left == 0 && MPI_Wtime() - start < 20)
             CHECK(ra_mpi_ops.poll(mpi, 0, &done, &culprit) == RA_OK && done);
-        CHECK(mpi->left == 1);
+        CHECK(mpi->left >= 1); /* a neighbour may have done with this and left too */
         if (ranks > 2) {
             CHECK(ra_mpi_ops.post(mpi, group, 2, NULL) == RA_OK);
             CHECK(ra_mpi_ops.poll(mpi, 30, &done, &culprit) == RA_OK && done && got == 5);
