@@ -1,5 +1,6 @@
 /* The device lists of prepared objects, without a device: where the arrays of random tile lists lie in the block that
- * place is given, and that the bytes for the upload are those arrays, with pointers into the block. Needs no GPU.
+ * place is given, that the bytes for the upload are those arrays, with pointers into the block, and that the backward
+ * items do every block of keys once. Needs no GPU.
  *
  *     list_check [--seeds 60]
  */
@@ -7,6 +8,8 @@
 #include "kernel/cuda/prepared.cuh"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 extern "C" {
 #include "support/tiles/tile_case.h"
@@ -91,12 +94,23 @@ struct checker {
     }
 };
 
+static const ra_kv_rows *parts_of(const tile_case &c) {
+    return c.seed % 3 ? c.parts : NULL;
+}
+
 static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     gpu_lists &lists = p->lists;
-    const ra_kv_rows *parts = c.seed % 3 ? c.parts : NULL;
+    const ra_kv_rows *parts = parts_of(c);
     if (parts) lists.parts.assign(parts, parts + TEST_PARTS);
     gpu_list_tiles(&tiles, &lists);
-    if (pass == RA_BACKWARD) gpu_list_items(&c.shape, &tiles, parts, ROWS, KEYS, &lists);
+    if (pass == RA_BACKWARD) {
+        gpu_list_items(&c.shape, &tiles, parts, ROWS, KEYS, &lists);
+        for (size_t i = 0; i < lists.tiles.size(); i++) { /* as tensor maps might have them */
+            lists.tiles[i].k_map = (int)i * 3;
+            lists.tiles[i].k_at = (int)i * 1000;
+        }
+        gpu_list_key_boxes(KEYS, &lists);
+    }
     if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, &lists);
     if (pass == RA_FORWARD && c.seed % 2) {
         gpu_lists other;
@@ -109,13 +123,91 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
     gpu_keep_lists(p);
 }
 
-/* What a call gets is the tile list's own keys, heads and rows. */
-static void check_keys(const gpu_tile *at, const ra_tile_list &tiles, unsigned seed) {
-    for (int64_t i = 0; i < tiles.tile_count; i++)
-        for (int64_t k = 0; k < tiles.tiles[i].k_rows.count; k++) {
-            int64_t row = at[i].k_index ? at[i].k_index[k] : at[i].k_first + k * at[i].k_stride;
-            expect(row == ra_tile_key(&tiles.tiles[i], k), "a key", seed);
+/* Whether `at` has the keys, heads, queries and band of a tile of the list. */
+static bool is_tile(const gpu_tile &at, const ra_tile &tile) {
+    if (at.part != tile.part || at.q_count != tile.q_rows.count || at.k_count != tile.k_rows.count) return false;
+    if (at.lo != tile.lo || at.hi != tile.hi || at.head_count != tile.heads.count) return false;
+    if (at.head_first != tile.heads.first || at.head_stride != tile.heads.stride) return false;
+    if (at.q_first != tile.q_rows.first || at.q_stride != tile.q_rows.stride) return false;
+    for (int64_t k = 0; k < tile.k_rows.count; k++) {
+        int64_t row = at.k_index ? at.k_index[k] : at.k_first + k * at.k_stride;
+        if (row != ra_tile_key(&tile, k)) return false;
+    }
+    return true;
+}
+
+/* What a call gets is the list's own tiles: forward one by one, backward in another order, those in which nothing is
+ * visible left out. */
+static void check_tiles(const gpu_tile *at, size_t count, const ra_tile_list &tiles, ra_pass pass, unsigned seed) {
+    std::vector<bool> taken(count);
+    size_t found = 0;
+    for (int64_t i = 0; i < tiles.tile_count; i++) {
+        const ra_tile &tile = tiles.tiles[i];
+        if (pass == RA_FORWARD) {
+            expect(is_tile(at[i], tile), "a tile of the list", seed);
+            continue;
         }
+        if (ra_tile_pairs(&tile) == 0) continue;
+        size_t j = 0;
+        while (j < count && (taken[j] || !is_tile(at[j], tile))) j++;
+        expect(j < count, "a tile of the list", seed);
+        if (j < count) taken[j] = true;
+        found++;
+    }
+    expect(found == (pass == RA_FORWARD ? 0 : count), "tiles that the list does not have", seed);
+}
+
+/* Whether a key of block `block` sees a query of the tile. */
+static bool block_is_seen(const gpu_tile &t, int block) {
+    int b0 = block * KEYS, b1 = std::min(b0 + KEYS, t.k_count);
+    return b0 < b1 && std::max(0, b0 - t.hi) < std::min(t.q_count, b1 - t.lo);
+}
+
+static bool reads_kv_head(const gpu_tile &t, int gqa_ratio, int g) {
+    for (int h = 0; h < t.head_count; h++)
+        if ((t.head_first + h * t.head_stride) / gqa_ratio == g) return true;
+    return false;
+}
+
+/* How often each (tile, block of keys, batch, key/value head) is done by the numbers of all launches, as item_at in
+ * tile_cursor.cuh takes them apart. */
+typedef std::map<std::tuple<int, int, int, int>, std::vector<int>> items_done; /* the head of the views, each time */
+
+static items_done count_items(const gpu_lists &lists, const ra_shape &shape) {
+    items_done done;
+    for (const gpu_launch &launch : lists.launches)
+        for (unsigned number = 0; number < launch.count; number++) {
+            const gpu_item &item = lists.items[(size_t)launch.first + number / (unsigned)launch.per_entry];
+            int heads = launch.per_entry / (int)shape.batch, rest = (int)number % launch.per_entry;
+            int b = rest / heads, g = item.kv_head + rest % heads * item.kv_step;
+            int head = item.head + rest % heads * item.head_step;
+            for (int i = item.first; i < item.first + item.count; i++) done[{i, item.block, b, g}].push_back(head);
+        }
+    return done;
+}
+
+/* What is visible of every tile is done once, for each batch and key/value head, with the keys of that head. parts:
+ * NULL: views have all heads. */
+static void check_items(const gpu_lists &lists, const ra_shape &shape, const ra_kv_rows *parts, unsigned seed) {
+    items_done done = count_items(lists, shape);
+    int gqa_ratio = (int)(shape.heads_q / shape.heads_kv);
+    for (const auto &entry : done) expect(entry.second.size() == 1, "an item that is done again", seed);
+    for (size_t i = 0; i < lists.tiles.size(); i++) {
+        const gpu_tile &t = lists.tiles[i];
+        for (int block = 0; block * KEYS < t.k_count; block++)
+            for (int b = 0; b < (int)shape.batch; b++)
+                for (int g = 0; g < (int)shape.heads_kv; g++) {
+                    if (!block_is_seen(t, block) || !reads_kv_head(t, gqa_ratio, g)) continue;
+                    auto found = done.find({(int)i, block, b, g});
+                    int64_t head = parts ? (g - parts[t.part].heads.first) / parts[t.part].heads.stride : g;
+                    expect(found != done.end(), "a block of keys that is not done", seed);
+                    if (found != done.end()) expect(found->second[0] == head, "a head of the views", seed);
+                }
+    }
+    for (const gpu_item &item : lists.items) {
+        const gpu_tile &t = lists.tiles[(size_t)item.first];
+        expect(item.k_map == t.k_map && item.k_row == t.k_at + item.block * KEYS, "where an item's keys are", seed);
+    }
 }
 
 static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
@@ -138,13 +230,13 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     check.tiles(p.tiles, want);
     check.bytes(p.units, want.units, "units");
     check.bytes(p.items, want.items, "items");
-    check.bytes(p.by_key, want.by_key, "tiles by key");
     check.bytes(p.turns, want.turns, "turns");
     check.bytes(p.other_units, want.other_units, "other units");
     check.bytes(p.tally, want.tally, "tally");
     check.bytes((const unsigned char *)p.maps.parts, want.part_maps, "tensor maps");
     check.apart();
-    check_keys(p.tiles, tiles, c.seed);
+    check_tiles(p.tiles, want.tiles.size(), tiles, pass, c.seed);
+    if (pass == RA_BACKWARD) check_items(want, c.shape, parts_of(c), c.seed);
     size_t tickets = (size_t)((unsigned char *)p.chains - counters.data());
     size_t pieces = size.counters - p.zero_bytes;
     expect((unsigned char *)p.tickets == counters.data(), "tickets", c.seed);
@@ -158,6 +250,33 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
                c.seed);
 }
 
+/* Query heads 1 and 4, two to a key/value head: of 0, 1 and 2 the first and the last are read, and those are what the
+ * part has. No step leads from one to the other that is a whole one in both the problem and the part. */
+static void check_uneven_heads(void) {
+    ra_shape shape = {};
+    shape.batch = 2;
+    shape.heads_q = 6;
+    shape.heads_kv = 3;
+    shape.dim = shape.dim_v = 32;
+    shape.dtype = RA_F32;
+    ra_tile tile = {};
+    tile.q_rows = {0, 1, 2 * KEYS};
+    tile.k_rows = {0, 1, 2 * KEYS};
+    tile.heads = {1, 3, 2};
+    tile.lo = -2 * KEYS;
+    tile.hi = 0;
+    ra_tile_group group = {0, 1};
+    ra_tile_round round = {0, 1, 0};
+    ra_tile_list tiles = {&tile, &group, &round, 1, 1, 1};
+    ra_kv_rows part = {};
+    part.heads = {0, 2, 2};
+    gpu_lists lists;
+    gpu_list_tiles(&tiles, &lists);
+    gpu_list_items(&shape, &tiles, &part, ROWS, KEYS, &lists);
+    gpu_list_key_boxes(KEYS, &lists);
+    check_items(lists, shape, &part, 0);
+}
+
 int main(int argc, char **argv) {
     unsigned seeds = (unsigned)gpu_number(argc, argv, "--seeds", 60);
     for (unsigned seed = 1; seed <= seeds; seed++) {
@@ -169,6 +288,7 @@ int main(int argc, char **argv) {
         }
         tile_case_free(&c);
     }
+    check_uneven_heads();
     if (!failures) printf("lists of %u cases: as they were listed\n", seeds);
     return failures != 0;
 }

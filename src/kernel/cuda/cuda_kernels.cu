@@ -156,7 +156,6 @@ static void backward(const ra_backward_call *call) {
     cudaMemsetAsync(prepared->tickets, 0, prepared->zero_bytes, stream);
     gpu_backward args = {};
     args.problem = problem_of(shape, call->parts, prepared);
-    args.by_key = prepared->by_key;
     args.turns = prepared->turns;
     args.ticket = prepared->tickets;
     args.chains = prepared->chains;
@@ -168,6 +167,7 @@ static void backward(const ra_backward_call *call) {
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;
         args.items = prepared->items + launch.first;
+        args.heads = launch.per_entry / args.problem.batch;
         args.lse = state_array(call->lse, shape, launch.state);
         args.delta = state_array(call->delta, shape, launch.state);
         prepared->backward->launch(&args, launch.count, stream);

@@ -8,10 +8,14 @@
  *
  * The key blocks of a query block add to its dQ in the order of the items: by level, by work, by block. turns has, for
  * each tile and query block, how many come before the tile's own.
+ *
+ * The tiles of the list are put in the order of their sets, those of a set side by side; tiles of which nothing is
+ * visible are left out.
  */
 #include "kernel/cuda/prepared.cuh"
 
 #include <algorithm>
+#include <climits>
 #include <tuple>
 #include <unordered_map>
 
@@ -27,11 +31,12 @@ struct key_set {
 struct item_builder {
     const ra_shape *shape;
     const ra_tile_list *tiles;
-    const ra_kv_rows *parts; /* NULL: one part, the rank's own */
+    const ra_kv_rows *parts; /* NULL: one part, the rank's own, which has all heads */
     int rows, keys;
     gpu_lists *lists;
     std::vector<int> group_of; /* [tiles] */
     std::vector<key_set> sets; /* of the round in hand */
+    std::vector<int> order;    /* tiles, as items have them */
 };
 
 static const ra_tile &tile_of(const item_builder &b, int tile) {
@@ -42,8 +47,20 @@ static int gqa_ratio_of(const item_builder &b) {
     return (int)(b.shape->heads_q / b.shape->heads_kv);
 }
 
+/* From one to the next of the key/value heads that a tile's query heads read; 1 also where some between are not read.
+ */
+static int kv_head_step(int64_t head_stride, int gqa_ratio) {
+    return head_stride > gqa_ratio && head_stride % gqa_ratio == 0 ? (int)(head_stride / gqa_ratio) : 1;
+}
+
 static int heads_of_set(const key_set &set) {
     return (set.g1 - set.g0) / set.g_step + 1;
+}
+
+/* The heads that a part's views have. */
+static ra_span heads_held(const item_builder &b, int part) {
+    ra_span all = {0, 1, b.shape->heads_kv};
+    return b.parts ? b.parts[part].heads : all;
 }
 
 static int64_t blocks_of(int64_t count, int each) {
@@ -170,8 +187,7 @@ static void find_levels(item_builder &b) {
     for (key_set &set : b.sets) {
         const ra_tile &t = tile_of(b, set.tiles[0]);
         ra_view dk = dk_view(b, t.part);
-        ra_span held = {0, 1, 0};
-        if (b.parts) held = b.parts[t.part].heads;
+        ra_span held = heads_held(b, t.part);
         std::vector<int> heads;
         for (int64_t h = 0; h < t.heads.count; h++) heads.push_back((int)ra_span_at(t.heads, h) / gqa_ratio_of(b));
         heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
@@ -232,13 +248,26 @@ static bool sees_block(const item_builder &b, const key_set &set, int64_t block)
     return false;
 }
 
+/* Whether an entry can say where its heads are by a first one and a step. */
+static bool has_even_heads(const item_builder &b, const key_set &set) {
+    ra_span held = heads_held(b, tile_of(b, set.tiles[0]).part);
+    return heads_of_set(set) == 1 || (set.g_step % held.stride == 0 && set.g_step <= SHRT_MAX);
+}
+
+/* spelled: heads have entries of their own. */
 static void add_items(item_builder &b, const key_set &set, bool spelled) {
-    gpu_item item = {(int)b.lists->by_key.size(), (int)set.tiles.size(), 0, -1};
-    b.lists->by_key.insert(b.lists->by_key.end(), set.tiles.begin(), set.tiles.end());
+    gpu_item item = {(int)b.order.size(), (int)set.tiles.size()};
+    ra_span held = heads_held(b, tile_of(b, set.tiles[0]).part);
+    b.order.insert(b.order.end(), set.tiles.begin(), set.tiles.end());
+    if (!spelled && set.g1 > set.g0) {
+        item.kv_step = (short)set.g_step;
+        item.head_step = (short)(set.g_step / held.stride);
+    }
     for (; item.block * (int64_t)b.keys < tile_of(b, set.tiles[0]).k_rows.count; item.block++) {
         if (!sees_block(b, set, item.block)) continue;
         for (int g = set.g0; g <= (spelled ? set.g1 : set.g0); g += set.g_step) {
-            item.kv_head = spelled ? g : -1;
+            item.kv_head = g;
+            item.head = (int)((g - held.first) / held.stride);
             b.lists->items.push_back(item);
         }
     }
@@ -247,8 +276,8 @@ static void add_items(item_builder &b, const key_set &set, bool spelled) {
 /* The sets [from, to) are those of one level. */
 static void add_launch(item_builder &b, size_t from, size_t to, int64_t state) {
     int heads = heads_of_set(b.sets[from]);
-    bool spelled = false; /* heads, in the entries: sets have different numbers of them */
-    for (size_t i = from; i < to; i++) spelled |= heads_of_set(b.sets[i]) != heads;
+    bool spelled = false; /* sets have different numbers of heads, or some that are not evenly apart */
+    for (size_t i = from; i < to; i++) spelled |= heads_of_set(b.sets[i]) != heads || !has_even_heads(b, b.sets[i]);
     size_t first = b.lists->items.size();
     for (size_t i = from; i < to; i++) add_items(b, b.sets[i], spelled);
     int per_entry = (int)b.shape->batch * (spelled ? 1 : heads);
@@ -267,9 +296,16 @@ static int64_t rows_written(const item_builder &b, const key_set &set) {
     return rows * heads_of_set(set);
 }
 
+static void order_tiles(item_builder &b) {
+    std::vector<gpu_tile> ordered;
+    ordered.reserve(b.order.size());
+    for (int tile : b.order) ordered.push_back(b.lists->tiles[(size_t)tile]);
+    b.lists->tiles.swap(ordered);
+}
+
 void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int rows, int keys,
                     gpu_lists *lists) {
-    item_builder b = {shape, tiles, parts, rows, keys, lists, std::vector<int>((size_t)tiles->tile_count), {}};
+    item_builder b = {shape, tiles, parts, rows, keys, lists, std::vector<int>((size_t)tiles->tile_count), {}, {}};
     for (int64_t p = 0; p < tiles->round_count; p++) {
         const ra_tile_round *round = &tiles->rounds[p];
         make_sets(b, round);
@@ -284,5 +320,14 @@ void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_k
                 lists->overwritten += rows_written(b, b.sets[i]);
             add_launch(b, from, to, round->state);
         }
+    }
+    order_tiles(b);
+}
+
+void gpu_list_key_boxes(int keys, gpu_lists *lists) {
+    for (gpu_item &item : lists->items) {
+        const gpu_tile &t = lists->tiles[(size_t)item.first];
+        item.k_map = t.k_map;
+        item.k_row = t.k_at + item.block * keys;
     }
 }

@@ -1,6 +1,6 @@
 /* Place: where the arrays of a prepared object lie on the device, and their bytes for the upload.
  *
- *     lists      | parts | index | tiles | units | items | by_key | turns | other units | tally | maps |
+ *     lists      | parts | index | tiles | units | items | turns | other units | tally | maps |
  *     counters   | tickets | chains |        backward
  *                | pieces |                  forward, where there is a tally
  *
@@ -24,9 +24,8 @@ template <class X> static size_t bytes_of(const std::vector<X> &x) {
 
 static size_t list_bytes(const gpu_lists &lists) {
     return aligned(bytes_of(lists.parts)) + aligned(bytes_of(lists.index)) + aligned(bytes_of(lists.tiles)) +
-           aligned(bytes_of(lists.units)) + aligned(bytes_of(lists.items)) + aligned(bytes_of(lists.by_key)) +
-           aligned(bytes_of(lists.turns)) + aligned(bytes_of(lists.other_units)) + aligned(bytes_of(lists.tally)) +
-           aligned(bytes_of(lists.part_maps));
+           aligned(bytes_of(lists.units)) + aligned(bytes_of(lists.items)) + aligned(bytes_of(lists.turns)) +
+           aligned(bytes_of(lists.other_units)) + aligned(bytes_of(lists.tally)) + aligned(bytes_of(lists.part_maps));
 }
 
 /* Of the list of pieces that another kernel does again. */
@@ -81,7 +80,6 @@ static void put_lists(placer &p, gpu_lists &lists, ra_prepared *to) {
     to->tiles = p.put(lists.tiles);
     to->units = p.put(lists.units);
     to->items = p.put(lists.items);
-    to->by_key = p.put(lists.by_key);
     to->turns = p.put(lists.turns);
     to->other_units = p.put(lists.other_units);
     to->tally = (gpu_tally *)p.put(lists.tally);

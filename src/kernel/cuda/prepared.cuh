@@ -21,7 +21,7 @@ struct gpu_lists {
     std::vector<int64_t> index;
     std::vector<gpu_unit> units; /* forward */
     std::vector<gpu_item> items; /* backward, as are the following */
-    std::vector<int> by_key, turns;
+    std::vector<int> turns;
     int64_t chains = 0;      /* counters */
     int64_t overwritten = 0; /* rows of dk, over the heads, that the first launch writes to */
     std::vector<gpu_launch> launches;
@@ -47,7 +47,7 @@ struct ra_prepared {
     const gpu_tile *tiles;
     const gpu_unit *units;
     const gpu_item *items;
-    const int *by_key, *turns;
+    const int *turns;
     unsigned *tickets; /* backward: [launches], then the chains: what such a pass starts with as zeros */
     int *chains;
     size_t zero_bytes;
@@ -63,11 +63,15 @@ struct ra_prepared {
     const gpu_backward_variant *backward;
 };
 
-/* Fills lists->tiles and lists->index from the tiles; then the units, or the items. */
+/* Fills lists->tiles and lists->index from the tiles; then the units, or the items, in whose order the tiles are then.
+ */
 void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists);
 void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, gpu_lists *lists);
 void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int rows, int keys,
                     gpu_lists *lists);
+
+/* When tensor maps of the tiles' rows are listed too: where the items' keys, in blocks of so many, are in them. */
+void gpu_list_key_boxes(int keys, gpu_lists *lists);
 
 ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
                       const ra_kv_rows *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out);

@@ -102,39 +102,41 @@ __device__ __forceinline__ void set_keys(key_source *to, const gpu_problem &p, i
 /* ---- backward: the query blocks of an item ----------------------------------------------------------------------- */
 
 struct item_place {
-    int b, g;         /* g: the key/value head */
-    int first, count; /* of by_key */
+    int b, g, head;   /* g: the key/value head; head: which one of the part's views it is */
+    int first, count; /* its tiles */
     int block;
 };
 
-__device__ __forceinline__ item_place item_at(const gpu_backward &args, unsigned number) {
-    const gpu_problem &p = args.problem;
-    gpu_item item = args.items[number / (unsigned)p.per_entry];
-    const gpu_tile &tile = p.tiles[args.by_key[item.first]];
-    int rest = (int)(number % (unsigned)p.per_entry);
-    int step = kv_head_step(tile.head_stride, p.gqa_ratio), g0 = tile.head_first / p.gqa_ratio;
-    int heads = ((tile.head_first + (tile.head_count - 1) * tile.head_stride) / p.gqa_ratio - g0) / step + 1;
+/* Of one of the entry's numbers. */
+__device__ __forceinline__ item_place item_at(const gpu_backward &args, const gpu_item &entry, unsigned number) {
+    int rest = (int)(number % (unsigned)args.problem.per_entry), i = rest % args.heads;
     item_place at;
-    at.g = item.kv_head >= 0 ? item.kv_head : g0 + rest % heads * step;
-    at.b = item.kv_head >= 0 ? rest : rest / heads;
-    at.first = item.first;
-    at.count = item.count;
-    at.block = item.block;
+    at.b = rest / args.heads;
+    at.g = entry.kv_head + i * entry.kv_step;
+    at.head = entry.head + i * entry.head_step;
+    at.first = entry.first;
+    at.count = entry.count;
+    at.block = entry.block;
     return at;
+}
+
+__device__ __forceinline__ item_place item_at(const gpu_backward &args, unsigned number) {
+    return item_at(args, args.items[number / (unsigned)args.problem.per_entry], number);
 }
 
 /* The tile whose keys are the item's: all of its tiles have the same. */
 __device__ __forceinline__ const gpu_tile &item_tile(const gpu_backward &args, const item_place &item) {
-    return args.problem.tiles[args.by_key[item.first]];
+    return args.problem.tiles[item.first];
 }
 
 /* The rows of the item's keys in one of the views: k, v, dk or dv. */
 template <class T, ra_view ra_kv_rows::*WHICH>
 __device__ __forceinline__ row_source item_rows(const gpu_backward &args, const item_place &item) {
-    return tile_key_rows<T, WHICH>(args.problem, item_tile(args, item), item.b, item.g);
+    const gpu_tile &t = item_tile(args, item);
+    return source_of<T>(kv_rows_of(args.problem, t).*WHICH, item.b, item.head, t.k_first, t.k_stride, t.k_index);
 }
 
-/* The next block of queries: block `block` of head number `head` of tile by_key[at]; blocks are done from the last one
+/* The next block of queries: block `block` of head number `head` of tile `at`; blocks are done from the last one
  * down to `last`, heads before `heads`. at = end: none. */
 struct query_cursor {
     int at, head, block;
@@ -152,7 +154,7 @@ template <int ROWS, int KEYS>
 __device__ __forceinline__ query_cursor first_queries(const gpu_backward &args, const item_place &at, int i) {
     query_cursor c = {i, 0, 0, 0, 0, 0};
     for (; c.at < at.first + at.count; c.at++) {
-        const gpu_tile &t = args.problem.tiles[args.by_key[c.at]];
+        const gpu_tile &t = args.problem.tiles[c.at];
         int b0 = at.block * KEYS, b1 = min(b0 + KEYS, t.k_count);
         int from = max(0, b0 - t.hi), to = min(t.q_count, b1 - t.lo);
         heads_of(t, args.problem.gqa_ratio, at.g, &c.head, &c.heads);
@@ -183,7 +185,7 @@ template <class ACC> struct query_source {
 template <class T, class ACC, int ROWS>
 __device__ __forceinline__ void set_queries(query_source<ACC> *to, const gpu_backward &args, int b, int at, int head) {
     const gpu_problem &p = args.problem;
-    const gpu_tile &t = p.tiles[args.by_key[at]];
+    const gpu_tile &t = p.tiles[at];
     int h = t.head_first + head * t.head_stride, blocks = (t.q_count + ROWS - 1) / ROWS;
     int64_t row = ((int64_t)b * p.heads_q + h) * p.rows_q + t.q_first;
     to->q = source_of<T>(args.q, b, h, t.q_first, t.q_stride, NULL);

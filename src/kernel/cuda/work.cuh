@@ -50,17 +50,16 @@ struct gpu_unit {
     int head;        /* index among the tile's heads; -1: given by the remainder of the number */
 };
 
-struct gpu_item {
-    int first, count; /* of by_key: the tiles that share the keys */
-    int block;        /* of key rows */
-    int kv_head;      /* -1: given by the remainder of the number */
+/* All that is needed to ask for the block's keys, in one load. Its heads are those that the remainder of the number
+ * counts: kv_head, kv_head + kv_step and so on. */
+struct alignas(16) gpu_item {
+    int first, count;         /* the tiles that share the keys */
+    int block;                /* of key rows */
+    int kv_head, head;        /* head: which one of the part's views it is */
+    short kv_step, head_step; /* from one of both to the next */
+    int k_map, k_row; /* where tensor maps are listed: that of the keys, and which of its rows is the block's first */
 };
-
-/* From one to the next of the key/value heads that a tile's query heads read; 1 also where some between are not read.
- */
-__host__ __device__ inline int kv_head_step(int64_t head_stride, int gqa_ratio) {
-    return head_stride > gqa_ratio && head_stride % gqa_ratio == 0 ? (int)(head_stride / gqa_ratio) : 1;
-}
+static_assert(sizeof(gpu_item) == 32, "an item is two chunks of one line");
 
 struct gpu_problem {
     int batch, heads_q, gqa_ratio; /* gqa_ratio: query heads for each key/value head */
@@ -69,8 +68,8 @@ struct gpu_problem {
     double scale;
     ra_kv_rows own;          /* the one part, where parts is NULL */
     const ra_kv_rows *parts; /* device memory */
-    const gpu_tile *tiles;
-    int per_entry; /* numbers of an entry */
+    const gpu_tile *tiles;   /* backward: those with the same keys side by side */
+    int per_entry;           /* numbers of an entry */
 };
 
 /* What is counted where CTAs take one unit after the other, and list pieces of units that another kernel has to do
@@ -110,8 +109,8 @@ enum { REDO_PIECES = 4, REDO_ROWS = 64 };
 struct gpu_backward {
     gpu_problem problem;
     const gpu_item *items;
-    const int *by_key; /* tiles, those with the same keys together */
     const int *turns;
+    int heads;        /* numbers of an entry: [batch, heads] */
     unsigned *ticket; /* the next number to be taken */
     int *chains;      /* how many key blocks have been added to a block of dq */
     int overwrite;    /* dk and dv are written, not added to */

@@ -6,9 +6,11 @@
  *   dQ        [ROWS, DIM] of f32: two stages, in panels of 32 columns, swizzled as the copy engine reads boxes; or one
  *             stage of rows, padded so that a warp's accumulators meet all banks
  *   lse, delta [ROWS] each, two stages
+ *   dV, dK    [KEYS, DIM] of f32 each, when the last products have come, from K on (backward_keys.cuh)
  *
- * Roles: the planner (a lane), producers, adders, and two warpgroups of consumers. Step j is a block of queries; it has
- * stage j % 2 and the plan j % QUERY_PLANS.
+ * One thread takes the item, makes the barriers and, where tiles come by boxes, starts the copies of K and V. Behind a
+ * barrier of all threads they have roles: the planner (a lane), producers, adders, and two warpgroups of consumers.
+ * Step j is a block of queries; it has stage j % 2 and the plan j % QUERY_PLANS.
  *
  *                  tiles come by boxes                              row by row
  *   planner        lane 0 of warp 1                                 lane 0 of warp 2
@@ -44,7 +46,8 @@ struct query_plan {
     int lo, hi, keys; /* of the tile */
     int map, row;     /* of Q, dO, dQ: the first map and the block's first row in it */
     int head;
-    int turn; /* of the item, at the block's dQ */
+    int turn;          /* of the item among those of its tile, at the block's dQ */
+    const int *queued; /* device memory: how many turns come before the tile's; looked up by the adder */
     int *chain;
     int64_t first, each; /* the block's first row, and rows from one query to the next */
     int64_t sums_at;     /* of the first row in lse and delta */
@@ -55,10 +58,17 @@ struct query_rows {
     row_source q, dout, dq;
 };
 
+/* Where dk and dv of the item's keys go. */
+struct key_outputs {
+    row_source dk, dv; /* of the tile's rows */
+    int count;         /* of those */
+};
+
 struct item_plan {
     item_place item;
     int odd_keys;  /* K has an infinity or a NaN */
     int masked[2]; /* for each stage: pairs need to be looked at one by one */
+    key_outputs outputs;
     query_plan queries[QUERY_PLANS];
 };
 
@@ -78,6 +88,7 @@ template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_sha
     static constexpr int DQ_STAGES = BOXES ? 2 : 1, DQ_PITCH = DIM * 4 + 32 /* of rows */, DQ_PANEL = ROWS * 128;
     static constexpr int DQ_TILE = ROWS * (BOXES ? DIM * 4 : DQ_PITCH);
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, DQ_AT = DS_AT + 2 * PAIR_TILE;
+    static constexpr int IDLE_BYTES = DQ_AT; /* which nobody uses any more when an item's last products have come */
     static constexpr int SUMS_AT = DQ_AT + DQ_STAGES * DQ_TILE, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
     static constexpr int BARRIERS = 14 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan);

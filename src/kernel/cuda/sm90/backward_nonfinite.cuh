@@ -71,10 +71,9 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory
         named_barrier(PAIRS_BARRIER, 256);
         if (thread == 0) chain_release(chain, S::RELEASES);
     }
-    int limit = item_tile(args, item).k_count;
-    slow_write(item_rows<float, &ra_kv_rows::dv>(args, item), b, limit, dv, column0, p.dim_v, 1, args.overwrite);
-    slow_write(item_rows<float, &ra_kv_rows::dk>(args, item), b, limit, dk, column0, p.dim, (float)p.scale,
-               args.overwrite);
+    const key_outputs &to = memory.plan().outputs;
+    slow_write(to.dv, b, to.count, dv, column0, p.dim_v, 1, args.overwrite);
+    slow_write(to.dk, b, to.count, dk, column0, p.dim, (float)p.scale, args.overwrite);
 }
 
 #endif

@@ -5,6 +5,20 @@
 
 #include "kernel/cuda/sm90/backward_layout.cuh"
 
+/* ---- before all ------------------------------------------------------------------------------------------------ */
+
+/* By a warp, while the item's number is on its way: what is needed next is brought nearer. Numbers are mostly taken in
+ * the order of the CTAs, so the entry of `guess`, the CTA's own number, is in the item's line more often than not; and
+ * of the tensor maps most launches have but the first ones. maps: NULL: none. */
+static __device__ __forceinline__ void look_ahead(const gpu_backward &args, const tensor_maps *maps, unsigned guess,
+                                                  int lane) {
+    if (lane == 0)
+        asm volatile("prefetch.global.L1 [%0];\n" ::"l"(&args.items[guess / (unsigned)args.problem.per_entry]));
+    if (!maps || lane < 1 || lane > 5) return;
+    const CUtensorMap *map = lane < 4 ? &maps->map[lane - 1] : key_map(*maps, 0) + (lane - 4);
+    asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
+}
+
 /* ---- planner ----------------------------------------------------------------------------------------------------- */
 
 /* The next block of queries, in another order than that of query_cursor: a block of all heads, then the next block. So
@@ -33,7 +47,7 @@ template <class S>
 __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_place &item, const query_cursor &c,
                                            query_plan *to) {
     const gpu_problem &p = args.problem;
-    const gpu_tile &t = p.tiles[args.by_key[c.at]];
+    const gpu_tile &t = p.tiles[c.at];
     int blocks = (t.q_count + S::ROWS - 1) / S::ROWS, a0 = c.block * S::ROWS;
     to->a0 = a0;
     to->count = t.q_count;
@@ -43,7 +57,8 @@ __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_
     to->map = 3 * t.q_map;
     to->row = t.q_at + a0;
     to->head = t.head_first + c.head * t.head_stride;
-    to->turn = args.turns[t.order + c.block] + item.block - max(0, a0 + t.lo) / S::KEYS;
+    to->turn = item.block - max(0, a0 + t.lo) / S::KEYS;
+    to->queued = args.turns + t.order + c.block;
     to->chain = args.chains + t.chain + ((int64_t)item.b * t.head_count + c.head) * blocks + c.block;
     to->first = t.q_first + a0 * t.q_stride;
     to->each = t.q_stride;
@@ -86,16 +101,15 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
 
 /* ---- producer ---------------------------------------------------------------------------------------------------- */
 
+/* The block of keys from row `row` of the item's map on, by one thread: as soon as the item is known, since all others
+ * wait for them. Its entry in the list says where they are. */
 template <class S>
-__device__ __forceinline__ void copy_keys(const gpu_backward &args, const tensor_maps &maps,
-                                          const backward_memory<S> &memory) {
-    const item_place &item = memory.plan().item;
-    const gpu_tile &t = item_tile(args, item);
-    const CUtensorMap *map = key_map(maps, t);
-    int g = (int)kv_head_in(kv_rows_of(args.problem, t), item.g), row = t.k_at + item.block * S::KEYS;
+__device__ __forceinline__ void copy_keys(const tensor_maps &maps, const backward_memory<S> &memory,
+                                          const gpu_item &entry, const item_place &item, int row) {
+    const CUtensorMap *map = key_map(maps, entry.k_map);
     mbarrier_arrive_expecting(memory.keys_full(), 2 * S::KEY_TILE);
-    copy_tile<S::DIM, S::KEYS>(memory.k(), map, row, g, item.b, memory.keys_full());
-    copy_tile<S::DIM, S::KEYS>(memory.v(), map + 1, row, g, item.b, memory.keys_full());
+    copy_tile<S::DIM, S::KEYS>(memory.k(), map, row, item.head, item.b, memory.keys_full());
+    copy_tile<S::DIM, S::KEYS>(memory.v(), map + 1, row, item.head, item.b, memory.keys_full());
 }
 
 /* What the consumers do not look at one by one: whether all pairs of the block are visible. */
@@ -139,7 +153,6 @@ template <class S>
 __device__ __forceinline__ void produce_queries(const gpu_backward &args, const tensor_maps &maps,
                                                 const backward_memory<S> &memory, int lane) {
     item_plan &plan = memory.plan();
-    if (lane == 0) copy_keys<S>(args, maps, memory);
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
@@ -195,7 +208,8 @@ __device__ __forceinline__ void add_queries(const tensor_maps &maps, const backw
         const query_plan &step = plan.queries[j % QUERY_PLANS];
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         if (step.block < 0) return;
-        chain_wait(step.chain, chain_read(step.chain), step.turn);
+        int queued = *step.queued;
+        chain_wait(step.chain, chain_read(step.chain), queued + step.turn);
         mbarrier_wait(memory.dq_full(stage), j / S::ADDERS % 2);
         global_proxies_meet();
         add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b);

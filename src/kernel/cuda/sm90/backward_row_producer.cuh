@@ -3,6 +3,7 @@
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_ROW_PRODUCER_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_ROW_PRODUCER_CUH
 
+#include "kernel/cuda/sm90/backward_bulk_rows.cuh"
 #include "kernel/cuda/sm90/backward_producer.cuh"
 #include "kernel/cuda/sm90/row_panels.cuh"
 
@@ -65,13 +66,6 @@ __device__ __forceinline__ void produce_query_rows(const gpu_backward &args, con
 
 /* ---- adder ------------------------------------------------------------------------------------------------------- */
 
-/* to [bytes / 4] += from, in shared memory, by the copy engine; both at multiples of 16. */
-__device__ __forceinline__ void add_row(float *to, uint32_t from, int bytes) {
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n" ::"l"(to), "r"(from),
-                 "r"(bytes)
-                 : "memory");
-}
-
 /* Whatever the strides. */
 template <class S>
 __device__ __forceinline__ void add_elements(const backward_memory<S> &memory, const row_source &to, int count, int dim,
@@ -108,7 +102,11 @@ __device__ __forceinline__ void add_query_rows(const gpu_backward &args, const b
     for (int j = 0;; j++) {
         const query_plan &step = plan.queries[j % QUERY_PLANS];
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
-        int seen = lane == 0 && step.block >= 0 ? chain_read(step.chain) : 0;
+        int seen = 0, turn = 0;
+        if (lane == 0 && step.block >= 0) {
+            turn = *step.queued + step.turn;
+            seen = chain_read(step.chain);
+        }
         if (j > 0) {
             bulk_wait_read<0>();
             __syncwarp();
@@ -122,7 +120,7 @@ __device__ __forceinline__ void add_query_rows(const gpu_backward &args, const b
             }
         }
         if (step.block < 0) return;
-        if (lane == 0 && (j == 0 || seen < step.turn)) chain_wait(step.chain, seen, step.turn);
+        if (lane == 0 && (j == 0 || seen < turn)) chain_wait(step.chain, seen, turn);
         before = step.chain;
         mbarrier_wait(memory.dq_full(j), j % 2);
         __syncwarp();

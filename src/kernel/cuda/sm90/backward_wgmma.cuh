@@ -202,22 +202,25 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     products_wait<0>();
     keep_registers(dq);
     give_dq<S>(memory, j, dq, at, scale);
-    int count = item_tile(args, plan.item).k_count, first = plan.item.block * S::KEYS + at.key0 + at.warp * 16;
+    int count = plan.outputs.count, first = plan.item.block * S::KEYS + at.key0 + at.warp * WARP_ROWS;
     if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))
         return true;
-    add_to_rows<S>(item_rows<float, &ra_kv_rows::dv>(args, plan.item), first, count, args.problem.dim_v, sum.dv, 1,
-                   args.overwrite, at.lane);
+    key_output dv = {plan.outputs.dv, first, count, args.problem.dim_v, args.overwrite};
+    add_to_key_rows<S>(dv, key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS), sum.dv, 1, at.lane);
     __syncwarp(); /* registers are short: one after the other */
-    add_to_rows<S>(item_rows<float, &ra_kv_rows::dk>(args, plan.item), first, count, args.problem.dim, sum.dk, scale,
-                   args.overwrite, at.lane);
+    key_output dk = {plan.outputs.dk, first, count, args.problem.dim, args.overwrite};
+    add_to_key_rows<S>(dk, key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS), sum.dk, scale, at.lane);
+    key_rows_sent();
     return false;
 }
 
 /* By the consumers, before anything else: whether K has infinities or NaNs. The first step is planned behind it, and
  * where K has some, no more copies are under way. */
-template <class S> __device__ __forceinline__ bool check_keys(const backward_memory<S> &memory) {
+template <class S>
+__device__ __forceinline__ bool check_keys(const gpu_backward &args, const backward_memory<S> &memory) {
     item_plan &plan = memory.plan();
+    find_outputs(args, plan);
     mbarrier_wait(memory.keys_full(), 0);
     bool odd_keys = consumers_any(keys_are_odd<S>(memory));
     if (threadIdx.x == 128) {
@@ -250,15 +253,28 @@ __device__ __forceinline__ void serve(const gpu_backward &args, const tensor_map
     }
 }
 
+/* By one thread: takes an item, and asks for its keys before anything else is looked up. The barriers are made while
+ * the number is on its way. */
+template <class S>
+__device__ __forceinline__ void begin_item(const gpu_backward &args, const tensor_maps *maps,
+                                           const backward_memory<S> &memory) {
+    unsigned number = atomicAdd(args.ticket, 1u);
+    make_barriers<S>(memory);
+    const gpu_item entry = args.items[number / (unsigned)args.problem.per_entry];
+    item_place item = item_at(args, entry, number);
+    if constexpr (S::BOXES) copy_keys<S>(*maps, memory, entry, item, entry.k_row);
+    memory.plan().item = item;
+}
+
 /* maps: where tiles come by boxes. */
 template <class S> __device__ __forceinline__ void backward_item(const gpu_backward &args, const tensor_maps *maps) {
     extern __shared__ __align__(1024) unsigned char shared[];
     backward_memory<S> memory = {shared, shared_address(shared)};
     int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0);
-    if (thread == 0) {
-        memory.plan().item = item_at(args, atomicAdd(args.ticket, 1u));
-        make_barriers<S>(memory);
-    }
+    if (thread == 0)
+        begin_item<S>(args, maps, memory);
+    else if (warp == 1)
+        look_ahead(args, maps, blockIdx.x, thread % 32);
     __syncthreads();
     if (warp < 4) {
         registers_fewer<S::OTHER_REGISTERS>();
@@ -267,7 +283,7 @@ template <class S> __device__ __forceinline__ void backward_item(const gpu_backw
         registers_more<S::CONSUMER_REGISTERS>();
         int group = warp / 4 - 1;
         product_place at = {group, warp % 4, thread % 32, group * 64};
-        bool odd_keys = check_keys<S>(memory);
+        bool odd_keys = check_keys<S>(args, memory);
         if (memory.plan().queries[0].block < 0) return;
         if (odd_keys || consume_queries<S>(args, memory, at)) slow_item<S>(args, memory, odd_keys);
     }
@@ -311,6 +327,7 @@ template <class T, int DIM, int NARROW> struct backward_wgmma {
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
         (void)tiles;
         tensor_maps_list(shape, parts, boxes::KEYS, lists);
+        gpu_list_key_boxes(boxes::KEYS, lists);
     }
     static constexpr gpu_backward_variant variant(void) {
         return {boxes::ROWS, boxes::KEYS, boxes::BYTES, allow, launch, NULL, list_maps};

@@ -232,12 +232,16 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
 
 /* One consumer's sum and its rows of dv or dk, which are nobody else's in this launch. Returns whether some element of
  * the item's dk or dv is not finite: then nothing has been written. */
-template <class S, ra_view ra_kv_rows::*WHICH>
-__device__ __forceinline__ bool write_sum(const gpu_backward &args, const item_place &item, const product_place &at,
-                                          const float (&sum)[S::DIM / 8][4], int width, float by) {
-    int count = item_tile(args, item).k_count, first = item.block * S::KEYS + at.warp * 16;
+template <class S>
+__device__ __forceinline__ bool write_sum(const gpu_backward &args, const backward_wide_memory<S> &memory,
+                                          const product_place &at, key_sum which, const float (&sum)[S::DIM / 8][4],
+                                          int width, float by) {
+    const key_outputs &outputs = memory.plan().outputs;
+    int count = outputs.count, first = memory.plan().item.block * S::KEYS + at.warp * WARP_ROWS;
     if (consumers_any(sums_are_odd(sum, first + at.lane / 4, count))) return true;
-    add_to_rows<S>(item_rows<float, WHICH>(args, item), first, count, width, sum, by, args.overwrite, at.lane);
+    key_output to = {which == SUM_OF_DK ? outputs.dk : outputs.dv, first, count, width, args.overwrite};
+    add_to_key_rows<S>(to, key_row_at<S>(memory, which, at.warp * WARP_ROWS), sum, by, at.lane);
+    key_rows_sent();
     return false;
 }
 
@@ -247,19 +251,21 @@ template <class S>
 __device__ __forceinline__ bool consume_wide(const gpu_backward &args, const backward_wide_memory<S> &memory,
                                              const product_place &at, int rank, bool has_keys) {
     const gpu_problem &p = args.problem;
-    const item_place &item = memory.plan().item;
     float sum[S::DIM / 8][4] = {};
     if (at.group == 0) {
         consume_p<S>(args, memory, at, rank, sum);
-        return has_keys && write_sum<S, &ra_kv_rows::dv>(args, item, at, sum, p.dim_v, 1);
+        return has_keys && write_sum<S>(args, memory, at, SUM_OF_DV, sum, p.dim_v, 1);
     }
     consume_ds<S>(args, memory, at, rank, sum);
-    return has_keys && write_sum<S, &ra_kv_rows::dk>(args, item, at, sum, p.dim, (float)p.scale);
+    return has_keys && write_sum<S>(args, memory, at, SUM_OF_DK, sum, p.dim, (float)p.scale);
 }
 
 /* As check_keys: whether K of one of the CTAs has infinities or NaNs. Both find the same. */
-template <class S> __device__ __forceinline__ bool check_wide_keys(const backward_wide_memory<S> &memory, int rank) {
+template <class S>
+__device__ __forceinline__ bool check_wide_keys(const gpu_backward &args, const backward_wide_memory<S> &memory,
+                                                int rank) {
     item_plan &plan = memory.plan();
+    find_outputs(args, plan);
     mbarrier_wait(memory.keys_full(), 0);
     bool odd_keys = consumers_any(keys_are_odd<S>(memory));
     if (threadIdx.x == 128) {
@@ -288,7 +294,7 @@ __device__ __forceinline__ void backward_wide_half(const gpu_backward &args, con
     if (warp < 4) {
         registers_fewer<S::OTHER_REGISTERS>();
         if (warp == 0)
-            produce_wide<S>(args, maps, memory, thread, rank);
+            produce_wide<S>(args, maps, memory, thread);
         else if (warp == 1 && thread % 32 == 0)
             plan_wide<S>(args, memory, rank);
         else if (warp >= 2 && thread % 32 == 0)
@@ -296,7 +302,7 @@ __device__ __forceinline__ void backward_wide_half(const gpu_backward &args, con
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
         product_place at = {warp / 4 - 1, warp % 4, thread % 32, 0};
-        bool odd_keys = check_wide_keys<S>(memory, rank), has_keys = !rank || memory.cluster().joined;
+        bool odd_keys = check_wide_keys<S>(args, memory, rank), has_keys = !rank || memory.cluster().joined;
         if (memory.plan().queries[0].block < 0) return;
         bool slow = odd_keys ? has_keys : consume_wide<S>(args, memory, at, rank, has_keys);
         if (slow) slow_item<S>(args, memory, odd_keys);
@@ -317,10 +323,12 @@ __global__ void __cluster_dims__(S::CTAS, 1, 1) __launch_bounds__(S::THREADS, 1)
         mbarrier_init(memory.ds_full(), 1);
         mbarrier_init(memory.ds_empty(), 8 * S::CTAS);
         make_barriers<S>(memory);
+    } else if (warp == 1) {
+        look_ahead(args, &maps, blockIdx.x / S::CTAS, thread % 32);
     }
     __syncthreads();
     cluster_sync();
-    bool there = thread == 0 && place_cluster<S>(args, gridDim.x / S::CTAS, rank, memory);
+    bool there = thread == 0 && begin_wide_item<S>(args, maps, gridDim.x / S::CTAS, rank, memory);
     if (__syncthreads_or(there)) backward_wide_half<S>(args, maps, memory, rank, warp, thread);
     __syncwarp();
     cluster_sync(); /* until then the other CTA reads and writes this one's shared memory */
@@ -349,6 +357,7 @@ template <class T, const gpu_backward_variant &MMA> struct backward_wide_calls {
                           gpu_lists *lists) {
         (void)tiles;
         tensor_maps_list(shape_of_rows, parts, shape::KEYS, lists);
+        gpu_list_key_boxes(shape::KEYS, lists);
     }
     static constexpr gpu_backward_variant variant(void) {
         return {shape::ROWS, shape::KEYS, shape::BYTES, allow, launch, NULL, list_maps};

@@ -25,6 +25,7 @@ template <class T_> struct backward_wide_shape {
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
     static constexpr int DQ_PANEL = ROWS * 128, DQ_TILE = DQ_PANEL, DQ_COLUMNS = 64 /* of a consumer */;
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 3 * QUERY_TILE, P_AT = DS_AT + CTAS * PAIR_TILE;
+    static constexpr int IDLE_BYTES = DS_AT; /* as in backward_layout.cuh */
     static constexpr int DQ_AT = P_AT + KEYS * ROWS * 4, OTHER_K_AT = DQ_AT + 2 * DQ_TILE;
     static constexpr int KEY_PANEL = KEYS * PANEL_ROW_BYTES, SUMS_AT = OTHER_K_AT + 2 * KEY_PANEL;
     static constexpr int BARRIERS_AT = SUMS_AT + 4 * ROWS * 4, MORE_BARRIERS = 14 + 2 * QUERY_PLANS;

@@ -14,26 +14,41 @@ __device__ __forceinline__ bool are_neighbours(const gpu_item &first, const gpu_
            second.kv_head == first.kv_head;
 }
 
-/* What the cluster does whose CTA 0 has taken an item, of so many. Returns false where it is nothing: the cluster that
- * has the block before does this one too. By one thread of each CTA. */
+/* K and V of this CTA's keys, and K of the other's in this one's columns of dQ. entry: of CTA 0's. */
 template <class S>
-__device__ __forceinline__ bool place_cluster(const gpu_backward &args, unsigned count, int rank,
-                                              const backward_wide_memory<S> &memory) {
+__device__ __forceinline__ void copy_wide_keys(const tensor_maps &maps, const backward_wide_memory<S> &memory,
+                                               const gpu_item &entry, const item_place &item, int rank) {
+    mbarrier_expect(memory.keys_full(), 2 * S::KEY_PANEL);
+#pragma unroll
+    for (int panel = 0; panel < 2; panel++)
+        copy_box(memory.other_k(panel), key_map(maps, entry.k_map), (2 * rank + panel) * S::DQ_COLUMNS,
+                 entry.k_row + (rank ^ 1) * S::KEYS, item.head, item.b, memory.keys_full());
+    copy_keys<S>(maps, memory, entry, item, entry.k_row + rank * S::KEYS);
+}
+
+/* What the cluster does whose CTA 0 has taken an item, of so many: it is placed, and its keys are asked for. Returns
+ * false where it is nothing: the cluster that has the block before does this one too. By one thread of each CTA. */
+template <class S>
+__device__ __forceinline__ bool begin_wide_item(const gpu_backward &args, const tensor_maps &maps, unsigned count,
+                                                int rank, const backward_wide_memory<S> &memory) {
     unsigned number = cluster_load(cluster_address(memory.cluster_plan_address(), 0));
-    unsigned each = (unsigned)args.problem.per_entry, entry = number / each, entries = count / each;
-    const gpu_item item = args.items[entry];
-    item_place &at = memory.plan().item;
+    unsigned each = (unsigned)args.problem.per_entry, at = number / each, last = count / each - 1;
+    const gpu_item entry = args.items[at], before = args.items[at ? at - 1 : 0], after = args.items[min(at + 1, last)];
+    if (at > 0 && are_neighbours(before, entry)) return false;
+    item_place item = item_at(args, entry, number);
+    copy_wide_keys<S>(maps, memory, entry, item, rank);
     cluster_plan &cluster = memory.cluster();
-    at = item_at(args, number);
-    cluster.base = item.block;
-    cluster.joined = entry + 1 < entries && are_neighbours(item, args.items[entry + 1]);
-    at.block += rank;
-    return entry == 0 || !are_neighbours(args.items[entry - 1], item);
+    cluster.base = entry.block;
+    cluster.joined = at < last && are_neighbours(entry, after);
+    item.block += rank;
+    memory.plan().item = item;
+    return true;
 }
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-/* Whose turn a step is: *blocks_out blocks of keys, from turn *turn_out on, are added to this dQ by the cluster. */
+/* Whose turn a step is: *blocks_out blocks of keys, from turn *turn_out of the tile's on, are added to this dQ by the
+ * cluster. */
 template <class S>
 __device__ __forceinline__ void turns_of_step(const backward_wide_memory<S> &memory, const query_plan &step,
                                               int *turn_out, int *blocks_out) {
@@ -93,27 +108,11 @@ __device__ __forceinline__ void plan_wide(const gpu_backward &args, const backwa
 
 /* ---- producer ---------------------------------------------------------------------------------------------------- */
 
-/* K and V of this CTA's keys, and K of the other's in this one's columns of dQ. */
-template <class S>
-__device__ __forceinline__ void copy_wide_keys(const gpu_backward &args, const tensor_maps &maps,
-                                               const backward_wide_memory<S> &memory, int rank) {
-    const item_place &item = memory.plan().item;
-    const gpu_tile &t = item_tile(args, item);
-    int g = (int)kv_head_in(kv_rows_of(args.problem, t), item.g), other = memory.cluster().base + (rank ^ 1);
-    mbarrier_expect(memory.keys_full(), 2 * S::KEY_PANEL);
-#pragma unroll
-    for (int panel = 0; panel < 2; panel++)
-        copy_box(memory.other_k(panel), key_map(maps, t), (2 * rank + panel) * S::DQ_COLUMNS, t.k_at + other * S::KEYS,
-                 g, item.b, memory.keys_full());
-    copy_keys<S>(args, maps, memory);
-}
-
 /* By a warp. dO of a step behind its Q, and so behind Q of no later step. */
 template <class S>
 __device__ __forceinline__ void produce_wide(const gpu_backward &args, const tensor_maps &maps,
-                                             const backward_wide_memory<S> &memory, int lane, int rank) {
+                                             const backward_wide_memory<S> &memory, int lane) {
     item_plan &plan = memory.plan();
-    if (lane == 0) copy_wide_keys<S>(args, maps, memory, rank);
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
@@ -178,6 +177,7 @@ __device__ __forceinline__ void add_pieces(const tensor_maps &maps, const backwa
         bool there = step.block >= 0;
         if (there) {
             turns_of_step<S>(memory, step, &turn, &blocks);
+            turn += *step.queued;
             seen = chain_acquire(step.chain);
         }
         if (j) {

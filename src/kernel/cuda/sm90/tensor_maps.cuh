@@ -43,9 +43,14 @@ bool tensor_maps_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, 
 template <class T> static constexpr ra_dtype dtype_of = RA_BF16;
 template <> constexpr ra_dtype dtype_of<__half> = RA_F16;
 
-/* Tile t's, in a kernel: of K; that of V is behind it. */
+/* Map k_map of the keys, in a kernel: of K; that of V is behind it. */
+__device__ __forceinline__ const CUtensorMap *key_map(const tensor_maps &maps, int k_map) {
+    return maps.parts ? &maps.parts[2 * k_map] : &maps.map[maps.own + 2 * k_map];
+}
+
+/* Tile t's. */
 __device__ __forceinline__ const CUtensorMap *key_map(const tensor_maps &maps, const gpu_tile &t) {
-    return maps.parts ? &maps.parts[2 * t.k_map] : &maps.map[maps.own + 2 * t.k_map];
+    return key_map(maps, t.k_map);
 }
 
 #endif
