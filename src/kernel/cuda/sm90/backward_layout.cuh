@@ -116,7 +116,7 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ uint32_t ds(int stage) const {
         return base + S::DS_AT + stage * S::PAIR_TILE;
     }
-    __device__ __forceinline__ uint32_t dq(int j) const {
+    __device__ __forceinline__ uint32_t dq(uint32_t j) const {
         return base + S::DQ_AT + j % S::DQ_STAGES * S::DQ_TILE;
     }
     __device__ __forceinline__ float *lse(int stage) const {
@@ -146,10 +146,10 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ uint32_t empty(int stage) const {
         return barrier(4 + stage);
     }
-    __device__ __forceinline__ uint32_t dq_full(int j) const {
+    __device__ __forceinline__ uint32_t dq_full(uint32_t j) const {
         return barrier(6 + j % S::DQ_STAGES);
     }
-    __device__ __forceinline__ uint32_t dq_empty(int j) const {
+    __device__ __forceinline__ uint32_t dq_empty(uint32_t j) const {
         return barrier(8 + j % S::DQ_STAGES);
     }
     __device__ __forceinline__ uint32_t planned(int j) const {

@@ -89,8 +89,8 @@ template <class S> __device__ __forceinline__ void pack_pairs(pair_fragments<S> 
 
 /* The thread's number, which the compiler cannot know to be the same as before: what is computed from it is computed
  * where it is used, and not kept, for which there are no registers. */
-__device__ __forceinline__ int thread_anew(void) {
-    int thread = (int)threadIdx.x;
+__device__ __forceinline__ uint32_t thread_anew(void) {
+    uint32_t thread = threadIdx.x;
     asm volatile("" : "+r"(thread));
     return thread;
 }
@@ -119,10 +119,12 @@ __device__ __forceinline__ void differentiate_pairs(const pair_columns<S> &p, pa
  * of row l % 8 of matrix l / 8. */
 template <class S>
 __device__ __forceinline__ void store_fragments(uint32_t tile, const pair_fragments<S> &x, int key0) {
-    int lane = thread_anew() % 32, key = key0 + lane % 16;
+    constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
+    uint32_t lane = thread_anew() % 32, key = key0 + lane % 16;
+    uint32_t first = tile + key * PANEL_ROW_BYTES + ((key % 8 ^ lane / 16) << 4);
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++) {
-        uint32_t to = tile + panel_chunk_at<S::KEYS>(key, 2 * k + lane / 16);
+        uint32_t to = (first ^ k % 4 * 32) + k / 4 * PANEL;
         asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(x[k][0]),
                      "r"(x[k][1]), "r"(x[k][2]), "r"(x[k][3])
                      : "memory");
@@ -135,17 +137,17 @@ __device__ __forceinline__ void store_fragments(uint32_t tile, const pair_fragme
 template <class S, int TILES>
 __device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES][4], int row0, int column0, float scale,
                                          int columns = 8 * TILES) {
-    int thread = thread_anew(), lane = thread % 32, row = row0 + thread / 32 % 4 * 16 + lane / 4;
-    bool odd = row & 1;
-    int swizzle = (row & 7) ^ (odd ? 4 : 0);
-    uint32_t at = tile + column0 / 32 * S::DQ_PANEL + row * 128 + lane % 2 * 8;
+    uint32_t thread = thread_anew(), lane = thread % 32, row = row0 + thread / 32 % 4 * 16 + lane / 4;
+    bool odd = lane & 4;
+    uint32_t swizzle = lane / 4 ^ lane & 4 ^ lane % 4 / 2;
+    uint32_t first = tile + column0 / 32 * S::DQ_PANEL + row * 128 + (swizzle << 4) + lane % 2 * 8;
 #pragma unroll
     for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             if (n / 4 * 32 >= columns) continue;
             float x = odd ? dq[n ^ 2][r * 2] : dq[n][r * 2], y = odd ? dq[n ^ 2][r * 2 + 1] : dq[n][r * 2 + 1];
-            uint32_t to = at + n / 4 * S::DQ_PANEL + r * 8 * 128 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
+            uint32_t to = (first ^ n % 4 * 32) + n / 4 * S::DQ_PANEL + r * 8 * 128;
             asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(scale * x), "f"(scale * y) : "memory");
         }
 }
@@ -154,7 +156,8 @@ __device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES]
 template <class S>
 __device__ __forceinline__ void store_dq_rows(uint32_t tile, const float (&dq)[8][4], int row0, int column0,
                                               float scale) {
-    int thread = thread_anew(), row = row0 + thread / 32 % 4 * 16 + thread % 32 / 4, column = column0 + thread % 4 * 2;
+    uint32_t thread = thread_anew(), row = row0 + thread / 32 % 4 * 16 + thread % 32 / 4;
+    uint32_t column = column0 + thread % 4 * 2;
     uint32_t at = tile + row * S::DQ_PITCH + column * 4;
 #pragma unroll
     for (int n = 0; n < 8; n++)

@@ -69,6 +69,10 @@ template <class S> __device__ __forceinline__ int dq_column0(int group) {
     return S::DIM == 64 ? 0 : group * 64;
 }
 
+template <class S> __device__ __forceinline__ int dq_columns(int group) {
+    return S::WIDTH % 64 == 0 ? 64 : min(64, S::WIDTH - dq_column0<S>(group));
+}
+
 /* dq [64 queries, 64] = dS [64, KEYS] . K [KEYS, 64], begun. ds, keys: the panels with those queries and columns. */
 template <class S> __device__ __forceinline__ void start_dq(float (&dq)[8][4], uint32_t ds, uint32_t keys) {
     constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
@@ -90,7 +94,7 @@ __device__ __forceinline__ void leave(uint32_t barrier, int lane) {
 /* The warpgroup's rows or columns of dQ of step j, begun: when dS of both warpgroups is there. */
 template <class S>
 __device__ __forceinline__ void start_dq_of(float (&dq)[8][4], const backward_memory<S> &memory,
-                                            const product_place &at, int j) {
+                                            const product_place &at, uint32_t j) {
     constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
     mbarrier_wait(memory.ds_full(j & 1), j >> 1 & 1);
     start_dq<S>(dq, memory.ds(j & 1) + dq_row0<S>(at.group) / 64 * PANEL,
@@ -99,13 +103,13 @@ __device__ __forceinline__ void start_dq_of(float (&dq)[8][4], const backward_me
 
 /* It has been multiplied: its dS is not needed any more, and it goes to the adders. */
 template <class S>
-__device__ __forceinline__ void give_dq(const backward_memory<S> &memory, int j, const float (&dq)[8][4],
+__device__ __forceinline__ void give_dq(const backward_memory<S> &memory, uint32_t j, const float (&dq)[8][4],
                                         const product_place &at, float scale) {
     leave(memory.ds_empty(j % 2), at.lane);
     if (j >= S::DQ_STAGES) mbarrier_wait(memory.dq_empty(j), (j / S::DQ_STAGES - 1) % 2);
     if constexpr (S::BOXES)
         store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale,
-                    min(64, S::WIDTH - dq_column0<S>(at.group)));
+                    dq_columns<S>(at.group));
     else
         store_dq_rows<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
     shared_writes_to_products();
