@@ -122,7 +122,7 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ float *lse(int stage) const {
         return (float *)(generic + S::SUMS_AT) + stage * 2 * S::ROWS;
     }
-    __device__ __forceinline__ float *delta(int stage) const {
+    __device__ __forceinline__ float *minus_delta(int stage) const {
         return lse(stage) + S::ROWS;
     }
     __device__ __forceinline__ item_plan &plan(void) const {

@@ -134,18 +134,22 @@ __device__ __forceinline__ void read_sums(const gpu_backward &args, const query_
     }
 }
 
-/* By a warp. Returns whether a row's lse is not finite, or large. */
+/* By a warp: lse and delta of the step as its consumers take them, and whether they have to look at pairs one by one.
+ */
 template <class S>
-__device__ __forceinline__ bool write_sums(const backward_memory<S> &memory, int stage, int lane,
-                                           const sums_read<S::ROWS / 32> &sums) {
-    bool odd = false;
+__device__ __forceinline__ void write_sums(const backward_memory<S> &memory, const query_plan &step, int stage,
+                                           int lane, const sums_read<S::ROWS / 32> &sums) {
+    item_plan &plan = memory.plan();
+    bool odd = false; /* not finite, or large */
+#pragma unroll
+    for (int i = 0; i < S::ROWS / 32; i++) odd |= is_large(sums.lse[i]);
+    bool masked = __any_sync(~0u, odd) || !all_is_seen<S>(step, plan.item.block * S::KEYS);
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
-        memory.lse(stage)[lane + i * 32] = sums.lse[i];
-        memory.delta(stage)[lane + i * 32] = sums.delta[i];
-        odd |= is_large(sums.lse[i]);
+        memory.lse(stage)[lane + i * 32] = masked ? sums.lse[i] : score_shift(sums.lse[i]);
+        memory.minus_delta(stage)[lane + i * 32] = -sums.delta[i];
     }
-    return __any_sync(~0u, odd);
+    if (lane == 0) plan.masked[stage] = masked;
 }
 
 /* By a warp. The step behind the last brings nothing. */
@@ -177,8 +181,7 @@ __device__ __forceinline__ void produce_queries(const gpu_backward &args, const 
             copy_tile<S::DIM, S::ROWS>(memory.dout(stage), map + 1, step.row, step.head, plan.item.b,
                                        memory.full(stage));
         }
-        bool odd = write_sums<S>(memory, stage, lane, sums);
-        if (lane == 0) plan.masked[stage] = odd || !all_is_seen<S>(step, plan.item.block * S::KEYS);
+        write_sums<S>(memory, step, stage, lane, sums);
         mbarrier_arrive(memory.full(stage));
     }
 }

@@ -57,8 +57,7 @@ __device__ __forceinline__ void produce_query_rows(const gpu_backward &args, con
         if (thread < 32) {
             sums_read<S::ROWS / 32> sums;
             read_sums<S>(args, step, thread, sums);
-            bool odd = write_sums<S>(memory, stage, thread, sums);
-            if (thread == 0) plan.masked[stage] = odd || !all_is_seen<S>(step, plan.item.block * S::KEYS);
+            write_sums<S>(memory, step, stage, thread, sums);
         }
         announce_copies(memory.full(stage));
     }

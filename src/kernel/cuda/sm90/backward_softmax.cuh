@@ -20,28 +20,35 @@ __device__ __forceinline__ float2 two_of(const float *column, int n, int a) {
     return *(const float2 *)(column + n * 8 + a);
 }
 
-/* s becomes p where every pair is visible. */
+/* s becomes p where every pair is visible. shift: what each query's lse adds to exponents. */
 template <class S>
-__device__ __forceinline__ void make_p(pair_columns<S> &s, const float *lse, const gpu_score<float> &score,
+__device__ __forceinline__ void make_p(pair_columns<S> &s, const float *shift, const gpu_score<float> &score,
                                        const pairs_place &at) {
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
-        float2 l = two_of(lse, n, at.a);
+        float2 x = two_of(shift, n, at.a);
 #pragma unroll
-        for (int e = 0; e < 4; e++) s[n][e] = score_weight_of(score, s[n][e], e % 2 ? l.y : l.x);
+        for (int e = 0; e < 4; e++) s[n][e] = score_weight_shifted(score, s[n][e], e % 2 ? x.y : x.x);
     }
 }
 
-/* dp becomes ds, without the scale. */
+/* dp = - delta: the product of V and dO is added to it. */
 template <class S>
-__device__ __forceinline__ void make_ds(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
-                                        const pairs_place &at) {
+__device__ __forceinline__ void begin_dp(pair_columns<S> &dp, const float *minus_delta, const pairs_place &at) {
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
-        float2 d = two_of(delta, n, at.a);
+        float2 x = two_of(minus_delta, n, at.a);
 #pragma unroll
-        for (int e = 0; e < 4; e++) dp[n][e] = score_slope(p[n][e], dp[n][e], e % 2 ? d.y : d.x);
+        for (int e = 0; e < 4; e++) dp[n][e] = e % 2 ? x.y : x.x;
     }
+}
+
+/* dp, less delta, becomes ds, without the scale. */
+template <class S> __device__ __forceinline__ void make_ds(const pair_columns<S> &p, pair_columns<S> &dp) {
+#pragma unroll
+    for (int n = 0; n < S::ROWS / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) dp[n][e] = score_slope(p[n][e], dp[n][e]);
 }
 
 /* The same where some pairs are not visible, or where a query saw nothing (its lse is -inf), or a score is -inf, which
@@ -66,16 +73,11 @@ __device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *l
     }
 }
 
-template <class S>
-__device__ __forceinline__ void make_ds_masked(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
-                                               const pairs_place &at) {
+template <class S> __device__ __forceinline__ void make_ds_masked(const pair_columns<S> &p, pair_columns<S> &dp) {
 #pragma unroll
-    for (int n = 0; n < S::ROWS / 8; n++) {
-        float2 d = two_of(delta, n, at.a);
+    for (int n = 0; n < S::ROWS / 8; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            dp[n][e] = takes_part(p[n][e]) ? score_slope(p[n][e], dp[n][e], e % 2 ? d.y : d.x) : NO_PART;
-    }
+        for (int e = 0; e < 4; e++) dp[n][e] = takes_part(p[n][e]) ? score_slope(p[n][e], dp[n][e]) : NO_PART;
 }
 
 /* x as the A operand of products. */
@@ -105,14 +107,13 @@ __device__ __forceinline__ void weigh_pairs(pair_columns<S> &s, const float *lse
         make_p<S>(s, lse, score, at);
 }
 
-/* dP has come too: dp becomes dS, without the scale. */
+/* dP has come too, less delta: dp becomes dS, without the scale. */
 template <class S>
-__device__ __forceinline__ void differentiate_pairs(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
-                                                    const pairs_place &at, bool masked) {
+__device__ __forceinline__ void differentiate_pairs(const pair_columns<S> &p, pair_columns<S> &dp, bool masked) {
     if (masked)
-        make_ds_masked<S>(p, dp, delta, at);
+        make_ds_masked<S>(p, dp);
     else
-        make_ds<S>(p, dp, delta, at);
+        make_ds<S>(p, dp);
 }
 
 /* tile [KEYS, ROWS] in panels; this warp's keys are from key0 on. Four 8 x 8 matrices at a time: lane l has the address

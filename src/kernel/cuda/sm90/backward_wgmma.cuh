@@ -35,8 +35,8 @@ struct product_place {
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* x [64 keys, ROWS] = keys [64, WIDTH] . queries [ROWS, WIDTH]^T, begun. keys: the warpgroup's first. */
-template <class S, int WIDTH = S::DIM>
+/* x [64 keys, ROWS] = keys [64, WIDTH] . queries [ROWS, WIDTH]^T, or += that, begun. keys: the warpgroup's first. */
+template <class S, int WIDTH = S::DIM, bool ADDED = false>
 __device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, uint32_t queries) {
     constexpr int PANEL_K = S::KEYS * PANEL_ROW_BYTES, PANEL_Q = S::ROWS * PANEL_ROW_BYTES;
     uint32_t a = operand_at(keys, PANEL_K), b = operand_at(queries, PANEL_Q);
@@ -44,7 +44,8 @@ __device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, u
 #pragma unroll
     for (int d = 0; d < WIDTH / 16; d++)
         wgmma<typename S::T, S::ROWS>::template shared<false, false>(x, operand(a, d / 4 * PANEL_K + d % 4 * 32),
-                                                                     operand(b, d / 4 * PANEL_Q + d % 4 * 32), d == 0);
+                                                                     operand(b, d / 4 * PANEL_Q + d % 4 * 32),
+                                                                     d == 0 && !ADDED);
     products_commit();
 }
 
@@ -155,9 +156,10 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     pair_columns<S> s, dp;
     uint32_t k = memory.k() + at.key0 * PANEL_ROW_BYTES, v = memory.v() + at.key0 * PANEL_ROW_BYTES;
     start_pairs<S, S::WIDTH>(s, k, memory.q(0));
-    start_pairs<S, S::WIDTH>(dp, v, memory.dout(0));
-    products_wait<1>();
+    products_wait<0>();
     keep_registers(s);
+    begin_dp<S>(dp, memory.minus_delta(0), pairs);
+    start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(0));
     bool masked = plan.masked[0];
     weigh_pairs<S>(s, memory.lse(0), {scale}, plan.queries[0], pairs, masked);
     products_wait<0>();
@@ -169,7 +171,7 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     for (;; j++) { /* nothing is under way here: the compiler would put products one after the other */
         int stage = j % 2;
         pair_fragments<S> p, ds;
-        differentiate_pairs<S>(s, dp, memory.delta(stage), pairs, masked);
+        differentiate_pairs<S>(s, dp, masked);
         pack_pairs<S>(p, s);
         pack_pairs<S>(ds, dp);
         mbarrier_wait(memory.ds_empty(stage), ((j >> 1) - 1) & 1);
@@ -192,7 +194,8 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         if (!more) break;
         products_wait<0>();
         keep_registers(s);
-        start_pairs<S, S::WIDTH>(dp, v, memory.dout(stage ^ 1));
+        begin_dp<S>(dp, memory.minus_delta(stage ^ 1), pairs);
+        start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(stage ^ 1));
         masked = plan.masked[stage ^ 1];
         weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, plan.queries[(j + 1) % QUERY_PLANS], pairs, masked);
         products_wait<0>();

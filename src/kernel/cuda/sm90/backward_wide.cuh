@@ -189,7 +189,8 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
     float dq[8][4];
     int j = 0;
     mbarrier_wait(memory.dout_full(), 0);
-    start_pairs<S>(dp, memory.v(), memory.dout());
+    begin_dp<S>(dp, memory.minus_delta(0), pairs);
+    start_pairs<S, S::DIM, true>(dp, memory.v(), memory.dout());
     products_wait<0>();
     keep_registers(dp);
     leave(memory.dout_empty(), at.lane);
@@ -202,7 +203,7 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
             named_barrier(P_FULL, 256);
             get_p<S>(memory, p);
             named_barrier_arrive(P_EMPTY, 256);
-            differentiate_pairs<S>(p, dp, memory.delta(stage), pairs, plan.masked[stage]);
+            differentiate_pairs<S>(p, dp, plan.masked[stage]);
         }
         pack_pairs<S>(ds, dp);
         hand_over_ds<S>(memory, ds, at, rank, j);
@@ -215,7 +216,8 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
         products_wait<1>();
         leave(memory.empty(stage), at.lane);
         if (more) mbarrier_wait(memory.dout_full(), (j + 1) % 2);
-        start_pairs<S>(dp, memory.v(), memory.dout()); /* of nothing, behind the last step */
+        begin_dp<S>(dp, memory.minus_delta(stage ^ 1), pairs);
+        start_pairs<S, S::DIM, true>(dp, memory.v(), memory.dout()); /* of nothing, behind the last step */
         products_wait<1>();
         keep_registers(dq);
         leave_ds<S>(memory, at.lane, rank);

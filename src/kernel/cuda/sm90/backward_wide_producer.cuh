@@ -131,8 +131,7 @@ __device__ __forceinline__ void produce_wide(const gpu_backward &args, const ten
             mbarrier_expect(memory.full(stage), S::QUERY_TILE);
             copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.row, step.head, plan.item.b, memory.full(stage));
         }
-        bool odd = write_sums<S>(memory, stage, lane, sums);
-        if (lane == 0) plan.masked[stage] = odd || !all_is_seen<S>(step, plan.item.block * S::KEYS);
+        write_sums<S>(memory, step, stage, lane, sums);
         mbarrier_arrive(memory.full(stage));
         if (j >= 1) {
             mbarrier_wait(memory.checked(), 0);
