@@ -60,18 +60,9 @@ __device__ __forceinline__ double score_weight(double score, double base) {
     return exp(score - base);
 }
 
-/* The same of a dot, where the base is not large. In two steps: what a base adds to the exponents of its row, and the
- * weight that it leaves a dot. */
-__device__ __forceinline__ float score_shift(float base) {
-    return base * -LOG2_E;
-}
-
-__device__ __forceinline__ float score_weight_shifted(const gpu_score<float> &s, float dot, float shift) {
-    return exp2_fast(fmaf(dot, s.scale * LOG2_E, shift));
-}
-
+/* The same of a dot, where the base is not large. */
 __device__ __forceinline__ float score_weight_of(const gpu_score<float> &s, float dot, float base) {
-    return score_weight_shifted(s, dot, score_shift(base));
+    return exp2_fast(fmaf(dot, s.scale * LOG2_E, base * -LOG2_E));
 }
 
 /* The same in the backward pass, where it is no more than 1, whatever the last bits of a score are in one pass and in
@@ -88,13 +79,8 @@ template <class REAL> __device__ __forceinline__ REAL counted_lse(REAL lse) {
 
 /* ---- derivative -------------------------------------------------------------------------------------------------- */
 
-/* rise: dP - delta. */
-template <class REAL> __device__ __forceinline__ REAL score_slope(REAL p, REAL rise) {
-    return p * rise;
-}
-
 template <class REAL> __device__ __forceinline__ REAL score_slope(REAL p, REAL dp, REAL delta) {
-    return score_slope(p, dp - delta);
+    return p * (dp - delta);
 }
 
 /* ---- pairs that take no part ------------------------------------------------------------------------------------- */

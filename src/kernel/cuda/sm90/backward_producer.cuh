@@ -4,6 +4,7 @@
 #define RA_KERNEL_CUDA_SM90_BACKWARD_PRODUCER_CUH
 
 #include "kernel/cuda/sm90/backward_layout.cuh"
+#include "kernel/cuda/sm90/backward_score.cuh"
 
 /* ---- before all ------------------------------------------------------------------------------------------------ */
 
@@ -137,8 +138,9 @@ __device__ __forceinline__ void read_sums(const gpu_backward &args, const query_
 /* By a warp: lse and delta of the step as its consumers take them, and whether they have to look at pairs one by one.
  */
 template <class S>
-__device__ __forceinline__ void write_sums(const backward_memory<S> &memory, const query_plan &step, int stage,
-                                           int lane, const sums_read<S::ROWS / 32> &sums) {
+__device__ __forceinline__ void write_sums(const folded_backward &args, const backward_memory<S> &memory,
+                                           const query_plan &step, int stage, int lane,
+                                           const sums_read<S::ROWS / 32> &sums) {
     item_plan &plan = memory.plan();
     bool odd = false; /* not finite, or large */
 #pragma unroll
@@ -146,7 +148,7 @@ __device__ __forceinline__ void write_sums(const backward_memory<S> &memory, con
     bool masked = __any_sync(~0u, odd) || !all_is_seen<S>(step, plan.item.block * S::KEYS);
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
-        memory.lse(stage)[lane + i * 32] = masked ? sums.lse[i] : score_shift(sums.lse[i]);
+        memory.lse(stage)[lane + i * 32] = masked ? sums.lse[i] : score_shift(args.fold, sums.lse[i]);
         memory.minus_delta(stage)[lane + i * 32] = -sums.delta[i];
     }
     if (lane == 0) plan.masked[stage] = masked;
@@ -154,7 +156,7 @@ __device__ __forceinline__ void write_sums(const backward_memory<S> &memory, con
 
 /* By a warp. The step behind the last brings nothing. */
 template <class S>
-__device__ __forceinline__ void produce_queries(const gpu_backward &args, const tensor_maps &maps,
+__device__ __forceinline__ void produce_queries(const folded_backward &args, const tensor_maps &maps,
                                                 const backward_memory<S> &memory, int lane) {
     item_plan &plan = memory.plan();
 #pragma unroll 1
@@ -181,7 +183,7 @@ __device__ __forceinline__ void produce_queries(const gpu_backward &args, const 
             copy_tile<S::DIM, S::ROWS>(memory.dout(stage), map + 1, step.row, step.head, plan.item.b,
                                        memory.full(stage));
         }
-        write_sums<S>(memory, step, stage, lane, sums);
+        write_sums<S>(args, memory, step, stage, lane, sums);
         mbarrier_arrive(memory.full(stage));
     }
 }

@@ -29,7 +29,7 @@ __device__ __forceinline__ void copy_key_rows(const gpu_backward &args, const ba
 
 /* By two warps. The step behind the last brings nothing. */
 template <class S>
-__device__ __forceinline__ void produce_query_rows(const gpu_backward &args, const backward_memory<S> &memory,
+__device__ __forceinline__ void produce_query_rows(const folded_backward &args, const backward_memory<S> &memory,
                                                    int thread) {
     using T = typename S::T;
     item_plan &plan = memory.plan();
@@ -57,7 +57,7 @@ __device__ __forceinline__ void produce_query_rows(const gpu_backward &args, con
         if (thread < 32) {
             sums_read<S::ROWS / 32> sums;
             read_sums<S>(args, step, thread, sums);
-            write_sums<S>(memory, step, stage, thread, sums);
+            write_sums<S>(args, memory, step, stage, thread, sums);
         }
         announce_copies(memory.full(stage));
     }

@@ -7,6 +7,7 @@
 #define RA_KERNEL_CUDA_SM90_BACKWARD_SOFTMAX_CUH
 
 #include "kernel/cuda/sm90/backward_layout.cuh"
+#include "kernel/cuda/sm90/backward_score.cuh"
 
 template <class S> using pair_columns = float[S::ROWS / 8][4];
 template <class S> using pair_fragments = uint32_t[S::ROWS / 16][4];
@@ -55,7 +56,7 @@ template <class S> __device__ __forceinline__ void make_ds(const pair_columns<S>
  * counts as unseen, or where scores are large. */
 template <class S>
 __device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *lse, const gpu_score<float> &params,
-                                              const query_plan &step, const pairs_place &at) {
+                                              const score_fold &fold, const query_plan &step, const pairs_place &at) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int b = at.b + r * 8, start = step.a0 + at.a;
@@ -67,7 +68,7 @@ __device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *l
             for (int e = 0; e < 2; e++) {
                 float base = counted_lse(e ? l.y : l.x), score = score_of(params, s[n][r * 2 + e]);
                 bool part = n * 8 + e >= first && n * 8 + e < end && base != -INFINITY && score != -INFINITY;
-                s[n][r * 2 + e] = part ? score_weight_to_one(score, base) : NO_PART;
+                s[n][r * 2 + e] = part ? score_weight_folded(fold, score, base) : NO_PART;
             }
         }
     }
@@ -100,9 +101,10 @@ __device__ __forceinline__ uint32_t thread_anew(void) {
 /* S of a step has come: s becomes P. masked: pairs need to be looked at one by one. */
 template <class S>
 __device__ __forceinline__ void weigh_pairs(pair_columns<S> &s, const float *lse, const gpu_score<float> &score,
-                                            const query_plan &step, const pairs_place &at, bool masked) {
+                                            const score_fold &fold, const query_plan &step, const pairs_place &at,
+                                            bool masked) {
     if (masked)
-        make_p_masked<S>(s, lse, score, step, at);
+        make_p_masked<S>(s, lse, score, fold, step, at);
     else
         make_p<S>(s, lse, score, at);
 }
@@ -136,7 +138,7 @@ __device__ __forceinline__ void store_fragments(uint32_t tile, const pair_fragme
  * panels of f32. Lanes of odd rows store the tile 16 columns further on first, and meet other banks than those of even
  * rows. */
 template <class S, int TILES>
-__device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES][4], int row0, int column0, float scale,
+__device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES][4], int row0, int column0,
                                          int columns = 8 * TILES) {
     uint32_t thread = thread_anew(), lane = thread % 32, row = row0 + thread / 32 % 4 * 16 + lane / 4;
     bool odd = lane & 4;
@@ -149,14 +151,13 @@ __device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES]
             if (n / 4 * 32 >= columns) continue;
             float x = odd ? dq[n ^ 2][r * 2] : dq[n][r * 2], y = odd ? dq[n ^ 2][r * 2 + 1] : dq[n][r * 2 + 1];
             uint32_t to = (first ^ n % 4 * 32) + n / 4 * S::DQ_PANEL + r * 8 * 128;
-            asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(scale * x), "f"(scale * y) : "memory");
+            asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(x), "f"(y) : "memory");
         }
 }
 
 /* The same into rows. */
 template <class S>
-__device__ __forceinline__ void store_dq_rows(uint32_t tile, const float (&dq)[8][4], int row0, int column0,
-                                              float scale) {
+__device__ __forceinline__ void store_dq_rows(uint32_t tile, const float (&dq)[8][4], int row0, int column0) {
     uint32_t thread = thread_anew(), row = row0 + thread / 32 % 4 * 16 + thread % 32 / 4;
     uint32_t column = column0 + thread % 4 * 2;
     uint32_t at = tile + row * S::DQ_PITCH + column * 4;
@@ -165,7 +166,7 @@ __device__ __forceinline__ void store_dq_rows(uint32_t tile, const float (&dq)[8
 #pragma unroll
         for (int r = 0; r < 2; r++)
             asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(at + r * 8 * S::DQ_PITCH + n * 32),
-                         "f"(scale * dq[n][r * 2]), "f"(scale * dq[n][r * 2 + 1])
+                         "f"(dq[n][r * 2]), "f"(dq[n][r * 2 + 1])
                          : "memory");
 }
 

@@ -43,9 +43,8 @@ __device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, u
     products_begin();
 #pragma unroll
     for (int d = 0; d < WIDTH / 16; d++)
-        wgmma<typename S::T, S::ROWS>::template shared<false, false>(x, operand(a, d / 4 * PANEL_K + d % 4 * 32),
-                                                                     operand(b, d / 4 * PANEL_Q + d % 4 * 32),
-                                                                     d == 0 && !ADDED);
+        wgmma<typename S::T, S::ROWS>::template shared<false, false>(
+            x, operand(a, d / 4 * PANEL_K + d % 4 * 32), operand(b, d / 4 * PANEL_Q + d % 4 * 32), d == 0 && !ADDED);
     products_commit();
 }
 
@@ -102,17 +101,26 @@ __device__ __forceinline__ void start_dq_of(float (&dq)[8][4], const backward_me
                 memory.k() + dq_column0<S>(at.group) / 64 * PANEL);
 }
 
+/* dq *= rest, which is mostly 1. */
+template <int TILES> __device__ __forceinline__ void multiply_dq(float (&dq)[TILES][4], float rest) {
+    if (rest == 1) return;
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) dq[n][e] *= rest;
+}
+
 /* It has been multiplied: its dS is not needed any more, and it goes to the adders. */
 template <class S>
-__device__ __forceinline__ void give_dq(const backward_memory<S> &memory, uint32_t j, const float (&dq)[8][4],
-                                        const product_place &at, float scale) {
+__device__ __forceinline__ void give_dq(const backward_memory<S> &memory, uint32_t j, float (&dq)[8][4],
+                                        const product_place &at, float rest) {
     leave(memory.ds_empty(j % 2), at.lane);
     if (j >= S::DQ_STAGES) mbarrier_wait(memory.dq_empty(j), (j / S::DQ_STAGES - 1) % 2);
+    multiply_dq(dq, rest);
     if constexpr (S::BOXES)
-        store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale,
-                    dq_columns<S>(at.group));
+        store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), dq_columns<S>(at.group));
     else
-        store_dq_rows<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
+        store_dq_rows<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group));
     shared_writes_to_products();
     mbarrier_arrive(memory.dq_full(j));
 }
@@ -147,7 +155,7 @@ template <class S> __device__ __forceinline__ bool keys_are_odd(const backward_m
 
 /* The main loop and what follows it; K is finite. Returns whether dk or dv are not, and have not been written. */
 template <class S>
-__device__ __forceinline__ bool consume_queries(const gpu_backward &args, const backward_memory<S> &memory,
+__device__ __forceinline__ bool consume_queries(const folded_backward &args, const backward_memory<S> &memory,
                                                 const product_place &at) {
     item_plan &plan = memory.plan();
     float scale = (float)args.problem.scale;
@@ -161,7 +169,7 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     begin_dp<S>(dp, memory.minus_delta(0), pairs);
     start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(0));
     bool masked = plan.masked[0];
-    weigh_pairs<S>(s, memory.lse(0), {scale}, plan.queries[0], pairs, masked);
+    weigh_pairs<S>(s, memory.lse(0), {scale}, args.fold, plan.queries[0], pairs, masked);
     products_wait<0>();
     keep_registers(dp);
     float dq[8][4];
@@ -190,14 +198,15 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         named_barrier_arrive(ORDER_BARRIER + (at.group ^ 1), 256);
         products_wait<1>();
         keep_registers(dq);
-        if (j) give_dq<S>(memory, j - 1, dq, at, scale);
+        if (j) give_dq<S>(memory, j - 1, dq, at, args.fold.dq_left);
         if (!more) break;
         products_wait<0>();
         keep_registers(s);
         begin_dp<S>(dp, memory.minus_delta(stage ^ 1), pairs);
         start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(stage ^ 1));
         masked = plan.masked[stage ^ 1];
-        weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, plan.queries[(j + 1) % QUERY_PLANS], pairs, masked);
+        weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, args.fold, plan.queries[(j + 1) % QUERY_PLANS], pairs,
+                       masked);
         products_wait<0>();
         keep_registers(dp);
     }
@@ -208,16 +217,18 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     start_dq_of<S>(dq, memory, at, j);
     products_wait<0>();
     keep_registers(dq);
-    give_dq<S>(memory, j, dq, at, scale);
+    give_dq<S>(memory, j, dq, at, args.fold.dq_left);
     int count = plan.outputs.count, first = plan.item.block * S::KEYS + at.key0 + at.warp * WARP_ROWS;
     if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))
         return true;
     key_output dv = {plan.outputs.dv, first, count, args.problem.dim_v, args.overwrite};
-    add_to_key_rows<S>(dv, key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS), sum.dv, 1, at.lane);
+    add_to_key_rows<S>(dv, key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS), sum.dv, args.fold.dv_left,
+                       at.lane);
     __syncwarp(); /* registers are short: one after the other */
     key_output dk = {plan.outputs.dk, first, count, args.problem.dim, args.overwrite};
-    add_to_key_rows<S>(dk, key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS), sum.dk, scale, at.lane);
+    add_to_key_rows<S>(dk, key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS), sum.dk, args.fold.dq_left,
+                       at.lane);
     key_rows_sent();
     return false;
 }
@@ -241,7 +252,7 @@ __device__ __forceinline__ bool check_keys(const gpu_backward &args, const backw
 
 /* What the warps do that do not multiply: backward_layout.cuh has a table of their roles. */
 template <class S>
-__device__ __forceinline__ void serve(const gpu_backward &args, const tensor_maps *maps,
+__device__ __forceinline__ void serve(const folded_backward &args, const tensor_maps *maps,
                                       const backward_memory<S> &memory, int warp, int lane) {
     if constexpr (S::BOXES) {
         if (warp == 0)
@@ -274,7 +285,7 @@ __device__ __forceinline__ void begin_item(const gpu_backward &args, const tenso
 }
 
 /* maps: where tiles come by boxes. */
-template <class S> __device__ __forceinline__ void backward_item(const gpu_backward &args, const tensor_maps *maps) {
+template <class S> __device__ __forceinline__ void backward_item(const folded_backward &args, const tensor_maps *maps) {
     extern __shared__ __align__(1024) unsigned char shared[];
     backward_memory<S> memory = {shared, shared_address(shared)};
     int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0);
@@ -298,12 +309,12 @@ template <class S> __device__ __forceinline__ void backward_item(const gpu_backw
 
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1)
-    backward_by_boxes(const __grid_constant__ gpu_backward args, const __grid_constant__ tensor_maps maps) {
+    backward_by_boxes(const __grid_constant__ folded_backward args, const __grid_constant__ tensor_maps maps) {
     backward_item<S>(args, &maps);
 }
 
 template <class S>
-__global__ void __launch_bounds__(S::THREADS, 1) backward_by_rows(const __grid_constant__ gpu_backward args) {
+__global__ void __launch_bounds__(S::THREADS, 1) backward_by_rows(const __grid_constant__ folded_backward args) {
     backward_item<S>(args, NULL);
 }
 
@@ -323,13 +334,14 @@ template <class T, int DIM, int NARROW> struct backward_wgmma {
     }
     static void launch(const gpu_backward *args, unsigned count, cudaStream_t stream) {
         tensor_maps maps;
+        folded_backward folded = fold_scale<T>(*args);
         int width = std::max(args->problem.dim, args->problem.dim_v);
         if (!tensor_maps_backward(args, dtype_of<T>, boxes::ROWS, &maps))
-            backward_by_rows<rows><<<count, rows::THREADS, rows::BYTES, stream>>>(*args);
+            backward_by_rows<rows><<<count, rows::THREADS, rows::BYTES, stream>>>(folded);
         else if (width <= NARROW)
-            backward_by_boxes<narrow><<<count, narrow::THREADS, narrow::BYTES, stream>>>(*args, maps);
+            backward_by_boxes<narrow><<<count, narrow::THREADS, narrow::BYTES, stream>>>(folded, maps);
         else
-            backward_by_boxes<boxes><<<count, boxes::THREADS, boxes::BYTES, stream>>>(*args, maps);
+            backward_by_boxes<boxes><<<count, boxes::THREADS, boxes::BYTES, stream>>>(folded, maps);
     }
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
         (void)tiles;

@@ -110,7 +110,7 @@ __device__ __forceinline__ void plan_wide(const gpu_backward &args, const backwa
 
 /* By a warp. dO of a step behind its Q, and so behind Q of no later step. */
 template <class S>
-__device__ __forceinline__ void produce_wide(const gpu_backward &args, const tensor_maps &maps,
+__device__ __forceinline__ void produce_wide(const folded_backward &args, const tensor_maps &maps,
                                              const backward_wide_memory<S> &memory, int lane) {
     item_plan &plan = memory.plan();
 #pragma unroll 1
@@ -131,7 +131,7 @@ __device__ __forceinline__ void produce_wide(const gpu_backward &args, const ten
             mbarrier_expect(memory.full(stage), S::QUERY_TILE);
             copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.row, step.head, plan.item.b, memory.full(stage));
         }
-        write_sums<S>(memory, step, stage, lane, sums);
+        write_sums<S>(args, memory, step, stage, lane, sums);
         mbarrier_arrive(memory.full(stage));
         if (j >= 1) {
             mbarrier_wait(memory.checked(), 0);
