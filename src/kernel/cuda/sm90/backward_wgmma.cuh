@@ -200,9 +200,9 @@ __device__ __forceinline__ bool consume_queries(const folded_backward &args, con
         keep_registers(dq);
         if (j) give_dq<S>(memory, j - 1, dq, at, args.fold.dq_left);
         if (!more) break;
+        begin_dp<S>(dp, memory.minus_delta(stage ^ 1), pairs);
         products_wait<0>();
         keep_registers(s);
-        begin_dp<S>(dp, memory.minus_delta(stage ^ 1), pairs);
         start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(stage ^ 1));
         masked = plan.masked[stage ^ 1];
         weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, args.fold, plan.queries[(j + 1) % QUERY_PLANS], pairs,
