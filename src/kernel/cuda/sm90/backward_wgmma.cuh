@@ -113,7 +113,7 @@ template <int TILES> __device__ __forceinline__ void multiply_dq(float (&dq)[TIL
 /* It has been multiplied: its dS is not needed any more, and it is put where the adders find it. */
 template <class S>
 __device__ __forceinline__ void put_dq(const backward_memory<S> &memory, uint32_t j, float (&dq)[8][4],
-                                        const product_place &at, float rest) {
+                                       const product_place &at, float rest) {
     leave(memory.ds_empty(j % 2), at.lane);
     if (j >= S::DQ_STAGES) mbarrier_wait(memory.dq_empty(j), (j / S::DQ_STAGES - 1) % 2);
     multiply_dq(dq, rest);
@@ -157,10 +157,25 @@ template <class S> __device__ __forceinline__ bool keys_are_odd(const backward_m
     return odd;
 }
 
-/* The main loop and what follows it; K is finite. Returns whether dk or dv are not, and have not been written. */
+/* By the consumers, while their first S is multiplied: whether K has infinities or NaNs. What others do behind the
+ * second step waits for it, and where K has some, no more copies are under way then. */
+template <class S> __device__ __forceinline__ bool check_keys(const backward_memory<S> &memory) {
+    item_plan &plan = memory.plan();
+    bool odd_keys = consumers_any(keys_are_odd<S>(memory));
+    if (threadIdx.x == 128) {
+        plan.odd_keys = odd_keys;
+        mbarrier_arrive(memory.checked());
+    }
+    return odd_keys;
+}
+
+enum item_end { WRITTEN, ODD_KEYS, ODD_SUMS };
+
+/* The main loop and what follows it. Returns whether dk and dv have been written; if not, K is not finite and nothing
+ * has been added to dq, or dk or dv are not. */
 template <class S>
-__device__ __forceinline__ bool consume_queries(const folded_backward &args, const backward_memory<S> &memory,
-                                                const product_place &at) {
+__device__ __forceinline__ item_end consume_queries(const folded_backward &args, const backward_memory<S> &memory,
+                                                    const product_place &at) {
     item_plan &plan = memory.plan();
     float scale = (float)args.problem.scale;
     pairs_place pairs = {at.lane % 4 * 2, plan.item.block * S::KEYS + at.key0 + at.warp * 16 + at.lane / 4};
@@ -168,8 +183,10 @@ __device__ __forceinline__ bool consume_queries(const folded_backward &args, con
     pair_columns<S> s, dp;
     uint32_t k = memory.k() + at.key0 * PANEL_ROW_BYTES, v = memory.v() + at.key0 * PANEL_ROW_BYTES;
     start_pairs<S, S::WIDTH>(s, k, memory.q(0));
+    bool odd_keys = check_keys<S>(memory);
     products_wait<0>();
     keep_registers(s);
+    if (odd_keys) return ODD_KEYS;
     begin_dp<S>(dp, memory.minus_delta(0), pairs);
     start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(0));
     bool masked = plan.masked[0];
@@ -228,7 +245,7 @@ __device__ __forceinline__ bool consume_queries(const folded_backward &args, con
     int count = plan.outputs.count, first = plan.item.block * S::KEYS + at.key0 + at.warp * WARP_ROWS;
     if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))
-        return true;
+        return ODD_SUMS;
     key_output dv = {plan.outputs.dv, first, count, args.problem.dim_v, args.overwrite};
     add_to_key_rows<S>(dv, key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS), sum.dv, args.fold.dv_left,
                        at.lane);
@@ -237,24 +254,26 @@ __device__ __forceinline__ bool consume_queries(const folded_backward &args, con
     add_to_key_rows<S>(dk, key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS), sum.dk, args.fold.dq_left,
                        at.lane);
     key_rows_sent();
-    return false;
+    return WRITTEN;
 }
 
-/* By the consumers, before anything else: whether K has infinities or NaNs. The first step is planned behind it, and
- * where K has some, no more copies are under way. */
+/* What the warpgroups do that multiply. */
 template <class S>
-__device__ __forceinline__ bool check_keys(const gpu_backward &args, const backward_memory<S> &memory) {
+__device__ __forceinline__ void consume(const folded_backward &args, const backward_memory<S> &memory,
+                                        const product_place &at) {
     item_plan &plan = memory.plan();
     find_outputs(args, plan);
-    mbarrier_wait(memory.keys_full(), 0);
-    bool odd_keys = consumers_any(keys_are_odd<S>(memory));
-    if (threadIdx.x == 128) {
-        plan.odd_keys = odd_keys;
-        mbarrier_arrive(memory.checked());
-    }
     mbarrier_wait(memory.full(0), 0);
-    if (odd_keys && plan.queries[0].block >= 0) mbarrier_wait(memory.full(1), 0);
-    return odd_keys;
+    bool idle = plan.queries[0].block < 0;
+    mbarrier_wait(memory.keys_full(), 0);
+    if (idle) {
+        check_keys<S>(memory);
+        return;
+    }
+    item_end end = consume_queries<S>(args, memory, at);
+    if (end == WRITTEN) return;
+    if (end == ODD_KEYS) mbarrier_wait(memory.full(1), 0);
+    slow_item<S>(args, memory, end == ODD_KEYS);
 }
 
 /* What the warps do that do not multiply: backward_layout.cuh has a table of their roles. */
@@ -308,9 +327,7 @@ template <class S> __device__ __forceinline__ void backward_item(const folded_ba
         registers_more<S::CONSUMER_REGISTERS>();
         int group = warp / 4 - 1;
         product_place at = {group, warp % 4, thread % 32, group * 64};
-        bool odd_keys = check_keys<S>(args, memory);
-        if (memory.plan().queries[0].block < 0) return;
-        if (odd_keys || consume_queries<S>(args, memory, at)) slow_item<S>(args, memory, odd_keys);
+        consume<S>(args, memory, at);
     }
 }
 
