@@ -17,7 +17,8 @@
  *   producers      warp 0: lane 0 starts bulk copies                warps 0 and 1
  *   adders         lane 0 of warps 2 and 3, for every second step   warp 3
  *
- *   keys_full         K and V have come
+ *   keys_full         K has come
+ *   values_full       V has come
  *   planned[plan]     planner ──► producers, adders   the plan has been written
  *   done[plan]        adder ──► planner               dQ is in memory, and nobody needs the plan
  *   full[stage]       producers ──► consumers         Q, dO, lse, delta have come; through it, the plan
@@ -90,7 +91,7 @@ template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_sha
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, DQ_AT = DS_AT + 2 * PAIR_TILE;
     static constexpr int IDLE_BYTES = DQ_AT; /* which nobody uses any more when an item's last products have come */
     static constexpr int SUMS_AT = DQ_AT + DQ_STAGES * DQ_TILE, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
-    static constexpr int BARRIERS = 14 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
+    static constexpr int BARRIERS = 15 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan);
     static constexpr int BYTES = QUERY_ROWS_AT + (BOXES ? 0 : QUERY_PLANS * (int)sizeof(query_rows));
     static_assert(WIDTH <= DIM && WIDTH > DIM - PANEL_WIDTH && WIDTH % 32 == 0, "dQ is in panels of 32 columns");
@@ -164,6 +165,9 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ uint32_t ds_empty(int stage) const {
         return barrier(12 + 2 * QUERY_PLANS + stage);
     }
+    __device__ __forceinline__ uint32_t values_full(void) const {
+        return barrier(14 + 2 * QUERY_PLANS);
+    }
 };
 
 /* Named barriers of the consumers. PAIRS_BARRIER: when P and dS are written (backward_nonfinite.cuh). ORDER_BARRIER +
@@ -173,6 +177,7 @@ enum { PAIRS_BARRIER = 3, ORDER_BARRIER = 10 };
 /* By one thread; the others see it behind a barrier. */
 template <class S> __device__ __forceinline__ void make_barriers(const backward_memory<S> &memory) {
     mbarrier_init(memory.keys_full(), S::BOXES ? 1 : S::PRODUCERS);
+    mbarrier_init(memory.values_full(), S::BOXES ? 1 : S::PRODUCERS);
     mbarrier_init(memory.checked(), 1);
     for (int stage = 0; stage < 2; stage++) {
         mbarrier_init(memory.full(stage), S::PRODUCERS);

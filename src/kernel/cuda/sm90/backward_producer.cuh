@@ -108,9 +108,10 @@ template <class S>
 __device__ __forceinline__ void copy_keys(const tensor_maps &maps, const backward_memory<S> &memory,
                                           const gpu_item &entry, const item_place &item, int row) {
     const CUtensorMap *map = key_map(maps, entry.k_map);
-    mbarrier_arrive_expecting(memory.keys_full(), 2 * S::KEY_TILE);
+    mbarrier_arrive_expecting(memory.keys_full(), S::KEY_TILE);
     copy_tile<S::DIM, S::KEYS>(memory.k(), map, row, item.head, item.b, memory.keys_full());
-    copy_tile<S::DIM, S::KEYS>(memory.v(), map + 1, row, item.head, item.b, memory.keys_full());
+    mbarrier_arrive_expecting(memory.values_full(), S::KEY_TILE);
+    copy_tile<S::DIM, S::KEYS>(memory.v(), map + 1, row, item.head, item.b, memory.values_full());
 }
 
 /* What the consumers do not look at one by one: whether all pairs of the block are visible. */

@@ -186,6 +186,7 @@ __device__ __forceinline__ item_end consume_queries(const folded_backward &args,
     bool odd_keys = check_keys<S>(memory);
     products_wait<0>();
     keep_registers(s);
+    mbarrier_wait(memory.values_full(), 0);
     if (odd_keys) return ODD_KEYS;
     begin_dp<S>(dp, memory.minus_delta(0), pairs);
     start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(0));
@@ -268,6 +269,7 @@ __device__ __forceinline__ void consume(const folded_backward &args, const backw
     mbarrier_wait(memory.keys_full(), 0);
     if (idle) {
         check_keys<S>(memory);
+        mbarrier_wait(memory.values_full(), 0);
         return;
     }
     item_end end = consume_queries<S>(args, memory, at);

@@ -271,6 +271,7 @@ __device__ __forceinline__ bool check_wide_keys(const gpu_backward &args, const 
     item_plan &plan = memory.plan();
     find_outputs(args, plan);
     mbarrier_wait(memory.keys_full(), 0);
+    mbarrier_wait(memory.values_full(), 0);
     bool odd_keys = consumers_any(keys_are_odd<S>(memory));
     if (threadIdx.x == 128) {
         cluster_store(

@@ -28,7 +28,7 @@ template <class T_> struct backward_wide_shape {
     static constexpr int IDLE_BYTES = DS_AT; /* as in backward_layout.cuh */
     static constexpr int DQ_AT = P_AT + KEYS * ROWS * 4, OTHER_K_AT = DQ_AT + 2 * DQ_TILE;
     static constexpr int KEY_PANEL = KEYS * PANEL_ROW_BYTES, SUMS_AT = OTHER_K_AT + 2 * KEY_PANEL;
-    static constexpr int BARRIERS_AT = SUMS_AT + 4 * ROWS * 4, MORE_BARRIERS = 14 + 2 * QUERY_PLANS;
+    static constexpr int BARRIERS_AT = SUMS_AT + 4 * ROWS * 4, MORE_BARRIERS = 15 + 2 * QUERY_PLANS;
     static constexpr int PLAN_AT = BARRIERS_AT + (MORE_BARRIERS + 5) * 8;
     static constexpr int CLUSTER_PLAN_AT = PLAN_AT + (int)sizeof(item_plan);
     static constexpr int QUERY_ROWS_AT = CLUSTER_PLAN_AT + (int)sizeof(cluster_plan), BYTES = QUERY_ROWS_AT;
