@@ -30,10 +30,10 @@ struct folded_backward : gpu_backward {
 };
 
 template <class T> static inline folded_backward fold_scale(const gpu_backward &args) {
-    double scale = args.problem.scale;
+    float scale = (float)args.problem.scale;
     bool folds = std::is_same<T, __nv_bfloat16>::value && scale > 0x1p-16 && scale < 0x1p16;
-    double f = folds ? (double)(float)scale : 1;
-    return {args, {(float)std::log2(f), (float)(scale / f), (float)(1 / f)}};
+    double f = folds ? scale : 1;
+    return {args, {(float)std::log2(f), folds ? 1 : scale, (float)(1 / f)}};
 }
 
 /* What an lse that is not large adds to the exponents of its row. */
