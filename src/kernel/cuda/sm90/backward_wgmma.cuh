@@ -110,9 +110,9 @@ template <int TILES> __device__ __forceinline__ void multiply_dq(float (&dq)[TIL
         for (int e = 0; e < 4; e++) dq[n][e] *= rest;
 }
 
-/* It has been multiplied: its dS is not needed any more, and it is put where the adders find it. */
+/* It has been multiplied: its dS is not needed any more, and it goes to the adders. */
 template <class S>
-__device__ __forceinline__ void put_dq(const backward_memory<S> &memory, uint32_t j, float (&dq)[8][4],
+__device__ __forceinline__ void give_dq(const backward_memory<S> &memory, uint32_t j, float (&dq)[8][4],
                                        const product_place &at, float rest) {
     leave(memory.ds_empty(j % 2), at.lane);
     if (j >= S::DQ_STAGES) mbarrier_wait(memory.dq_empty(j), (j / S::DQ_STAGES - 1) % 2);
@@ -121,10 +121,6 @@ __device__ __forceinline__ void put_dq(const backward_memory<S> &memory, uint32_
         store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), dq_columns<S>(at.group));
     else
         store_dq_rows<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group));
-}
-
-/* They may take it. The fence takes long while what it waits for is under way. */
-template <class S> __device__ __forceinline__ void give_dq(const backward_memory<S> &memory, uint32_t j) {
     shared_writes_to_products();
     mbarrier_arrive(memory.dq_full(j));
 }
@@ -227,16 +223,15 @@ __device__ __forceinline__ item_end consume_queries(const folded_backward &args,
         named_barrier_arrive(ORDER_BARRIER + (at.group ^ 1), 256);
         products_wait<1>();
         keep_registers(dq);
-        if (j) put_dq<S>(memory, j - 1, dq, at, args.fold.dq_left);
+        if (j) give_dq<S>(memory, j - 1, dq, at, args.fold.dq_left);
         if (!more) break;
-        begin_dp<S>(dp, memory.minus_delta(stage ^ 1), pairs);
         products_wait<0>();
         keep_registers(s);
+        begin_dp<S>(dp, memory.minus_delta(stage ^ 1), pairs);
         start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(stage ^ 1));
         masked = plan.masked[stage ^ 1];
         weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, args.fold, plan.queries[(j + 1) % QUERY_PLANS], pairs,
                        masked);
-        if (j) give_dq<S>(memory, j - 1);
         products_wait<0>();
         keep_registers(dp);
     }
@@ -244,12 +239,10 @@ __device__ __forceinline__ item_end consume_queries(const folded_backward &args,
     keep_registers(s);
     keep_registers(sum.dk);
     keep_registers(sum.dv);
-    if (j) give_dq<S>(memory, j - 1);
     start_dq_of<S>(dq, memory, at, j);
     products_wait<0>();
     keep_registers(dq);
-    put_dq<S>(memory, j, dq, at, args.fold.dq_left);
-    give_dq<S>(memory, j);
+    give_dq<S>(memory, j, dq, at, args.fold.dq_left);
     int count = plan.outputs.count, first = plan.item.block * S::KEYS + at.key0 + at.warp * WARP_ROWS;
     if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))
