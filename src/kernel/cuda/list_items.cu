@@ -13,6 +13,7 @@
  * visible are left out.
  */
 #include "kernel/cuda/prepared.cuh"
+#include "kernel/cuda/sm90/backward_turns.cuh"
 
 #include <algorithm>
 #include <climits>
@@ -329,5 +330,15 @@ void gpu_list_key_boxes(int keys, gpu_lists *lists) {
         const gpu_tile &t = lists->tiles[(size_t)item.first];
         item.k_map = t.k_map;
         item.k_row = t.k_at + item.block * keys;
+    }
+}
+
+/* A key set's items lie side by side, and tiles belong to one set. */
+void gpu_list_turn_groups(int group, gpu_lists *lists) {
+    for (auto set = lists->items.begin(), end = set; set != lists->items.end(); set = end) {
+        end = std::find_if(set, lists->items.end(), [&](const gpu_item &item) { return item.first != set->first; });
+        std::stable_sort(set, end, [group](const gpu_item &x, const gpu_item &y) {
+            return std::make_pair(x.block / group, -x.block) < std::make_pair(y.block / group, -y.block);
+        });
     }
 }

@@ -33,6 +33,7 @@
 #define RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
 
 #include "kernel/cuda/sm80/mma.cuh"
+#include "kernel/cuda/sm90/backward_turns.cuh"
 #include "kernel/cuda/sm90/bulk_copy.cuh"
 #include "kernel/cuda/sm90/tensor_maps.cuh"
 #include "kernel/cuda/sm90/wgmma.cuh"
@@ -83,6 +84,7 @@ template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_sha
     static constexpr int ENDS = ADDERS;                  /* plans of no step, behind the last */
     static constexpr int DQ_WRITERS = 256, RELEASES = 1; /* threads that write dQ; of a turn */
     static constexpr int STEP_ADDERS = 1;                /* of a step's dQ, in this CTA */
+    static constexpr int TURNS_TOGETHER = TURN_GROUP;
     /* OTHER + 2 * CONSUMER = 504, what there is. */
     static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
     /* dV is multiplied while dS is made: P is there twice then, for which DIM 64, with more queries, has no registers.

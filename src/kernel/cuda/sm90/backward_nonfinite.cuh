@@ -44,7 +44,9 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory
         set_queries<T, float, S::ROWS>(&s, args, item.b, c.at, c.head);
         int *chain = s.chain + c.block;
         if (with_dq && thread == 0) {
-            chain_wait(chain, 0, S::RELEASES * turn_of<S::ROWS, S::KEYS>(s, c.block, item.block));
+            int turn = turn_at_queries(item.block, c.block * S::ROWS, S::ROWS, S::KEYS, s.lo, s.hi, s.count, s.keys,
+                                       S::TURNS_TOGETHER);
+            chain_wait(chain, 0, S::RELEASES * (s.turns[c.block] + turn));
             global_proxies_meet();
         }
 #pragma unroll 1

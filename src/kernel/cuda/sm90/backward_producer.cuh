@@ -58,7 +58,11 @@ __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_
     to->map = 3 * t.q_map;
     to->row = t.q_at + a0;
     to->head = t.head_first + c.head * t.head_stride;
-    to->turn = item.block - max(0, a0 + t.lo) / S::KEYS;
+    if constexpr (S::TURNS_TOGETHER > 1)
+        to->turn =
+            turn_at_queries(item.block, a0, S::ROWS, S::KEYS, t.lo, t.hi, t.q_count, t.k_count, S::TURNS_TOGETHER);
+    else
+        to->turn = item.block - max(0, a0 + t.lo) / S::KEYS; /* which may see none of these queries */
     to->queued = args.turns + t.order + c.block;
     to->chain = args.chains + t.chain + ((int64_t)item.b * t.head_count + c.head) * blocks + c.block;
     to->first = t.q_first + a0 * t.q_stride;

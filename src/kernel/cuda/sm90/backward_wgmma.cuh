@@ -113,7 +113,7 @@ template <int TILES> __device__ __forceinline__ void multiply_dq(float (&dq)[TIL
 /* It has been multiplied: its dS is not needed any more, and it goes to the adders. */
 template <class S>
 __device__ __forceinline__ void give_dq(const backward_memory<S> &memory, uint32_t j, float (&dq)[8][4],
-                                       const product_place &at, float rest) {
+                                        const product_place &at, float rest) {
     leave(memory.ds_empty(j % 2), at.lane);
     if (j >= S::DQ_STAGES) mbarrier_wait(memory.dq_empty(j), (j / S::DQ_STAGES - 1) % 2);
     multiply_dq(dq, rest);
@@ -373,6 +373,7 @@ template <class T, int DIM, int NARROW> struct backward_wgmma {
         (void)tiles;
         tensor_maps_list(shape, parts, boxes::KEYS, lists);
         gpu_list_key_boxes(boxes::KEYS, lists);
+        gpu_list_turn_groups(boxes::TURNS_TOGETHER, lists);
     }
     static constexpr gpu_backward_variant variant(void) {
         return {boxes::ROWS, boxes::KEYS, boxes::BYTES, allow, launch, NULL, list_maps};

@@ -21,6 +21,7 @@ template <class T_> struct backward_wide_shape {
     static constexpr int DIM = 256, KEYS = 64, ROWS = 64, THREADS = 384, CTAS = 2;
     static constexpr int PRODUCERS = 32, ENDS = 1, DQ_WRITERS = 4, DQ_STAGES = 2 /* consumers */;
     static constexpr int STEP_ADDERS = 2, RELEASES = CTAS; /* of a step, in a CTA; of a turn */
+    static constexpr int TURNS_TOGETHER = 1;
     static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
     static constexpr int DQ_PANEL = ROWS * 128, DQ_TILE = DQ_PANEL, DQ_COLUMNS = 64 /* of a consumer */;
