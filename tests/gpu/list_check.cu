@@ -116,7 +116,7 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
             lists.tiles[i].k_at = (int)i * 1000;
         }
         gpu_list_key_boxes(KEYS, &lists);
-        gpu_list_turn_groups(turn_group_of(c.seed), &lists);
+        gpu_list_turn_groups(ROWS, turn_group_of(c.seed), &lists);
     }
     if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, &lists);
     if (pass == RA_FORWARD && c.seed % 2) {
@@ -235,9 +235,10 @@ static void check_turns(const gpu_lists &lists, const ra_shape &shape, int group
                 for (int h = 0; h < t.head_count && from < to; h++)
                     for (int block = from / ROWS; block <= (to - 1) / ROWS; block++) {
                         if ((t.head_first + h * t.head_stride) / gqa_ratio != g) continue;
-                        int turn = lists.turns[(size_t)(t.order + block)] +
-                                   turn_at_queries(item.block, block * ROWS, ROWS, KEYS, t.lo, t.hi, t.q_count,
-                                                   t.k_count, group);
+                        int listed = lists.turns[(size_t)(t.order + block)],
+                            together = turns_in_groups(listed) ? group : 1;
+                        int turn = turns_before(listed) + turn_at_queries(item.block, block * ROWS, ROWS, KEYS, t.lo,
+                                                                          t.hi, t.q_count, t.k_count, together);
                         size_t chain = (size_t)(t.chain + ((int64_t)b * t.head_count + h) * blocks + block);
                         expect(turn == counts[chain]++, "a turn that is another item's", seed);
                     }

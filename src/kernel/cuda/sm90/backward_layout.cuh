@@ -48,7 +48,7 @@ struct query_plan {
     int lo, hi, keys; /* of the tile */
     int map, row;     /* of Q, dO, dQ: the first map and the block's first row in it */
     int head;
-    int turn;          /* of the item among those of its tile, at the block's dQ */
+    int turn;          /* of the item among those of its tile, at the block's dQ, in the order of keys */
     const int *queued; /* device memory: how many turns come before the tile's; looked up by the adder */
     int *chain;
     int64_t first, each; /* the block's first row, and rows from one query to the next */
@@ -87,9 +87,6 @@ template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_sha
     static constexpr int TURNS_TOGETHER = TURN_GROUP;
     /* OTHER + 2 * CONSUMER = 504, what there is. */
     static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-    /* dV is multiplied while dS is made: P is there twice then, for which DIM 64, with more queries, has no registers.
-     */
-    static constexpr bool DV_FIRST = DIM > 64;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
     static constexpr int DQ_STAGES = BOXES ? 2 : 1, DQ_PITCH = DIM * 4 + 32 /* of rows */, DQ_PANEL = ROWS * 128;
     static constexpr int DQ_TILE = ROWS * (BOXES ? DIM * 4 : DQ_PITCH);

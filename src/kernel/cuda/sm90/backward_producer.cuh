@@ -58,11 +58,7 @@ __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_
     to->map = 3 * t.q_map;
     to->row = t.q_at + a0;
     to->head = t.head_first + c.head * t.head_stride;
-    if constexpr (S::TURNS_TOGETHER > 1)
-        to->turn =
-            turn_at_queries(item.block, a0, S::ROWS, S::KEYS, t.lo, t.hi, t.q_count, t.k_count, S::TURNS_TOGETHER);
-    else
-        to->turn = item.block - max(0, a0 + t.lo) / S::KEYS; /* which may see none of these queries */
+    to->turn = item.block - max(0, a0 + t.lo) / S::KEYS;
     to->queued = args.turns + t.order + c.block;
     to->chain = args.chains + t.chain + ((int64_t)item.b * t.head_count + c.head) * blocks + c.block;
     to->first = t.q_first + a0 * t.q_stride;
@@ -195,6 +191,15 @@ __device__ __forceinline__ void produce_queries(const folded_backward &args, con
 
 /* ---- adders ------------------------------------------------------------------------------------------------------ */
 
+/* The turn of key block `block` at a step. */
+template <class S> __device__ __forceinline__ int turn_of_step(const query_plan &step, int block) {
+    int queued = *step.queued, turn = step.turn;
+    if (turns_in_groups(queued))
+        turn = turn_at_queries(block, step.a0, S::ROWS, S::KEYS, step.lo, step.hi, step.count, step.keys,
+                               S::TURNS_TOGETHER);
+    return turns_before(queued) + turn;
+}
+
 /* dQ of a stage is given to the copy engine, which adds it to device memory. */
 template <class S>
 __device__ __forceinline__ void add_dq(const backward_memory<S> &memory, const CUtensorMap *map, int stage,
@@ -218,8 +223,8 @@ __device__ __forceinline__ void add_queries(const tensor_maps &maps, const backw
         const query_plan &step = plan.queries[j % QUERY_PLANS];
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         if (step.block < 0) return;
-        int queued = *step.queued;
-        chain_wait(step.chain, chain_read(step.chain), queued + step.turn);
+        int turn = turn_of_step<S>(step, plan.item.block);
+        chain_wait(step.chain, chain_read(step.chain), turn);
         mbarrier_wait(memory.dq_full(stage), j / S::ADDERS % 2);
         global_proxies_meet();
         add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b);

@@ -104,7 +104,7 @@ __device__ __forceinline__ void add_query_rows(const gpu_backward &args, const b
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         int seen = 0, turn = 0;
         if (lane == 0 && step.block >= 0) {
-            turn = *step.queued + step.turn;
+            turn = turn_of_step<S>(step, plan.item.block);
             seen = chain_read(step.chain);
         }
         if (j > 0) {

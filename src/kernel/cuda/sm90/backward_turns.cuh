@@ -7,6 +7,9 @@
  * item that adds behind another one stays behind it, by as long as a turn takes to be handed over. In the order of keys
  * those that end first would be the last in turn: items that end close together are followed by others that start
  * close together, and wait for each other all the way. In this order they end two steps and a turn apart.
+ *
+ * Where all queries see all keys, or no query sees the first as well as the last ones, as in a window, blocks come in
+ * the order of keys.
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_TURNS_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_TURNS_CUH
@@ -30,7 +33,22 @@ __host__ __device__ __forceinline__ int turn_at_queries(int block, int a0, int r
     return turn_in_groups(block, from, ((int)(end < keys ? end : keys) - 1) / each + 1, group);
 }
 
-/* Plan time: the items of each key set in that order. */
-void gpu_list_turn_groups(int group, gpu_lists *lists);
+/* What is listed of a tile's turns at a block of queries: how many come before the tile's, and whether its key blocks
+ * come in groups. */
+__host__ __device__ __forceinline__ int turns_listed(int before, bool in_groups) {
+    return 2 * before + in_groups;
+}
+
+__host__ __device__ __forceinline__ int turns_before(int listed) {
+    return listed / 2;
+}
+
+__host__ __device__ __forceinline__ bool turns_in_groups(int listed) {
+    return listed % 2;
+}
+
+/* Plan time: the items of key sets that are masked so in that order, and all turns as above. rows: of a block of
+ * queries. */
+void gpu_list_turn_groups(int rows, int group, gpu_lists *lists);
 
 #endif

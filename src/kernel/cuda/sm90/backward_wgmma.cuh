@@ -197,20 +197,13 @@ __device__ __forceinline__ item_end consume_queries(const folded_backward &args,
     for (;; j++) { /* nothing is under way here: the compiler would put products one after the other */
         int stage = j % 2;
         pair_fragments<S> p, ds;
-        if constexpr (S::DV_FIRST) {
-            pack_pairs<S>(p, s);
-            named_barrier(ORDER_BARRIER + at.group, 256);
-            start_sums<S>(sum.dv, p, memory.dout(stage));
-        }
         differentiate_pairs<S>(s, dp, masked);
-        if constexpr (!S::DV_FIRST) pack_pairs<S>(p, s);
+        pack_pairs<S>(p, s);
         pack_pairs<S>(ds, dp);
         mbarrier_wait(memory.ds_empty(stage), ((j >> 1) - 1) & 1);
         store_fragments<S>(memory.ds(stage), ds, at.key0 + at.warp * 16);
-        if constexpr (!S::DV_FIRST) {
-            named_barrier(ORDER_BARRIER + at.group, 256);
-            start_sums<S>(sum.dv, p, memory.dout(stage));
-        }
+        named_barrier(ORDER_BARRIER + at.group, 256);
+        start_sums<S>(sum.dv, p, memory.dout(stage));
         start_sums<S>(sum.dk, ds, memory.q(stage));
         shared_writes_to_products(); /* of dS, which takes long: products are under way meanwhile */
         leave(memory.ds_full(stage), at.lane);
@@ -373,7 +366,7 @@ template <class T, int DIM, int NARROW> struct backward_wgmma {
         (void)tiles;
         tensor_maps_list(shape, parts, boxes::KEYS, lists);
         gpu_list_key_boxes(boxes::KEYS, lists);
-        gpu_list_turn_groups(boxes::TURNS_TOGETHER, lists);
+        gpu_list_turn_groups(boxes::ROWS, boxes::TURNS_TOGETHER, lists);
     }
     static constexpr gpu_backward_variant variant(void) {
         return {boxes::ROWS, boxes::KEYS, boxes::BYTES, allow, launch, NULL, list_maps};
