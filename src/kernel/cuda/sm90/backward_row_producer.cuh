@@ -23,10 +23,8 @@ __device__ __forceinline__ void copy_key_rows(const gpu_backward &args, const ba
     int b0 = item.block * S::KEYS, count = item_tile(args, item).k_count;
     row_source k = item_rows<T, &ra_kv_rows::k>(args, item);
     copy_panels<T, S::DIM, S::KEYS, S::PRODUCERS>(memory.k(), k, b0, count, args.problem.dim, thread);
-    announce_copies(memory.keys_full());
     row_source v = item_rows<T, &ra_kv_rows::v>(args, item);
     copy_panels<T, S::DIM, S::KEYS, S::PRODUCERS>(memory.v(), v, b0, count, args.problem.dim_v, thread);
-    announce_copies(memory.values_full());
 }
 
 /* By two warps. The step behind the last brings nothing. */
@@ -36,6 +34,8 @@ __device__ __forceinline__ void produce_query_rows(const folded_backward &args, 
     using T = typename S::T;
     item_plan &plan = memory.plan();
     copy_key_rows<S>(args, memory, thread);
+    announce_copies(memory.keys_full());
+    mbarrier_arrive(memory.values_full());
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
