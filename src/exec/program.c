@@ -90,10 +90,22 @@ static ra_status bind_visitors(ra_pool *pool, const ra_program *program, const r
     return RA_OK;
 }
 
+/* The places of k and v come with each run; here they stand for the case that the owner packs. */
+static ra_status bind_lent(ra_pool *pool, const ra_compute *compute, ra_bound_compute *bound) {
+    bound->lent = ra_pool_take(pool, bound->part_count, sizeof *bound->lent);
+    if (!bound->lent) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int64_t i = 0; i < bound->part_count; i++) {
+        const ra_piece *piece = &compute->parcel.pieces[compute->parts[i]];
+        ra_kv_rows *part = &bound->parts[i];
+        bound->lent[i] = (ra_lent_part){compute->parcel.owner, piece->rows, piece->heads, part->k, part->v};
+        part->k.data = part->v.data = NULL;
+    }
+    return RA_OK;
+}
+
 static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_compute *compute,
-                            const ra_slot_memory *at, ra_kv_rows **parts_out) {
+                            const ra_slot_memory *at, ra_bound_compute *bound) {
     const ra_problem *problem = &program->setup->problem;
-    *parts_out = NULL;
     if (compute->kv_slot == RA_OWN) return RA_OK;
     ra_kv_rows *parts = ra_pool_take(pool, compute->part_count, sizeof *parts);
     int64_t *offsets = ra_pool_take(pool, compute->parcel.piece_count, sizeof *offsets), offset = 0;
@@ -106,8 +118,8 @@ static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_c
         int64_t piece = compute->parts[i];
         parts[i] = bind_part(program, compute, at, piece, piece == RA_ALL_RECORDS ? 0 : offsets[piece]);
     }
-    *parts_out = parts;
-    return RA_OK;
+    bound->parts = parts;
+    return program->lenders ? bind_lent(pool, compute, bound) : RA_OK;
 }
 
 /* Device kernels list what they need of the tiles; lists.h brings it to the device. */
@@ -224,7 +236,7 @@ static ra_status bind_compute(ra_pool *pool, const ra_program *program, const ra
     bound->tiles = compute->tiles;
     bound->part_count = compute->kv_slot == RA_OWN ? 1 : compute->part_count;
     RA_TRY(bind_visitors(pool, program, &compute->visit, &bound->visitors));
-    return bind_parts(pool, program, compute, at, &bound->parts);
+    return bind_parts(pool, program, compute, at, bound);
 }
 
 static ra_status finish_compute(const ra_program *program, const ra_step *step, const ra_slot_memory *at,
@@ -245,9 +257,33 @@ static ra_status bind_computes(ra_pool *pool, const ra_program *program, const r
     bound->compute_count = step->compute_count;
     for (int64_t i = 0; i < step->compute_count; i++)
         RA_TRY(bind_compute(pool, program, &step->computes[i], at, &bound->computes[i]));
-    if (program->schedule->pass == RA_FORWARD) RA_TRY(ra_merge_computes(pool, bound));
-    for (int64_t i = 0; i < bound->compute_count; i++) RA_TRY(finish_compute(program, step, at, &bound->computes[i]));
+    for (int64_t i = 0; i < bound->compute_count && program->schedule->pass == RA_BACKWARD; i++)
+        RA_TRY(finish_compute(program, step, at, &bound->computes[i]));
     return RA_OK;
+}
+
+/* Forward: which computes are one call, then what the kernel makes of each. */
+static ra_status bind_calls(ra_pool *pool, ra_program *program, int keys_are_shared) {
+    if (program->schedule->pass != RA_FORWARD) return RA_OK;
+    if (keys_are_shared) RA_TRY(ra_gather_computes(pool, program));
+    for (int s = 0; s < program->schedule->step_count; s++) {
+        ra_bound_step *bound = &program->steps[s];
+        RA_TRY(ra_merge_computes(pool, bound));
+        for (int64_t i = 0; i < bound->compute_count; i++) RA_TRY(prepare(program, &bound->computes[i]));
+    }
+    return RA_OK;
+}
+
+/* Room for the parts of the call that has most of those that come with calls. */
+static ra_status take_call_parts(ra_pool *pool, ra_program *program) {
+    int64_t most = 0;
+    for (int s = 0; s < program->schedule->step_count; s++)
+        for (int64_t i = 0; i < program->steps[s].compute_count; i++) {
+            const ra_bound_compute *c = &program->steps[s].computes[i];
+            if (c->lent && c->part_count > most) most = c->part_count;
+        }
+    program->call_parts = ra_pool_take(pool, most, sizeof *program->call_parts);
+    return program->call_parts ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a plan");
 }
 
 /* Whether a compute of the step has added to what the reduce would add. */
@@ -323,6 +359,10 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
     }
     RA_TRY(ra_slot_memory_start(pool, &program, sharing, &at));
     program.closing_count = shares_any(&at) ? rounds_of(schedule->ranks) : 0;
+    if (at.shared[RA_CARGO_KV] && sharing->in_place) {
+        program.lenders = sharing->lenders;
+        program.keys = sharing->keys;
+    }
     program.steps = ra_pool_take(pool, schedule->step_count + program.closing_count, sizeof *program.steps);
     if (!program.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     *program_out = program;
@@ -330,8 +370,9 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
         RA_TRY(bind_step(pool, program_out, sharing, &schedule->steps[s], &at, &program_out->steps[s]));
     for (int i = 0; i < program.closing_count; i++)
         RA_TRY(bind_closing(pool, program_out, i, &program_out->steps[schedule->step_count + i]));
+    RA_TRY(bind_calls(pool, program_out, at.shared[RA_CARGO_KV]));
     choose_finishing(program_out);
-    return RA_OK;
+    return take_call_parts(pool, program_out);
 }
 
 void ra_program_release(ra_program *program) {

@@ -14,11 +14,19 @@ typedef struct ra_queries {
     ra_view dq;              /* backward: added to */
 } ra_queries;
 
-/* One call of the kernel: a compute of the schedule, or several of a step, in the forward pass, that have the rank's
- * own queries. */
+/* Keys and values of a part that are read where a caller has them. */
+typedef struct ra_lent_part {
+    int owner;
+    ra_span rows, heads;        /* of the owner's shard */
+    ra_view packed_k, packed_v; /* where they are when the owner has packed them; data NULL: it is this rank */
+} ra_lent_part;
+
+/* One call of the kernel: a compute of the schedule or, in the forward pass, several that have the rank's own
+ * queries. */
 typedef struct ra_bound_compute {
     ra_queries *visitors; /* another rank's queries, in their slot; NULL for the rank's own */
     ra_kv_rows *parts;    /* the pieces of its slots; NULL for the rank's own rows */
+    ra_lent_part *lent;   /* [part_count]: where k and v of the parts are in each run; NULL: parts says it */
     int64_t part_count;
     ra_tile_list tiles;
     const ra_compute *compute; /* the first of them */
@@ -43,6 +51,9 @@ typedef struct ra_program {
     int closing_count;    /* groups without data, after which every rank has done with the others' memory; 0: none is
                            * lent */
     ra_kv_rows own; /* this rank's rows: dk and dv where they are in the workspace; the rest comes with each run */
+    const ra_lender *lenders; /* whose keys and values are read where their callers have them; NULL: nobody's are */
+    ra_lent_keys *keys;       /* what this rank lends, written by each run; NULL: it packs */
+    ra_kv_rows *call_parts;   /* where a run makes the parts of a call that are lent, for as long as the call takes */
     const ra_bound_compute *finishing; /* forward: the last compute, where it also writes o and lse; NULL: none does */
     int finishing_alone;               /* it is the first compute, too */
     const ra_setup *setup;

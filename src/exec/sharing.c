@@ -15,7 +15,7 @@ typedef struct common {
 
 /* What a rank tells the others. */
 typedef struct offer {
-    int64_t sums;
+    int64_t sums, in_place;
     ra_lender lender;
 } offer;
 
@@ -65,6 +65,23 @@ static int adds_once(const ra_setup *setup, const ra_schedule *schedule) {
     return 1;
 }
 
+/* ---- keys where callers have them -------------------------------------------------------------------------------- */
+
+/* Whether all parts that are received are pieces, which are rows and heads of a view, and no more than can come with
+ * calls. */
+static int has_few_pieces(const ra_schedule *schedule) {
+    int64_t parts = 0;
+    for (int s = 0; s < schedule->step_count; s++)
+        for (int64_t i = 0; i < schedule->steps[s].compute_count; i++) {
+            const ra_compute *c = &schedule->steps[s].computes[i];
+            if (c->kv_slot == RA_OWN) continue;
+            parts += c->part_count;
+            for (int64_t n = 0; n < c->part_count; n++)
+                if (c->parts[n] == RA_ALL_RECORDS) return 0;
+        }
+    return parts <= RA_PARTS_IN_PLACE;
+}
+
 /* ---- telling the others ------------------------------------------------------------------------------------------ */
 
 static ra_lender lender_of(const ra_prediction *prediction, unsigned char *memory) {
@@ -98,11 +115,14 @@ static void judge_common(const void *all, int ranks, void *answer_out) {
         if (memcmp(&ranks_have[r], &ranks_have[0], sizeof ranks_have[r]) != 0) *answer = 0;
 }
 
-static offer offer_of(const ra_prediction *prediction, unsigned char *memory) {
+static offer offer_of(const ra_prediction *prediction, unsigned char *memory, const ra_lent_keys *keys) {
     offer mine;
     memset(&mine, 0, sizeof mine);
+    mine.in_place =
+        has_few_pieces(&prediction->forward) && (!prediction->setup.backward || has_few_pieces(&prediction->backward));
     mine.sums = prediction->setup.backward && adds_once(&prediction->setup, &prediction->backward);
     mine.lender = lender_of(prediction, memory);
+    mine.lender.keys = keys;
     return mine;
 }
 
@@ -114,10 +134,11 @@ static ra_status exchange_offers(ra_pool *pool, ra_comm *comm, const offer *mine
     ra_status status = offers && lenders ? ra_comm_allgather(comm, mine, sizeof *mine, offers, timeout_seconds)
                                          : ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
     if (status == RA_OK) {
-        *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1};
+        *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1, .in_place = 1};
         for (int r = 0; r < ranks; r++) {
             lenders[r] = offers[r].lender;
             sharing_out->sums &= offers[r].sums != 0;
+            sharing_out->in_place &= offers[r].in_place != 0;
         }
     }
     free(offers);
@@ -131,8 +152,12 @@ ra_status ra_sharing_arrange(ra_pool *pool, ra_comm *comm, const ra_prediction *
     *sharing_out = (ra_sharing){0};
     RA_TRY(ra_comm_judge(comm, &mine, sizeof mine, judge_common, &all_share, sizeof all_share, timeout_seconds));
     if (!all_share) return RA_OK;
-    offer told = offer_of(prediction, memory);
-    return exchange_offers(pool, comm, &told, timeout_seconds, sharing_out);
+    ra_lent_keys *keys = ra_pool_take(pool, 1, sizeof *keys);
+    if (!keys) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
+    offer told = offer_of(prediction, memory, keys);
+    RA_TRY(exchange_offers(pool, comm, &told, timeout_seconds, sharing_out));
+    sharing_out->keys = keys;
+    return RA_OK;
 }
 
 int ra_sharing_has(const ra_sharing *sharing, const ra_schedule *schedule, ra_cargo cargo) {

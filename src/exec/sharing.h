@@ -6,15 +6,28 @@
 #include "plan/predict.h"
 #include "transport/comm.h"
 
-/* The slots of a rank that others may use. */
+/* A rank's keys and values where the caller of a pass has them. The rank writes this when a pass begins, before it
+ * posts anything; others read it behind the message that brings the keys. When the pass has ended for the rank, they
+ * have. */
+typedef struct ra_lent_keys {
+    ra_view k, v; /* k.data NULL: they are packed, and others find them in its slot */
+} ra_lent_keys;
+
+/* What others may use of a rank. */
 typedef struct ra_lender {
     unsigned char *slots[RA_CARGO_COUNT][RA_SOURCE_SLOTS]; /* NULL: there is none */
+    const ra_lent_keys *keys;
 } ra_lender;
 
 typedef struct ra_sharing {
     const ra_lender *lenders; /* [ranks]; NULL: everything is copied */
     int sums;                 /* GRAD is added to where it is, too */
+    int in_place;             /* keys and values are read where callers have them, and not packed, where they can be */
+    ra_lent_keys *keys;       /* this rank's */
 } ra_sharing;
+
+/* In a pass with more parts than so many, keys and values are packed: their places would come with every call. */
+enum { RA_PARTS_IN_PLACE = 32 };
 
 /* Collective on a comm whose ranks share memory; the same answer on every rank. prediction and memory: what this rank
  * has planned and its workspace; prediction NULL: it has failed, and nobody shares. */

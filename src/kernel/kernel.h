@@ -88,7 +88,7 @@ typedef struct ra_forward_results {
 typedef struct ra_forward_call {
     const ra_shape *shape;
     ra_view q;
-    const ra_kv_rows *parts; /* tile.part indexes it */
+    const ra_kv_rows *parts; /* tile.part indexes it; read before the call returns */
     ra_tile_list tiles;
     ra_state state; /* accumulated into */
     ra_context context;
@@ -129,9 +129,9 @@ typedef struct ra_kernel {
      *
      *     prepare ──► list_size ──► place ──► the caller's copy ──► forward or backward, any number ──► discard
      *
-     * prepare lists on the host, and neither allocates device memory nor waits for the device. tiles and parts stay
-     * until place. parts [part_count]: pieces of a slot, whose addresses stay; NULL for the rank's own rows, of which
-     * there is one part, whose addresses come with every call. Many objects can share a block and one copy. */
+     * prepare lists on the host, and neither allocates device memory nor waits. tiles and parts stay until place. parts
+     * [part_count]: pieces of slots, whose addresses stay; where one has no k.data, all come with every call, heads, dk
+     * and dv as here. NULL: one part, the rank's own rows, which comes with every call. Objects can share a block. */
     ra_status (*prepare)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int64_t part_count,
                          ra_pass pass, ra_prepared **prepared_out);
     ra_list_size (*list_size)(const ra_prepared *prepared);

@@ -2,10 +2,12 @@
  * each level of key sets. */
 #include "kernel/cuda/cuda_kernels.h"
 
+#include "kernel/cuda/call_parts.cuh"
 #include "kernel/cuda/cuda_rows.h"
 #include "kernel/cuda/prepared.cuh"
 #include "kernel/cuda/variants.cuh"
 
+#include <algorithm>
 #include <climits>
 #include <cuda_runtime.h>
 
@@ -81,6 +83,31 @@ KERNEL_VARIANTS(sm90, ALL_SMEM, ALL_VARIANTS(forward, mma_split, wgmma), ALL_VAR
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
+/* So many parts as parameters of a kernel, which are 4 KB on some devices. */
+enum { PARTS_OF_LAUNCH = 16 };
+struct parts_of_launch {
+    ra_kv_rows rows[PARTS_OF_LAUNCH];
+};
+static_assert(sizeof(parts_of_launch) <= 3584, "parameters of a kernel");
+
+static __global__ void write_parts(ra_kv_rows *to, int count, parts_of_launch from) {
+    int i = (int)threadIdx.x;
+    if (i < count) to[i] = from.rows[i];
+}
+
+/* Where parts come with the call: to where its kernels read them, and to where its tensor maps are made of them. */
+static void take_parts(const ra_kv_rows *parts, const ra_prepared *prepared, cudaStream_t stream) {
+    for (size_t at = 0; at < prepared->call_parts; at += PARTS_OF_LAUNCH) {
+        parts_of_launch some;
+        size_t count = std::min(prepared->call_parts - at, (size_t)PARTS_OF_LAUNCH);
+        std::copy(parts + at, parts + at + count, some.rows);
+        write_parts<<<1, PARTS_OF_LAUNCH, 0, stream>>>((ra_kv_rows *)prepared->parts + at, (int)count, some);
+    }
+#if RA_HAVE_SM90
+    if (prepared->call_parts) tensor_maps_take_parts(prepared->maps, parts, prepared->call_parts);
+#endif
+}
+
 static gpu_problem problem_of(const ra_shape *shape, const ra_kv_rows *parts, const ra_prepared *prepared) {
     gpu_problem p = {};
     p.batch = (int)shape->batch;
@@ -106,6 +133,7 @@ static void forward(const ra_forward_call *call) {
     const ra_prepared *prepared = call->prepared;
     const ra_shape *shape = call->shape;
     if (prepared->launches.empty()) return;
+    take_parts(call->parts, prepared, (cudaStream_t)call->context.stream);
     gpu_forward args = {};
     args.problem = problem_of(shape, call->parts, prepared);
     args.tally = prepared->tally;
@@ -153,6 +181,7 @@ static void backward(const ra_backward_call *call) {
     const ra_shape *shape = call->shape;
     cudaStream_t stream = (cudaStream_t)call->context.stream;
     if (prepared->launches.empty()) return;
+    take_parts(call->parts, prepared, stream);
     cudaMemsetAsync(prepared->tickets, 0, prepared->zero_bytes, stream);
     gpu_backward args = {};
     args.problem = problem_of(shape, call->parts, prepared);

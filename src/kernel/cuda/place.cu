@@ -6,6 +6,7 @@
  *
  * Each array starts at a multiple of RA_LIST_ALIGNMENT, which is more than tensor maps need. No CUDA call is made here.
  */
+#include "kernel/cuda/call_parts.cuh"
 #include "kernel/cuda/prepared.cuh"
 
 #include <algorithm>
@@ -43,6 +44,7 @@ static size_t ticket_bytes(const gpu_lists &lists) {
 void gpu_keep_lists(ra_prepared *prepared) {
     gpu_lists &lists = prepared->lists;
     prepared->launches = lists.launches;
+    prepared->call_parts = parts_come_with_calls(lists.parts) ? lists.parts.size() : 0;
     prepared->overwritten = lists.overwritten;
     prepared->maps = lists.maps;
     prepared->other_launches = lists.other_launches;

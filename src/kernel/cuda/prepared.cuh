@@ -61,6 +61,7 @@ struct ra_prepared {
     gpu_maps maps;
     const gpu_forward_variant *forward;
     const gpu_backward_variant *backward;
+    size_t call_parts; /* how many parts come with every call; the one of the rank's own rows does not count */
 };
 
 /* Fills lists->tiles and lists->index from the tiles; then the units, or the items, in whose order the tiles are then.

@@ -18,6 +18,7 @@ struct ra_prepared {
     const ra_tile *planned;
     const ra_kv_rows *parts; /* likewise; NULL: the rank's own rows, which come with the call */
     int64_t part_count;
+    int come_with_calls; /* the parts, too: each call writes them there */
     void *counters;
     int64_t overwritten;
     int states;
@@ -107,6 +108,7 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
     p->parts = parts;
     p->states = (int)shape->states;
     p->part_count = parts ? part_count : 0;
+    for (int64_t i = 0; i < p->part_count; i++) p->come_with_calls |= !parts[i].k.data;
     if (pass == RA_BACKWARD) p->overwritten = count_rows(shape, tiles, parts);
     *prepared_out = p;
     return RA_OK;
@@ -176,6 +178,25 @@ static void put(const ra_context *context, const job *j) {
     queued_put(context->stream, j);
 }
 
+static void run_write_parts(const job *j) {
+    memcpy(j->to, j->to_too, (size_t)j->count * sizeof(ra_kv_rows));
+    free(j->to_too);
+}
+
+/* In stream order, as a device does it. */
+static void take_parts(const ra_shape *shape, const ra_prepared *prepared, const ra_kv_rows *parts,
+                       const ra_context *context) {
+    job j = job_of(shape, context, run_write_parts);
+    size_t bytes = (size_t)prepared->part_count * sizeof *parts;
+    if (!prepared->come_with_calls) return;
+    j.to = (void *)(intptr_t)prepared->parts;
+    j.to_too = malloc(bytes);
+    j.count = prepared->part_count;
+    if (!j.to_too) abort();
+    memcpy(j.to_too, parts, bytes);
+    put(context, &j);
+}
+
 static void run_forward(const job *j) {
     ra_forward_call call = j->forward;
     call.shape = &j->shape;
@@ -191,6 +212,7 @@ static void run_forward(const job *j) {
 static void forward(const ra_forward_call *call) {
     job j = job_of(call->shape, &call->context, run_forward);
     if (!call->prepared || call->prepared->planned != call->tiles.tiles) abort();
+    take_parts(call->shape, call->prepared, call->parts, &call->context);
     j.forward = *call;
     j.forward.tiles = call->prepared->tiles;
     j.forward.parts = call->prepared->parts;
@@ -216,6 +238,7 @@ static void run_backward(const job *j) {
 static void backward(const ra_backward_call *call) {
     job j = job_of(call->shape, &call->context, run_backward);
     if (!call->prepared || call->prepared->planned != call->tiles.tiles) abort();
+    take_parts(call->shape, call->prepared, call->parts, &call->context);
     j.backward = *call;
     j.backward.tiles = call->prepared->tiles;
     j.backward.parts = call->prepared->parts;

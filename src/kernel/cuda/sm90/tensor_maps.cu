@@ -1,5 +1,7 @@
 #include "kernel/cuda/sm90/tensor_maps.cuh"
 
+#include "kernel/cuda/call_parts.cuh"
+
 #include <algorithm>
 #include <cstring>
 #include <cuda_runtime.h>
@@ -88,10 +90,21 @@ struct made_maps {
         map_views views;
         tensor_maps maps;
     } of[2];
+    std::vector<ra_kv_rows> parts; /* of the last call, where they come with every call */
     made_maps() {
         of[0].known = of[1].known = false;
     }
 };
+
+static_assert(sizeof(ra_kv_rows) == 23 * sizeof(int64_t), "parts are compared byte by byte");
+
+void tensor_maps_take_parts(const gpu_maps &listed, const ra_kv_rows *parts, size_t count) {
+    made_maps *made = listed.made.get();
+    if (!made) return;
+    if (made->parts.size() == count && !memcmp(made->parts.data(), parts, count * sizeof *parts)) return;
+    made->parts.assign(parts, parts + count);
+    made->of[0].known = made->of[1].known = false;
+}
 
 static bool same_views(const map_views &x, const map_views &y) {
     return !memcmp(&x.q, &y.q, 5 * sizeof(ra_view)) && x.half == y.half;
@@ -164,7 +177,7 @@ void tensor_maps_list(const ra_shape *shape, const ra_kv_rows *parts, int keys, 
     lists->maps.made = std::make_shared<made_maps>();
     lists->maps.listed = true;
     lists->maps.keys = keys;
-    if (!parts) return;
+    if (!parts || parts_come_with_calls(lists->parts)) return;
     lists->part_maps.resize(lists->maps.k.size() * 2 * sizeof(CUtensorMap));
     for (size_t i = 0; i < lists->maps.k.size() && lists->maps.listed; i++) {
         const gpu_map_rows &rows = lists->maps.k[i];
@@ -183,9 +196,11 @@ static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_sha
     maps->own = (int)queries;
     if (maps->parts) return true;
     if (queries + 2 * listed.k.size() > TENSOR_MAPS) return false;
-    for (size_t i = 0; i < listed.k.size(); i++)
-        if (!encode_keys(shape, p.own, listed.k[i], p.dim, p.dim_v, listed.keys, &maps->map[queries + 2 * i]))
+    for (size_t i = 0; i < listed.k.size(); i++) {
+        const ra_kv_rows &part = p.parts ? listed.made->parts[(size_t)listed.k[i].part] : p.own;
+        if (!encode_keys(shape, part, listed.k[i], p.dim, p.dim_v, listed.keys, &maps->map[queries + 2 * i]))
             return false;
+    }
     return true;
 }
 

@@ -1,0 +1,45 @@
+#include "exec/lent_keys.h"
+
+/* Kernels of devices copy rows in chunks of so many bytes where they lie in such. */
+enum { CHUNK = 16 };
+
+static int is_whole(int64_t elements, int64_t count, int64_t bytes) {
+    return count == 1 || (elements > 0 && elements * bytes % CHUNK == 0);
+}
+
+static int is_in_chunks(const ra_setup *setup, ra_view view) {
+    const ra_shape *shape = &setup->shape;
+    int64_t bytes = (int64_t)ra_dtype_bytes(shape->dtype);
+    return view.dim == 1 && (uintptr_t)view.data % CHUNK == 0 && is_whole(view.row, setup->rows_k, bytes) &&
+           is_whole(view.head, shape->heads_kv, bytes) && is_whole(view.batch, shape->batch, bytes);
+}
+
+void ra_lend_keys(const ra_pass_run *run) {
+    const ra_program *program = run->program;
+    if (!program->keys) return;
+    int lends = is_in_chunks(program->setup, run->own.k) && is_in_chunks(program->setup, run->own.v);
+    *program->keys = lends ? (ra_lent_keys){run->own.k, run->own.v} : (ra_lent_keys){.k = {.data = NULL}};
+}
+
+int ra_lends_keys(const ra_program *program) {
+    return program->keys && program->keys->k.data;
+}
+
+/* Those rows and heads of a view. */
+static ra_view view_within(ra_view view, ra_span rows, ra_span heads, size_t bytes) {
+    int64_t first = rows.first * view.row + heads.first * view.head;
+    view.data = (unsigned char *)view.data + first * (int64_t)bytes;
+    view.row *= rows.stride;
+    view.head *= heads.stride;
+    return view;
+}
+
+ra_kv_rows ra_lent_part_rows(const ra_pass_run *run, const ra_lent_part *lent, ra_kv_rows part) {
+    const ra_program *program = run->program;
+    size_t bytes = ra_dtype_bytes(program->setup->shape.dtype);
+    ra_lent_keys keys = {run->own.k, run->own.v};
+    if (lent->owner != program->setup->rank) keys = *program->lenders[lent->owner].keys;
+    part.k = keys.k.data ? view_within(keys.k, lent->rows, lent->heads, bytes) : lent->packed_k;
+    part.v = keys.k.data ? view_within(keys.v, lent->rows, lent->heads, bytes) : lent->packed_v;
+    return part;
+}
