@@ -5,6 +5,7 @@
  * not leave behind: its states are computed once more first. */
 #include "base/status.h"
 #include "exec/exec.h"
+#include "exec/lent_rows.h"
 
 #include <math.h>
 
@@ -20,6 +21,7 @@ static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_
                              .prepared = bound->prepared,
                              .overwrite = bound->overwrite,
                              .dq = queries->dq,
+                             .queries = ra_lent_queries(run),
                              .context = run->context};
     run->program->setup->kernel->backward(&call);
 }

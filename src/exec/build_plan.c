@@ -28,14 +28,24 @@ static ra_status take_workspace(ra_plan *plan) {
     return RA_OK;
 }
 
+/* What is not copied counts as what it stands for: messages of the strategy, though there are others where keys stay.
+ */
+static void count_as_planned(ra_plan *plan) {
+    const ra_prediction *p = &plan->prediction;
+    ra_bound_step *first = &plan->backward.steps[0];
+    ra_schedule_traffic(&p->setup.problem, &p->backward, &first->sent_bytes, &first->sent_messages);
+}
+
 static ra_status bind_programs(ra_plan *plan) {
     ra_prediction *p = &plan->prediction;
     ra_comm *comm = plan->comm;
     RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, &plan->sharing, comm,
                            &plan->forward));
     if (!p->setup.backward) return RA_OK;
-    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->backward, &plan->sharing, comm,
+    const ra_schedule *backward = plan->sharing.stays ? plan->sharing.stays : &p->backward;
+    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, backward, &plan->sharing, comm,
                            &plan->backward));
+    if (plan->sharing.stays) count_as_planned(plan);
     if (p->setup.shape.states == 1) return RA_OK;
     return ra_program_bind_again(&plan->pool, &plan->forward, RA_TAGS_STATES_AGAIN, &plan->states_again);
 }

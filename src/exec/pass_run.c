@@ -11,7 +11,7 @@
  */
 #include "base/status.h"
 #include "exec/exec.h"
-#include "exec/lent_keys.h"
+#include "exec/lent_rows.h"
 
 /* Between the blocks of a kernel: lets messages move, and tells peers that wait for this rank that it is alive. Returns
  * nonzero when a peer has failed, so that the kernel stops. */
@@ -223,7 +223,7 @@ static ra_status close_steps(const ra_pass_run *run) {
 
 ra_status ra_run_steps(ra_pass_run *run) {
     const ra_program *program = run->program;
-    ra_lend_keys(run);
+    ra_lend_rows(run);
     for (int s = 0; s < program->schedule->step_count; s++)
         RA_TRY(run_step(run, &program->schedule->steps[s], &program->steps[s], (ra_place){run->name, s}));
     RA_TRY(ra_program_check(program, (ra_place){run->name, -1}));

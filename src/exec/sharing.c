@@ -1,6 +1,7 @@
 #include "exec/sharing.h"
 
 #include "base/status.h"
+#include "exec/keys_stay.h"
 #include "plan/digest.h"
 #include "transport/collective.h"
 
@@ -15,7 +16,7 @@ typedef struct common {
 
 /* What a rank tells the others. */
 typedef struct offer {
-    int64_t sums, in_place;
+    int64_t sums, in_place, stays;
     ra_lender lender;
 } offer;
 
@@ -44,8 +45,7 @@ static int are_alike_or_apart(const ra_tile **tiles, int64_t count) {
     return 1;
 }
 
-/* Whether a kernel that says what it overwrites adds to each row of dk and dv once in the call (kernel.h). */
-static int adds_once_in(const ra_tile_list *list) {
+int ra_adds_once(const ra_tile_list *list) {
     if (list->round_count > 1) return 0;
     const ra_tile **tiles = malloc((size_t)list->tile_count * sizeof *tiles + 1);
     if (!tiles) return 0;
@@ -61,7 +61,7 @@ static int adds_once(const ra_setup *setup, const ra_schedule *schedule) {
     if (!setup->kernel->overwrites) return 0;
     for (int s = 0; s < schedule->step_count; s++)
         for (int64_t i = 0; i < schedule->steps[s].compute_count; i++)
-            if (!adds_once_in(&schedule->steps[s].computes[i].tiles)) return 0;
+            if (!ra_adds_once(&schedule->steps[s].computes[i].tiles)) return 0;
     return 1;
 }
 
@@ -115,19 +115,20 @@ static void judge_common(const void *all, int ranks, void *answer_out) {
         if (memcmp(&ranks_have[r], &ranks_have[0], sizeof ranks_have[r]) != 0) *answer = 0;
 }
 
-static offer offer_of(const ra_prediction *prediction, unsigned char *memory, const ra_lent_keys *keys) {
+static offer offer_of(const ra_prediction *prediction, unsigned char *memory, const ra_lent_rows *rows, int stays) {
     offer mine;
     memset(&mine, 0, sizeof mine);
     mine.in_place =
         has_few_pieces(&prediction->forward) && (!prediction->setup.backward || has_few_pieces(&prediction->backward));
     mine.sums = prediction->setup.backward && adds_once(&prediction->setup, &prediction->backward);
     mine.lender = lender_of(prediction, memory);
-    mine.lender.keys = keys;
+    mine.lender.rows = rows;
+    mine.stays = stays;
     return mine;
 }
 
 static ra_status exchange_offers(ra_pool *pool, ra_comm *comm, const offer *mine, double timeout_seconds,
-                                 ra_sharing *sharing_out) {
+                                 ra_sharing *sharing_out, int *stays_out) {
     int ranks = ra_comm_ranks(comm);
     offer *offers = calloc((size_t)ranks, sizeof *offers);
     ra_lender *lenders = ra_pool_take(pool, ranks, sizeof *lenders);
@@ -135,10 +136,12 @@ static ra_status exchange_offers(ra_pool *pool, ra_comm *comm, const offer *mine
                                          : ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
     if (status == RA_OK) {
         *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1, .in_place = 1};
+        *stays_out = 1;
         for (int r = 0; r < ranks; r++) {
             lenders[r] = offers[r].lender;
             sharing_out->sums &= offers[r].sums != 0;
             sharing_out->in_place &= offers[r].in_place != 0;
+            *stays_out &= offers[r].stays != 0;
         }
     }
     free(offers);
@@ -152,11 +155,14 @@ ra_status ra_sharing_arrange(ra_pool *pool, ra_comm *comm, const ra_prediction *
     *sharing_out = (ra_sharing){0};
     RA_TRY(ra_comm_judge(comm, &mine, sizeof mine, judge_common, &all_share, sizeof all_share, timeout_seconds));
     if (!all_share) return RA_OK;
-    ra_lent_keys *keys = ra_pool_take(pool, 1, sizeof *keys);
-    if (!keys) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
-    offer told = offer_of(prediction, memory, keys);
-    RA_TRY(exchange_offers(pool, comm, &told, timeout_seconds, sharing_out));
-    sharing_out->keys = keys;
+    ra_lent_rows *rows = ra_pool_take(pool, 1, sizeof *rows);
+    ra_schedule *staying = ra_pool_take(pool, 1, sizeof *staying);
+    if (!rows || !staying) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
+    int stays = ra_keys_stay(pool, &prediction->setup, &prediction->backward, staying);
+    offer told = offer_of(prediction, memory, rows, stays);
+    RA_TRY(exchange_offers(pool, comm, &told, timeout_seconds, sharing_out, &stays));
+    sharing_out->rows = rows;
+    sharing_out->stays = stays ? staying : NULL;
     return RA_OK;
 }
 

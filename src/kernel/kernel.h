@@ -99,6 +99,14 @@ typedef struct ra_forward_call {
     const ra_forward_results *results;
 } ra_forward_call;
 
+/* Query rows of one rank, in a backward call. */
+typedef struct ra_query_rows {
+    ra_view q, dout;         /* of dtype */
+    const void *lse, *delta; /* [batch, heads_q, rows] of the accumulation type: see ra_backward_call */
+    ra_view dq;              /* of the accumulation type, added to; may be the output itself */
+    int64_t rows;
+} ra_query_rows;
+
 /* For every tile, with p = e^{s - lse}, dp = dout . v, ds = p * (dp - delta):
  *   dq += scale * ds k,  dk += scale * ds^T q,  dv += p^T dout.
  * Rows with lse = -inf contribute nothing; an lse of +inf counts as NaN. Nothing reaches what does not see it. */
@@ -113,6 +121,10 @@ typedef struct ra_backward_call {
     ra_context context;
     const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
     int overwrite;               /* dk and dv hold nothing yet: the kernel writes its first sums over what is there */
+
+    /* Not NULL: queries of several ranks, of one state, instead of q, dout, lse, delta and dq; tile.queries indexes it.
+     * Device kernels take them, and read them before the call returns. */
+    const ra_query_rows *queries;
 } ra_backward_call;
 
 typedef struct ra_kernel {
@@ -148,6 +160,10 @@ typedef struct ra_kernel {
 
     /* Whether a forward call can be given results. NULL: none can. */
     int (*finishes)(const ra_prepared *prepared);
+
+    /* From so many key rows on, over heads and batches, backward calls may come one after the other: each keeps the
+     * device busy by itself. 0: no call takes queries of several ranks. */
+    int64_t busy_keys;
 
     void (*forward)(const ra_forward_call *call);
     void (*backward)(const ra_backward_call *call);

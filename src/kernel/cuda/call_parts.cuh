@@ -1,6 +1,6 @@
-/* Parts that come with every call (kernel.h): keys and values whose place only the pass knows. Kernels read parts in
- * device memory, which a launch of its own, with the parts as its parameters, writes before theirs: so a graph keeps
- * them. Tensor maps of such parts are parameters of the kernels, as those of the rank's own rows are. */
+/* Parts, and queries of several ranks, that come with every call (kernel.h): their place only the pass knows. Kernels
+ * read them in device memory, which a launch of its own, with them as its parameters, writes before theirs: so a graph
+ * keeps them. Their tensor maps are parameters of the kernels, as those of the rank's own rows are. */
 #ifndef RA_KERNEL_CUDA_CALL_PARTS_CUH
 #define RA_KERNEL_CUDA_CALL_PARTS_CUH
 
@@ -15,7 +15,8 @@ static inline bool parts_come_with_calls(const std::vector<ra_kv_rows> &parts) {
     return false;
 }
 
-/* Before a call's launches: the parts that the maps are made of. */
-void tensor_maps_take_parts(const gpu_maps &listed, const ra_kv_rows *parts, size_t count);
+/* Before a call's launches: what the maps are made of, where it comes with every call; counts 0: it does not. */
+void tensor_maps_take(const gpu_maps &listed, const ra_kv_rows *parts, size_t part_count, const ra_query_rows *queries,
+                      size_t query_count);
 
 #endif
