@@ -78,10 +78,12 @@ static ra_status link_device(ra_plan *plan) {
 }
 
 /* All of the plan that needs no other rank. */
-static ra_status prepare(ra_plan *plan, int serial, const ra_problem *problem, const ra_options *options) {
+static ra_status prepare(ra_plan *plan, int serial, const ra_common *common, const ra_problem *problem,
+                         const ra_options *options) {
     ra_prediction *p = &plan->prediction;
     ra_comm *comm = plan->comm;
-    ra_seat seat = {ra_comm_rank(comm), ra_comm_ranks(comm), ra_comm_process_ranks(comm), ra_comm_machine_ranks(comm)};
+    ra_seat seat = {ra_comm_rank(comm), ra_comm_ranks(comm), ra_comm_process_ranks(comm), ra_comm_machine_ranks(comm),
+                    common->one_device && common->no_workspace};
     int previous;
     RA_TRY(ra_setup_make(problem, options, seat, &p->setup));
     p->setup.serial = serial;
@@ -148,9 +150,15 @@ static ra_status build_together(ra_plan *plan, const ra_problem *problem, const 
     double timeout = timeout_of(options);
     int serial = ra_comm_count_plan(comm);
     outcome made = {.status = RA_OK};
-    note_outcome(&made,
-                 wanted ? prepare(plan, serial, problem, options) : ra_fail(RA_ERR_ARGUMENT, "plan_out is NULL"));
+    ra_common common = {0};
+    int has_workspace = 0;
+    const ra_device *device = ra_setup_device(options, &has_workspace);
     if (ra_comm_shares_memory(comm))
+        note_outcome(&made, ra_sharing_find(comm, device, has_workspace, timeout, &common));
+    if (made.status == RA_OK)
+        note_outcome(&made, wanted ? prepare(plan, serial, &common, problem, options)
+                                   : ra_fail(RA_ERR_ARGUMENT, "plan_out is NULL"));
+    if (common.one_device)
         note_outcome(&made, ra_sharing_arrange(&plan->pool, comm, made.status == RA_OK ? &plan->prediction : NULL,
                                                plan->memory, timeout, &plan->sharing));
     if (made.status == RA_OK) note_outcome(&made, complete(plan));

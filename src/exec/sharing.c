@@ -8,14 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What all must have alike. Plain bytes that travel, inside one process, as an offer's. */
-typedef struct common {
-    ra_seal seal; /* ranks that have not planned the same do not share: that they differ is found later */
+/* What a rank has that all must have alike. Plain bytes that travel, inside one process, as an offer's. */
+typedef struct having {
     const ra_device *device;
-} common;
+    int64_t workspace;
+} having;
 
 /* What a rank tells the others. */
 typedef struct offer {
+    ra_seal seal; /* ranks that have not planned the same do not share: that they differ is found later */
     int64_t sums, in_place, stays;
     ra_lender lender;
 } offer;
@@ -94,30 +95,36 @@ static ra_lender lender_of(const ra_prediction *prediction, unsigned char *memor
     return lender;
 }
 
-static common common_of(const ra_prediction *prediction) {
-    common mine;
-    memset(&mine, 0, sizeof mine);
-    mine.seal.status = RA_ERR_INTERNAL; /* nothing that anybody would share */
-    if (!prediction) return mine;
-    ra_digest digest = ra_digest_of(&prediction->setup);
-    mine.seal = ra_digest_seal(&digest);
-    mine.device = prediction->setup.device;
-    return mine;
+/* A ra_judge: all is having [ranks], the answer an ra_common. */
+static void judge_common(const void *all, int ranks, void *answer_out) {
+    const having *ranks_have = all;
+    ra_common *answer = answer_out;
+    const ra_device *device = ranks_have[0].device;
+    answer->one_device = device && ra_device_is_asynchronous(device);
+    answer->no_workspace = 1;
+    for (int r = 0; r < ranks; r++) {
+        answer->one_device &= ranks_have[r].device == device;
+        answer->no_workspace &= !ranks_have[r].workspace;
+    }
 }
 
-/* Whether all have planned the same on the same device, which must be one that does its work later (comm.h). A
- * ra_judge: all is common [ranks], the answer an int64_t. */
-static void judge_common(const void *all, int ranks, void *answer_out) {
-    const common *ranks_have = all;
-    int64_t *answer = answer_out;
-    *answer = ranks_have[0].seal.status == RA_OK && ra_device_is_asynchronous(ranks_have[0].device);
-    for (int r = 1; r < ranks; r++)
-        if (memcmp(&ranks_have[r], &ranks_have[0], sizeof ranks_have[r]) != 0) *answer = 0;
+ra_status ra_sharing_find(ra_comm *comm, const ra_device *device, int has_workspace, double timeout_seconds,
+                          ra_common *common_out) {
+    having mine = {device, has_workspace};
+    return ra_comm_judge(comm, &mine, sizeof mine, judge_common, common_out, sizeof *common_out, timeout_seconds);
+}
+
+static ra_seal seal_of(const ra_prediction *prediction) {
+    ra_digest digest = ra_digest_of(&prediction->setup);
+    return ra_digest_seal(&digest);
 }
 
 static offer offer_of(const ra_prediction *prediction, unsigned char *memory, const ra_lent_rows *rows, int stays) {
     offer mine;
     memset(&mine, 0, sizeof mine);
+    mine.seal.status = RA_ERR_INTERNAL; /* nothing that anybody would share */
+    if (!prediction) return mine;
+    mine.seal = seal_of(prediction);
     mine.in_place =
         has_few_pieces(&prediction->forward) && (!prediction->setup.backward || has_few_pieces(&prediction->backward));
     mine.sums = prediction->setup.backward && adds_once(&prediction->setup, &prediction->backward);
@@ -127,43 +134,50 @@ static offer offer_of(const ra_prediction *prediction, unsigned char *memory, co
     return mine;
 }
 
-static ra_status exchange_offers(ra_pool *pool, ra_comm *comm, const offer *mine, double timeout_seconds,
-                                 ra_sharing *sharing_out, int *stays_out) {
-    int ranks = ra_comm_ranks(comm);
-    offer *offers = calloc((size_t)ranks, sizeof *offers);
-    ra_lender *lenders = ra_pool_take(pool, ranks, sizeof *lenders);
-    ra_status status = offers && lenders ? ra_comm_allgather(comm, mine, sizeof *mine, offers, timeout_seconds)
-                                         : ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
-    if (status == RA_OK) {
-        *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1, .in_place = 1};
-        *stays_out = 1;
-        for (int r = 0; r < ranks; r++) {
-            lenders[r] = offers[r].lender;
-            sharing_out->sums &= offers[r].sums != 0;
-            sharing_out->in_place &= offers[r].in_place != 0;
-            *stays_out &= offers[r].stays != 0;
-        }
+/* Whether all have planned the same, none having failed. */
+static int are_alike(const offer *offers, int ranks) {
+    int alike = offers[0].seal.status == RA_OK;
+    for (int r = 1; r < ranks; r++) alike &= !memcmp(&offers[r].seal, &offers[0].seal, sizeof offers[r].seal);
+    return alike;
+}
+
+/* What all ranks' offers come to; stays: what this rank does where all keys stay. */
+static void conclude(const offer *offers, int ranks, ra_lender *lenders, const ra_schedule *stays,
+                     ra_sharing *sharing_out) {
+    int all_stay = 1;
+    if (!are_alike(offers, ranks)) return;
+    *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1, .in_place = 1};
+    for (int r = 0; r < ranks; r++) {
+        lenders[r] = offers[r].lender;
+        sharing_out->sums &= offers[r].sums != 0;
+        sharing_out->in_place &= offers[r].in_place != 0;
+        all_stay &= offers[r].stays != 0;
     }
-    free(offers);
-    return status;
+    sharing_out->stays = all_stay ? stays : NULL;
 }
 
 ra_status ra_sharing_arrange(ra_pool *pool, ra_comm *comm, const ra_prediction *prediction, unsigned char *memory,
                              double timeout_seconds, ra_sharing *sharing_out) {
-    common mine = common_of(prediction);
-    int64_t all_share = 0;
+    int ranks = ra_comm_ranks(comm);
     *sharing_out = (ra_sharing){0};
-    RA_TRY(ra_comm_judge(comm, &mine, sizeof mine, judge_common, &all_share, sizeof all_share, timeout_seconds));
-    if (!all_share) return RA_OK;
+    offer *offers = calloc((size_t)ranks, sizeof *offers);
+    ra_lender *lenders = ra_pool_take(pool, ranks, sizeof *lenders);
     ra_lent_rows *rows = ra_pool_take(pool, 1, sizeof *rows);
     ra_schedule *staying = ra_pool_take(pool, 1, sizeof *staying);
-    if (!rows || !staying) return ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
-    int stays = ra_keys_stay(pool, &prediction->setup, &prediction->backward, staying);
-    offer told = offer_of(prediction, memory, rows, stays);
-    RA_TRY(exchange_offers(pool, comm, &told, timeout_seconds, sharing_out, &stays));
-    sharing_out->rows = rows;
-    sharing_out->stays = stays ? staying : NULL;
-    return RA_OK;
+    ra_status status = RA_OK;
+    if (!offers || !lenders || !rows || !staying)
+        status = ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
+    if (status == RA_OK) {
+        int stays = prediction && ra_keys_stay(pool, &prediction->setup, &prediction->backward, staying);
+        offer mine = offer_of(prediction, memory, rows, stays);
+        status = ra_comm_allgather(comm, &mine, sizeof mine, offers, timeout_seconds);
+    }
+    if (status == RA_OK) {
+        conclude(offers, ranks, lenders, staying, sharing_out);
+        sharing_out->rows = rows;
+    }
+    free(offers);
+    return status;
 }
 
 int ra_sharing_has(const ra_sharing *sharing, const ra_schedule *schedule, ra_cargo cargo) {

@@ -32,8 +32,20 @@ typedef struct ra_sharing {
 /* In a pass with more parts than so many, keys and values are packed: their places would come with every call. */
 enum { RA_PARTS_IN_PLACE = 32 };
 
-/* Collective on a comm whose ranks share memory; the same answer on every rank. prediction and memory: what this rank
- * has planned and its workspace; prediction NULL: it has failed, and nobody shares. */
+/* What the ranks of a comm have in common. */
+typedef struct ra_common {
+    int64_t one_device; /* all have the same device, which does its work later (comm.h) */
+    int64_t
+        no_workspace; /* and none of them has been given memory, whose size would bind "auto" to what was predicted */
+} ra_common;
+
+/* Collective on a comm whose ranks share memory; the same answer on every rank. device: this rank's; NULL: it has
+ * failed. */
+ra_status ra_sharing_find(ra_comm *comm, const ra_device *device, int has_workspace, double timeout_seconds,
+                          ra_common *common_out);
+
+/* Collective among ranks that have one device; the same answer on every rank. prediction and memory: what this rank has
+ * planned and its workspace; prediction NULL: it has failed, and nobody shares. */
 ra_status ra_sharing_arrange(ra_pool *pool, ra_comm *comm, const ra_prediction *prediction, unsigned char *memory,
                              double timeout_seconds, ra_sharing *sharing_out);
 
