@@ -163,7 +163,11 @@ ra_status ra_exec_backward(const ra_program *program, const ra_program *states_a
     sent_out->messages_sent += run.sent.messages_sent;
     if (status == RA_OK) {
         written = 1;
-        for_each_output(&run, io, store);
+        for_key_outputs(&run, io, store); /* while other ranks may still add to dq */
+        status = ra_run_close(&run);
+    }
+    if (status == RA_OK) {
+        for_query_output(&run, io, store);
         status = ra_program_check(program, (ra_place){run.name, -1});
     }
     if (status != RA_OK && written) ra_exec_spoil_backward(program, io, stream);

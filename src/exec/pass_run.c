@@ -208,8 +208,7 @@ static ra_status run_step(ra_pass_run *run, const ra_step *step, const ra_bound_
     return give_back(run, place);
 }
 
-/* Until every rank has done with the others' memory: what follows on the stream may write to this rank's. */
-static ra_status close_steps(const ra_pass_run *run) {
+ra_status ra_run_close(const ra_pass_run *run) {
     const ra_program *program = run->program;
     ra_place place = {run->name, -1};
     for (int i = 0; i < program->closing_count; i++) {
@@ -226,6 +225,5 @@ ra_status ra_run_steps(ra_pass_run *run) {
     ra_lend_rows(run);
     for (int s = 0; s < program->schedule->step_count; s++)
         RA_TRY(run_step(run, &program->schedule->steps[s], &program->steps[s], (ra_place){run->name, s}));
-    RA_TRY(ra_program_check(program, (ra_place){run->name, -1}));
-    return close_steps(run);
+    return ra_program_check(program, (ra_place){run->name, -1});
 }
