@@ -26,7 +26,7 @@ struct ra_prepared {
 };
 
 /* Some of the problems of tests have more keys, and some fewer. */
-enum { COUNTER_BYTES = 100, BUSY_KEYS = 200 };
+enum { COUNTER_BYTES = 100, BUSY_KEYS = 65 };
 
 static int last_queries(const ra_tile_list *tiles) {
     int last = 0;
