@@ -2,6 +2,59 @@
 
 #include "base/status.h"
 
+/* ---- keys that are the same -------------------------------------------------------------------------------------- */
+
+/* How many keys a tile can have more behind its last one, or before its first one, since none of its queries sees them.
+ * All that there are, or none. */
+static int64_t unseen_behind(const ra_tile *t, int64_t there_are) {
+    return t->hi <= t->k_rows.count - t->q_rows.count ? there_are : 0;
+}
+
+static int64_t unseen_before(const ra_tile *t, int64_t there_are) {
+    return t->lo >= 0 ? there_are : 0;
+}
+
+/* Gives a tile the keys of `all`, a span that has its own, where that changes nothing. */
+static void widen(ra_tile *t, ra_span all) {
+    int64_t before = (t->k_rows.first - all.first) / all.stride, behind = all.count - before - t->k_rows.count;
+    if (unseen_before(t, before) != before || unseen_behind(t, behind) != behind) return;
+    t->k_rows = all;
+    t->lo += before;
+    t->hi += before;
+    t->positions.key -= before * t->positions.stride;
+}
+
+/* Whether two spans are of the same progression, in rows and heads, and have some of it in common. */
+static int are_of_one(const ra_tile *x, ra_span all, ra_span heads) {
+    return ra_span_same(x->heads, heads) && x->k_rows.stride == all.stride &&
+           (x->k_rows.first - all.first) % all.stride == 0 && x->k_rows.first <= ra_span_at(all, all.count - 1) &&
+           all.first <= ra_span_at(x->k_rows, x->k_rows.count - 1);
+}
+
+static ra_span hull_of(ra_span x, ra_span y) {
+    int64_t first = x.first < y.first ? x.first : y.first;
+    int64_t x_end = ra_span_at(x, x.count - 1), y_end = ra_span_at(y, y.count - 1), end = x_end > y_end ? x_end : y_end;
+    return (ra_span){first, x.stride, (end - first) / x.stride + 1};
+}
+
+/* Among more tiles it would take long to look for keys that are almost the same. */
+enum { MOST_WIDENED = 256 };
+
+/* Tiles with almost the same keys get the same ones: on stripes the queries of one rank see a key more than those of
+ * another, and an item of the kernel does all tiles that have its keys. Where tiles are many, their keys are those of
+ * documents, which are cut alike for all queries. */
+static void widen_all(ra_tile *tiles, int64_t count) {
+    if (count > MOST_WIDENED) return;
+    for (int64_t i = 0; i < count; i++) {
+        ra_span all = tiles[i].k_rows;
+        if (tiles[i].k_index || all.count == 0) continue;
+        for (int64_t j = 0; j < count; j++)
+            if (!tiles[j].k_index && tiles[j].k_rows.count > 0 && are_of_one(&tiles[j], all, tiles[i].heads))
+                all = hull_of(all, tiles[j].k_rows);
+        widen(&tiles[i], all);
+    }
+}
+
 /* ---- whether, and with what -------------------------------------------------------------------------------------- */
 
 static int is_wanted(const ra_setup *setup, const ra_schedule *planned) {
@@ -42,6 +95,7 @@ static ra_status list_all(ra_pool *pool, const ra_schedule *visits, ra_tile_list
     for (int s = 0; s < visits->step_count; s++)
         for (int64_t i = 0; i < visits->steps[s].compute_count; i++)
             append_tiles(&visits->steps[s].computes[i], tiles, groups, &list);
+    widen_all(tiles, list.tile_count);
     *round = (ra_tile_round){.first = 0, .count = list.group_count};
     *list_out = list;
     return RA_OK;
@@ -77,6 +131,16 @@ static ra_status make_schedule(ra_pool *pool, const ra_setup *setup, ra_schedule
     step->compute_count = 1;
     *schedule_out = staying;
     return RA_OK;
+}
+
+int64_t ra_keys_received(const ra_schedule *planned) {
+    int64_t records = 0;
+    for (int s = 0; s < planned->step_count; s++)
+        for (int64_t i = 0; i < planned->steps[s].compute_count; i++) {
+            const ra_compute *c = &planned->steps[s].computes[i];
+            if (c->kv_slot != RA_OWN) records += ra_parcel_records(&c->parcel, c->parcel.piece_count);
+        }
+    return records;
 }
 
 int ra_keys_stay(ra_pool *pool, const ra_setup *setup, const ra_schedule *planned, ra_schedule *schedule_out) {

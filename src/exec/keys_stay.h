@@ -9,8 +9,8 @@
  *                                          all wait for all                                     and at the end again
  *
  * A call has as many blocks of keys as one rank alone would have for them; keys that travel are begun and ended with at
- * every rank. So this is done where a call keeps the device busy by itself (ra_kernel.busy_keys), and where it adds to
- * each row of dK and dV once. */
+ * every rank. So this is done where many would travel, where a call keeps the device busy by itself
+ * (ra_kernel.busy_keys), and where it adds to each row of dK and dV once. */
 #ifndef RA_EXEC_KEYS_STAY_H
 #define RA_EXEC_KEYS_STAY_H
 
@@ -21,6 +21,10 @@
  * would do else. schedule_out: steps for the rounds in which all wait for all, then one for each rank, in which it
  * computes; in memory from pool. */
 int ra_keys_stay(ra_pool *pool, const ra_setup *setup, const ra_schedule *planned, ra_schedule *schedule_out);
+
+/* Keys that a rank is sent where they travel, over their heads. Those of all ranks must be half as many as there are:
+ * else there is less to gain than calls that follow one another cost. */
+int64_t ra_keys_received(const ra_schedule *planned);
 
 /* Binds the steps of a program with that schedule. */
 ra_status ra_keys_stay_bind(ra_pool *pool, ra_program *program);

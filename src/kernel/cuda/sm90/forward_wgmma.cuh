@@ -200,23 +200,11 @@ __global__ void __launch_bounds__(S::THREADS, 1)
  * cache or more, each half of which keeps copies of what the other one has. */
 enum { CACHED_BYTES = 40 << 20, SECTION_BYTES = 20 << 20 };
 
-/* Keys of all parts: a part's are as many as its largest set has. */
-static inline int64_t rows_of_parts(const std::vector<gpu_map_rows> &sets) {
-    std::vector<int64_t> rows;
-    int64_t all = 0;
-    for (const gpu_map_rows &k : sets) {
-        if ((size_t)k.part >= rows.size()) rows.resize((size_t)k.part + 1);
-        int64_t &most = rows[(size_t)k.part], more = std::max(most, k.count) - most;
-        most += more;
-        all += more;
-    }
-    return all;
-}
-
 /* How many of an entry's numbers, that is heads of batches, make a section: a divisor of all, so that none is short. */
 static inline int numbers_of_section(const gpu_forward *args) {
     const gpu_problem &p = args->problem;
-    int64_t rows = std::max((int64_t)1, rows_of_parts(args->maps->k));
+    int64_t rows = 1;
+    for (const gpu_map_rows &k : args->maps->k) rows = k.count > rows ? k.count : rows;
     int64_t head_bytes = rows * (p.dim + p.dim_v) * 2, numbers = SECTION_BYTES / head_bytes * p.gqa_ratio;
     if (numbers >= p.per_entry || p.per_entry / p.gqa_ratio * head_bytes <= CACHED_BYTES) return p.per_entry;
     while (numbers > p.gqa_ratio && p.per_entry % numbers) numbers--;
