@@ -2,6 +2,8 @@
 
 #include "base/status.h"
 
+#include <stdlib.h>
+
 /* ---- keys that are the same -------------------------------------------------------------------------------------- */
 
 /* How many keys a tile can have more behind its last one, or before its first one, since none of its queries sees them.
@@ -79,6 +81,30 @@ static void append_tiles(const ra_compute *from, ra_tile *tiles, ra_tile_group *
     to->tile_count += from->tiles.tile_count;
 }
 
+typedef struct placed_group {
+    ra_tile_group group;
+    int64_t position; /* of its first query */
+} placed_group;
+
+static int compare_groups(const void *x, const void *y) {
+    const placed_group *a = x, *b = y;
+    if (a->position != b->position) return a->position < b->position ? -1 : 1;
+    return (a->group.first > b->group.first) - (a->group.first < b->group.first);
+}
+
+/* In the order of the sequence. Kernels go through queries in the order of the groups, or in the opposite one, with
+ * some keys after others: those that are seen by fewer queries, the later ones where masks are causal, then have them
+ * in common with the first that the others come to, and wait for nobody. */
+static ra_status order_groups(ra_tile_group *groups, int64_t count, const ra_tile *tiles) {
+    placed_group *placed = malloc((size_t)count * sizeof *placed + 1);
+    if (!placed) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int64_t g = 0; g < count; g++) placed[g] = (placed_group){groups[g], tiles[groups[g].first].positions.query};
+    if (count > 1) qsort(placed, (size_t)count, sizeof *placed, compare_groups);
+    for (int64_t g = 0; g < count; g++) groups[g] = placed[g].group;
+    free(placed);
+    return RA_OK;
+}
+
 /* The tiles of all computes as one list; they have one round each, since nothing is dilated. */
 static ra_status list_all(ra_pool *pool, const ra_schedule *visits, ra_tile_list *list_out) {
     int64_t tile_count = 0, group_count = 0;
@@ -96,6 +122,7 @@ static ra_status list_all(ra_pool *pool, const ra_schedule *visits, ra_tile_list
         for (int64_t i = 0; i < visits->steps[s].compute_count; i++)
             append_tiles(&visits->steps[s].computes[i], tiles, groups, &list);
     widen_all(tiles, list.tile_count);
+    RA_TRY(order_groups(groups, list.group_count, tiles));
     *round = (ra_tile_round){.first = 0, .count = list.group_count};
     *list_out = list;
     return RA_OK;
