@@ -81,6 +81,54 @@ static void append_tiles(const ra_compute *from, ra_tile *tiles, ra_tile_group *
     to->tile_count += from->tiles.tile_count;
 }
 
+/* On stripes the queries of all ranks lie among each other. They are split into so many rows, so that those of all
+ * ranks that stand near each other in the sequence come one after the other. */
+enum { SPLIT_ROWS = 512 };
+
+static int64_t splits_of(const ra_tile *t) {
+    return t->positions.stride == 1 ? 1 : (t->q_rows.count + SPLIT_ROWS - 1) / SPLIT_ROWS;
+}
+
+static int64_t clamp(int64_t x, int64_t low, int64_t high) {
+    return x < low ? low : x > high ? high : x;
+}
+
+/* The n-th split of a tile. */
+static ra_tile split_of(const ra_tile *t, int64_t n) {
+    ra_tile some = *t;
+    int64_t from = n * SPLIT_ROWS, left = t->q_rows.count - from;
+    if (splits_of(t) == 1) return some;
+    some.q_rows = (ra_span){ra_span_at(t->q_rows, from), t->q_rows.stride, left < SPLIT_ROWS ? left : SPLIT_ROWS};
+    some.lo = clamp(t->lo + from, -some.q_rows.count, t->k_rows.count);
+    some.hi = clamp(t->hi + from, -some.q_rows.count, t->k_rows.count);
+    some.positions.query += from * t->positions.stride;
+    return some;
+}
+
+/* Splits the groups of a list. */
+static ra_status split_all(ra_pool *pool, ra_tile_list *list) {
+    int64_t tile_count = 0, group_count = 0;
+    for (int64_t g = 0; g < list->group_count; g++) {
+        int64_t splits = splits_of(&list->tiles[list->groups[g].first]);
+        tile_count += splits * list->groups[g].count;
+        group_count += splits;
+    }
+    if (group_count == list->group_count) return RA_OK;
+    ra_tile *tiles = ra_pool_take(pool, tile_count, sizeof *tiles);
+    ra_tile_group *groups = ra_pool_take(pool, group_count, sizeof *groups);
+    if (!tiles || !groups) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    ra_tile_list split = {tiles, groups, list->rounds, 0, 0, list->round_count};
+    for (int64_t g = 0; g < list->group_count; g++) {
+        const ra_tile *from = &list->tiles[list->groups[g].first];
+        for (int64_t n = 0; n < splits_of(from); n++) {
+            groups[split.group_count++] = (ra_tile_group){split.tile_count, list->groups[g].count};
+            for (int64_t i = 0; i < list->groups[g].count; i++) tiles[split.tile_count++] = split_of(&from[i], n);
+        }
+    }
+    *list = split;
+    return RA_OK;
+}
+
 typedef struct placed_group {
     ra_tile_group group;
     int64_t position; /* of its first query */
@@ -95,14 +143,19 @@ static int compare_groups(const void *x, const void *y) {
 /* In the order of the sequence. Kernels go through queries in the order of the groups, or in the opposite one, with
  * some keys after others: those that are seen by fewer queries, the later ones where masks are causal, then have them
  * in common with the first that the others come to, and wait for nobody. */
-static ra_status order_groups(ra_tile_group *groups, int64_t count, const ra_tile *tiles) {
+static ra_status order_groups(ra_pool *pool, ra_tile_list *list) {
+    int64_t count = list->group_count;
     placed_group *placed = malloc((size_t)count * sizeof *placed + 1);
-    if (!placed) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    for (int64_t g = 0; g < count; g++) placed[g] = (placed_group){groups[g], tiles[groups[g].first].positions.query};
-    if (count > 1) qsort(placed, (size_t)count, sizeof *placed, compare_groups);
-    for (int64_t g = 0; g < count; g++) groups[g] = placed[g].group;
+    ra_tile_group *groups = ra_pool_take(pool, count, sizeof *groups);
+    if (placed && groups) {
+        for (int64_t g = 0; g < count; g++)
+            placed[g] = (placed_group){list->groups[g], list->tiles[list->groups[g].first].positions.query};
+        if (count > 1) qsort(placed, (size_t)count, sizeof *placed, compare_groups);
+        for (int64_t g = 0; g < count; g++) groups[g] = placed[g].group;
+        list->groups = groups;
+    }
     free(placed);
-    return RA_OK;
+    return placed && groups ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a plan");
 }
 
 /* The tiles of all computes as one list; they have one round each, since nothing is dilated. */
@@ -122,7 +175,8 @@ static ra_status list_all(ra_pool *pool, const ra_schedule *visits, ra_tile_list
         for (int64_t i = 0; i < visits->steps[s].compute_count; i++)
             append_tiles(&visits->steps[s].computes[i], tiles, groups, &list);
     widen_all(tiles, list.tile_count);
-    RA_TRY(order_groups(groups, list.group_count, tiles));
+    RA_TRY(split_all(pool, &list));
+    RA_TRY(order_groups(pool, &list));
     *round = (ra_tile_round){.first = 0, .count = list.group_count};
     *list_out = list;
     return RA_OK;

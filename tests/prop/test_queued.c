@@ -117,6 +117,21 @@ static void test_keys_that_stay(void **state) {
     sweep(150, 0, 1);
 }
 
+/* Long stripes, whose queries are split. */
+static void test_keys_that_stay_on_stripes(void **state) {
+    (void)state;
+    static test_case c;
+    sweep_result result;
+    queued_device *queued = queued_create((queued_habits){.seed = 3, .delay_one_in = 6, .delay_most_us = 300});
+    case_plain(&c, RA_STRATEGY_RING, queued_backend(queued));
+    c.problem.seq_q = 2 * 600 + 1, c.options.layout = RA_LAYOUT_STRIPED;
+    sweep_data *data = sweep_data_make(&c);
+    assert_int_equal(run_case(data, 2, 0, 1, &result), RA_OK);
+    assert_true(is_right(&c, &result));
+    sweep_data_free(data);
+    queued_destroy(queued);
+}
+
 static void test_through_host_memory(void **state) {
     (void)state;
     sweep(100, 1, 0);
@@ -211,6 +226,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_in_process),
         cmocka_unit_test(test_keys_that_stay),
+        cmocka_unit_test(test_keys_that_stay_on_stripes),
         cmocka_unit_test(test_through_host_memory),
         cmocka_unit_test(test_delays_change_no_bit),
         cmocka_unit_test(test_ranks_of_one_device_copy_nothing),

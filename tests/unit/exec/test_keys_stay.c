@@ -110,7 +110,28 @@ static void test_random_problems(void **state) {
     queued_destroy(queued);
 }
 
+/* Long enough for queries to be split where they lie among each other. */
+static void test_stripes(void **state) {
+    (void)state;
+    queued_device *queued = queued_create((queued_habits){.seed = 1});
+    for (int64_t tokens = 3998; tokens < 4003; tokens++) {
+        static test_case c;
+        int64_t more = 0;
+        c = (test_case){.problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT};
+        c.problem.seq_q = tokens, c.problem.heads_q = 2, c.problem.dim = 8, c.problem.causal = 1;
+        c.options.backend = queued_backend(queued), c.options.backward = 1, c.options.layout = RA_LAYOUT_STRIPED;
+        c.options.strategy = RA_STRATEGY_RING;
+        for (int rank = 0; rank < 3; rank++) {
+            int stays;
+            more += check_rank(&c, (ra_seat){rank, 3, 3, 3, 1}, &stays);
+            assert_int_equal(stays, 1);
+        }
+        assert_int_equal(more, 0);
+    }
+    queued_destroy(queued);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_problems)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_problems), cmocka_unit_test(test_stripes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
