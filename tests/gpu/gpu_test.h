@@ -3,7 +3,13 @@
 #ifndef TESTS_GPU_GPU_TEST_H
 #define TESTS_GPU_GPU_TEST_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 #include "kernel/backend.h"
+#ifdef __cplusplus
+}
+#endif
 
 #include <ringattn/cuda.h>
 #include <stdio.h>
