@@ -6,27 +6,26 @@
 
 /* ---- keys that are the same -------------------------------------------------------------------------------------- */
 
-/* How many keys a tile can have more behind its last one, or before its first one, since none of its queries sees them.
- * All that there are, or none. */
-static int64_t unseen_behind(const ra_tile *t, int64_t there_are) {
-    return t->hi <= t->k_rows.count - t->q_rows.count ? there_are : 0;
+/* Whether none of a tile's queries would see a key behind its last one, or before its first one. */
+static int is_unseen_behind(const ra_tile *t) {
+    return t->hi <= t->k_rows.count - t->q_rows.count;
 }
 
-static int64_t unseen_before(const ra_tile *t, int64_t there_are) {
-    return t->lo >= 0 ? there_are : 0;
+static int is_unseen_before(const ra_tile *t) {
+    return t->lo >= 0;
 }
 
-/* Gives a tile the keys of `all`, a span that has its own, where that changes nothing. */
+/* Gives a tile the keys of `all`, a span that has its own, where none of its queries sees those that it gets. */
 static void widen(ra_tile *t, ra_span all) {
     int64_t before = (t->k_rows.first - all.first) / all.stride, behind = all.count - before - t->k_rows.count;
-    if (unseen_before(t, before) != before || unseen_behind(t, behind) != behind) return;
+    if ((before > 0 && !is_unseen_before(t)) || (behind > 0 && !is_unseen_behind(t))) return;
     t->k_rows = all;
     t->lo += before;
     t->hi += before;
     t->positions.key -= before * t->positions.stride;
 }
 
-/* Whether two spans are of the same progression, in rows and heads, and have some of it in common. */
+/* Whether a tile has those heads, and keys of the same progression as `all`, some of them in common. */
 static int are_of_one(const ra_tile *x, ra_span all, ra_span heads) {
     return ra_span_same(x->heads, heads) && x->k_rows.stride == all.stride &&
            (x->k_rows.first - all.first) % all.stride == 0 && x->k_rows.first <= ra_span_at(all, all.count - 1) &&
