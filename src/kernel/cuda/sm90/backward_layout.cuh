@@ -5,7 +5,8 @@
  *   dS^T      [KEYS, ROWS], two stages
  *   dQ        [ROWS, DIM] of f32: two stages, in panels of 32 columns, swizzled as the copy engine reads boxes; or one
  *             stage of rows, padded so that a warp's accumulators meet all banks
- *   lse, delta [ROWS] each, two stages
+ *   lse, -delta [ROWS] each, two stages; lse as what it adds to exponents (backward_score.cuh), or as it is where pairs
+ *             are looked at one by one
  *   dV, dK    [KEYS, DIM] of f32 each, when the last products have come, from K on (backward_keys.cuh)
  *
  * One thread takes the item, makes the barriers and, where tiles come by boxes, starts the copies of K and V. Behind a
