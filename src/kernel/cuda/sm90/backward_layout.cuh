@@ -49,11 +49,11 @@ struct query_plan {
     int lo, hi, keys; /* of the tile */
     int map, row;     /* of Q, dO, dQ: the first map and the block's first row in it */
     int head;
+    int queries;       /* of which rank its queries are */
     int turn;          /* of the item among those of its tile, at the block's dQ, in the order of keys */
     const int *queued; /* device memory: how many turns come before the tile's; looked up by the adder */
     int *chain;
-    int64_t each;             /* rows from one query to the next */
-    const float *lse, *delta; /* of the first row */
+    int64_t first, each; /* the block's first row, and rows from one query to the next */
 };
 
 /* Where the rows of a step's queries are, for those who copy and add row by row. */

@@ -61,11 +61,9 @@ __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_
     to->turn = item.block - max(0, a0 + t.lo) / S::KEYS;
     to->queued = args.turns + t.order + c.block;
     to->chain = args.chains + t.chain + ((int64_t)item.b * t.head_count + c.head) * blocks + c.block;
+    to->queries = t.queries;
+    to->first = t.q_first + a0 * t.q_stride;
     to->each = t.q_stride;
-    const ra_query_rows &rows = query_rows_of(args, t);
-    int64_t sums_at = ((int64_t)item.b * p.heads_q + to->head) * rows.rows + t.q_first + a0 * t.q_stride;
-    to->lse = (const float *)rows.lse + sums_at;
-    to->delta = (const float *)rows.delta + sums_at;
 }
 
 template <class T>
@@ -73,10 +71,9 @@ __device__ __forceinline__ void plan_rows(const gpu_backward &args, int batch, i
                                           query_rows *to) {
     const gpu_tile &t = args.problem.tiles[tile];
     const ra_query_rows &rows = query_rows_of(args, t);
-    int64_t first = t.q_first + step.a0 * t.q_stride;
-    to->q = source_of<T>(rows.q, batch, step.head, first, step.each, NULL);
-    to->dout = source_of<T>(rows.dout, batch, step.head, first, step.each, NULL);
-    to->dq = source_of<float>(rows.dq, batch, step.head, first, step.each, NULL);
+    to->q = source_of<T>(rows.q, batch, step.head, step.first, step.each, NULL);
+    to->dout = source_of<T>(rows.dout, batch, step.head, step.first, step.each, NULL);
+    to->dq = source_of<float>(rows.dq, batch, step.head, step.first, step.each, NULL);
 }
 
 /* A few steps ahead, so that nobody waits for what it looks up; behind the last, one that is none for each adder. By
@@ -130,13 +127,20 @@ template <class S> __device__ __forceinline__ bool all_is_seen(const query_plan 
 template <int EACH> struct sums_read { float lse[EACH], delta[EACH]; };
 
 template <class S>
-__device__ __forceinline__ void read_sums(const query_plan &plan, int lane, sums_read<S::ROWS / 32> &sums) {
+__device__ __forceinline__ void read_sums(const gpu_backward &args, int batch, const query_plan &plan, int lane,
+                                          sums_read<S::ROWS / 32> &sums) {
+    /* One by one: those of one rank are parameters of the kernel, and not looked up in memory. */
+    bool own = !args.queries;
+    const float *lse = (const float *)(own ? args.own.lse : args.queries[plan.queries].lse);
+    const float *delta = (const float *)(own ? args.own.delta : args.queries[plan.queries].delta);
+    int64_t rows = own ? args.own.rows : args.queries[plan.queries].rows;
+    int64_t first = ((int64_t)batch * args.problem.heads_q + plan.head) * rows + plan.first;
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
         int row = lane + i * 32;
         bool there = plan.a0 + row < plan.count;
-        sums.lse[i] = there ? plan.lse[row * plan.each] : -INFINITY;
-        sums.delta[i] = there ? plan.delta[row * plan.each] : 0;
+        sums.lse[i] = there ? lse[first + row * plan.each] : -INFINITY;
+        sums.delta[i] = there ? delta[first + row * plan.each] : 0;
     }
 }
 
@@ -171,7 +175,7 @@ __device__ __forceinline__ void produce_queries(const folded_backward &args, con
         sums_read<S::ROWS / 32> sums;
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         bool there = step.block >= 0;
-        if (there) read_sums<S>(step, lane, sums);
+        if (there) read_sums<S>(args, plan.item.b, step, lane, sums);
         if (j >= 2) {
             mbarrier_wait(memory.checked(), 0);
             if (plan.odd_keys) return;
