@@ -86,8 +86,9 @@ template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_sha
     static constexpr int DQ_WRITERS = 256, RELEASES = 1; /* threads that write dQ; of a turn */
     static constexpr int STEP_ADDERS = 1;                /* of a step's dQ, in this CTA */
     static constexpr int TURNS_TOGETHER = TURN_GROUP;
-    /* OTHER + 2 * CONSUMER = 504, what there is. */
-    static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+    /* OTHER + 2 * CONSUMER = 504, what there is. With 24 the planner spills, to a cache that every turn empties; DIM 64
+     * has 128 queries, and its consumers would spill with less than 240. */
+    static constexpr int OTHER_REGISTERS = DIM > 64 ? 40 : 24, CONSUMER_REGISTERS = DIM > 64 ? 232 : 240;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
     static constexpr int DQ_STAGES = BOXES ? 2 : 1, DQ_PITCH = DIM * 4 + 32 /* of rows */, DQ_PANEL = ROWS * 128;
     static constexpr int DQ_TILE = ROWS * (BOXES ? DIM * 4 : DQ_PITCH);

@@ -22,7 +22,7 @@ template <class T_> struct backward_wide_shape {
     static constexpr int PRODUCERS = 32, ENDS = 1, DQ_WRITERS = 4, DQ_STAGES = 2 /* consumers */;
     static constexpr int STEP_ADDERS = 2, RELEASES = CTAS; /* of a step, in a CTA; of a turn */
     static constexpr int TURNS_TOGETHER = 1;
-    static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+    static constexpr int OTHER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
     static constexpr int DQ_PANEL = ROWS * 128, DQ_TILE = DQ_PANEL, DQ_COLUMNS = 64 /* of a consumer */;
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 3 * QUERY_TILE, P_AT = DS_AT + CTAS * PAIR_TILE;
