@@ -22,6 +22,7 @@ void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists) {
         t.head_stride = (int)from->heads.stride;
         t.head_count = (int)from->heads.count;
         t.part = from->part;
+        t.queries = from->queries;
         if (from->k_index) {
             auto key = std::make_pair(from->k_index, from->k_rows.count);
             auto found = known.find(key);

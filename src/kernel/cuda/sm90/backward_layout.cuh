@@ -49,8 +49,8 @@ struct query_plan {
     int turn;          /* of the item among those of its tile, at the block's dQ */
     const int *queued; /* device memory: how many turns come before the tile's; looked up by the adder */
     int *chain;
-    int64_t first, each; /* the block's first row, and rows from one query to the next */
-    int64_t sums_at;     /* of the first row in lse and delta */
+    int64_t each;             /* rows from one query to the next */
+    const float *lse, *delta; /* of the first row */
 };
 
 /* Where the rows of a step's queries are, for those who copy and add row by row. */

@@ -60,16 +60,22 @@ __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_
     to->turn = item.block - max(0, a0 + t.lo) / S::KEYS;
     to->queued = args.turns + t.order + c.block;
     to->chain = args.chains + t.chain + ((int64_t)item.b * t.head_count + c.head) * blocks + c.block;
-    to->first = t.q_first + a0 * t.q_stride;
     to->each = t.q_stride;
-    to->sums_at = ((int64_t)item.b * p.heads_q + to->head) * p.rows_q + to->first;
+    const ra_query_rows &rows = query_rows_of(args, t);
+    int64_t sums_at = ((int64_t)item.b * p.heads_q + to->head) * rows.rows + t.q_first + a0 * t.q_stride;
+    to->lse = (const float *)rows.lse + sums_at;
+    to->delta = (const float *)rows.delta + sums_at;
 }
 
 template <class T>
-__device__ __forceinline__ void plan_rows(const gpu_backward &args, int batch, const query_plan &step, query_rows *to) {
-    to->q = source_of<T>(args.q, batch, step.head, step.first, step.each, NULL);
-    to->dout = source_of<T>(args.dout, batch, step.head, step.first, step.each, NULL);
-    to->dq = source_of<float>(args.dq, batch, step.head, step.first, step.each, NULL);
+__device__ __forceinline__ void plan_rows(const gpu_backward &args, int batch, int tile, const query_plan &step,
+                                          query_rows *to) {
+    const gpu_tile &t = args.problem.tiles[tile];
+    const ra_query_rows &rows = query_rows_of(args, t);
+    int64_t first = t.q_first + step.a0 * t.q_stride;
+    to->q = source_of<T>(rows.q, batch, step.head, first, step.each, NULL);
+    to->dout = source_of<T>(rows.dout, batch, step.head, first, step.each, NULL);
+    to->dq = source_of<float>(rows.dq, batch, step.head, first, step.each, NULL);
 }
 
 /* A few steps ahead, so that nobody waits for what it looks up; behind the last, one that is none for each adder. By
@@ -90,7 +96,7 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
         }
         to.block = there ? c.block : -1;
         if (there) plan_block<S>(args, item, c, &to);
-        if (there && !S::BOXES) plan_rows<typename S::T>(args, item.b, to, &memory.rows_of(j));
+        if (there && !S::BOXES) plan_rows<typename S::T>(args, item.b, c.at, to, &memory.rows_of(j));
         mbarrier_arrive(memory.planned(j));
         if (there)
             c = next_heads<S::ROWS, S::KEYS>(args, item, c);
@@ -122,15 +128,13 @@ template <class S> __device__ __forceinline__ bool all_is_seen(const query_plan 
 template <int EACH> struct sums_read { float lse[EACH], delta[EACH]; };
 
 template <class S>
-__device__ __forceinline__ void read_sums(const gpu_backward &args, const query_plan &plan, int lane,
-                                          sums_read<S::ROWS / 32> &sums) {
+__device__ __forceinline__ void read_sums(const query_plan &plan, int lane, sums_read<S::ROWS / 32> &sums) {
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
         int row = lane + i * 32;
         bool there = plan.a0 + row < plan.count;
-        int64_t at = plan.sums_at + row * plan.each;
-        sums.lse[i] = there ? ((const float *)args.lse)[at] : -INFINITY;
-        sums.delta[i] = there ? ((const float *)args.delta)[at] : 0;
+        sums.lse[i] = there ? plan.lse[row * plan.each] : -INFINITY;
+        sums.delta[i] = there ? plan.delta[row * plan.each] : 0;
     }
 }
 
@@ -160,7 +164,7 @@ __device__ __forceinline__ void produce_queries(const gpu_backward &args, const 
         sums_read<S::ROWS / 32> sums;
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         bool there = step.block >= 0;
-        if (there) read_sums<S>(args, step, lane, sums);
+        if (there) read_sums<S>(step, lane, sums);
         if (j >= 2) {
             mbarrier_wait(memory.checked(), 0);
             if (plan.odd_keys) return;

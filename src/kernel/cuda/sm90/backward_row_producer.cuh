@@ -56,7 +56,7 @@ __device__ __forceinline__ void produce_query_rows(const gpu_backward &args, con
                                                       thread);
         if (thread < 32) {
             sums_read<S::ROWS / 32> sums;
-            read_sums<S>(args, step, thread, sums);
+            read_sums<S>(step, thread, sums);
             bool odd = write_sums<S>(memory, stage, thread, sums);
             if (thread == 0) plan.masked[stage] = odd || !all_is_seen<S>(step, plan.item.block * S::KEYS);
         }

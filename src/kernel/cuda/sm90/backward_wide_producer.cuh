@@ -120,7 +120,7 @@ __device__ __forceinline__ void produce_wide(const gpu_backward &args, const ten
         sums_read<S::ROWS / 32> sums;
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         bool there = step.block >= 0;
-        if (there) read_sums<S>(args, step, lane, sums);
+        if (there) read_sums<S>(step, lane, sums);
         if (j >= 2) mbarrier_wait(memory.empty(stage), (j / 2 - 1) % 2);
         if (!there) {
             mbarrier_arrive(memory.full(stage));
