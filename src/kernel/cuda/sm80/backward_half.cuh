@@ -46,13 +46,13 @@ enum { RELEASER = 0, WAITER = 32, PLANNER = 64 };
 
 /* What a thread has of its warp's keys: rows of V, or of K, as an operand; dV and dK, or one of them. */
 template <class S> struct key_rows {
-    uint32_t held[S::KEY_MT][S::DIM / 16][4];
+    uint32_t held[S::HOLDS_KEYS ? 2 : 1][S::KEY_MT][S::DIM / 16][4];
     float sum[2 / S::ROLES][S::KEY_MT][S::DIM / 8][4];
 };
 
 /* Of this warp in the block. */
 template <class S> __device__ __forceinline__ int warp_key0(void) {
-    return (int)threadIdx.x / 32 % S::KEY_WARPS * 16 * S::KEY_MT;
+    return value_anew((int)threadIdx.x) / 32 % S::KEY_WARPS * 16 * S::KEY_MT;
 }
 
 template <class S> __device__ __forceinline__ bool second_role(void) {
@@ -61,8 +61,72 @@ template <class S> __device__ __forceinline__ bool second_role(void) {
 
 /* ---- dQ ---------------------------------------------------------------------------------------------------------- */
 
-/* dQ^T, [columns, rows]: lane l has column l / 4 of 8, and rows 2 (l % 4) and the one after, of 8. */
+/* Whether K's columns are interleaved in shared memory, so that lanes have neighbours of dQ^T: where nothing else reads
+ * K there, and reductions of several neighbours are to be had. */
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 900 && !defined X_SCALAR
+template <class S> static constexpr bool interleaved = S::ROLES == 2 || S::HOLDS_KEYS;
+#else
+template <class S> static constexpr bool interleaved = false;
+#endif
+
+/* Some rows of dQ^T, [columns, rows], in blocks of 16 columns and 8 rows: lane l has columns l / 4 and l / 4 + 8, and
+ * rows 2 (l % 4) and the one after. */
 template <class S> using query_sums = float[S::Q_MT][S::Q_NT][4];
+
+/* Which of a step's dQ are a warp's: rows from `row` on, 32 columns from `wide` on, and where it has 48 columns, 16
+ * from `narrow` on. */
+struct query_sums_place {
+    int row, wide, narrow;
+};
+
+template <class S> __device__ __forceinline__ query_sums_place query_sums_of_warp(void) {
+    static_assert(S::Q_MT == 2 || (S::Q_MT == 3 && S::DIM == 96), "32 columns, or 48");
+    int warp = value_anew((int)threadIdx.x) / 32, group = warp / S::Q_WARPS;
+    return {warp % S::Q_WARPS * S::Q_NT * S::Q_PIECES * 8, group * (S::Q_MT == 2 ? 32 : 64), 32 + group * 16};
+}
+
+/* K^T, as the A operand. */
+template <class S> struct fragment_key_columns {
+    fragment_a<S::PITCH, false> wide, narrow;
+    __device__ __forceinline__ fragment_key_columns(uint32_t tile, const query_sums_place &at)
+        : wide(tile, at.wide, lane_anew()), narrow(tile, at.narrow, lane_anew()) {
+    }
+    __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
+        if (m < 2)
+            wide.load(x, m, k);
+        else
+            narrow.load(x, 0, k);
+    }
+};
+
+/* Of 32 columns of a key, number 4 i + c stands at i of chunk c; of 16 that are a warp's narrow ones 2 i + c does. A
+ * lane has four neighbours of dQ^T then, or two. */
+template <class S> __device__ __forceinline__ void interleave_columns(unsigned char *keys) {
+    constexpr int GROUPS = S::PITCH / 32;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < S::KEYS * GROUPS; i += S::THREADS) {
+        bool narrow = S::Q_MT == 3 && i % GROUPS == 1;
+        uint4 *at[4], old[4];
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            at[c] = (uint4 *)(keys + chunk_bytes_at<S::PITCH, typename S::T>(i / GROUPS, i % GROUPS * 4 + c));
+            old[c] = *at[c];
+        }
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            uint32_t x[4], which = c % 2 ? 0x7632 : 0x5410; /* the upper elements of two words, or the lower ones */
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                const uint4 &four = old[n], &two = old[c / 2 * 2 + n / 2];
+                if (narrow)
+                    x[n] = n % 2 ? __byte_perm(two.z, two.w, which) : __byte_perm(two.x, two.y, which);
+                else
+                    x[n] = c / 2 ? __byte_perm(four.y, four.w, which) : __byte_perm(four.x, four.z, which);
+            }
+            *at[c] = make_uint4(x[0], x[1], x[2], x[3]);
+        }
+    }
+}
 
 /* x[c] of lane i of four and x[i] of lane c change places. */
 __device__ __forceinline__ void transpose_in_quad(float (&x)[4]) {
@@ -80,31 +144,65 @@ __device__ __forceinline__ void transpose_in_quad(float (&x)[4]) {
 }
 
 /* In the item's turn: nobody else adds to it meanwhile, so the order of sums is always the same. */
-__device__ __forceinline__ void add_to_memory(float *to, float x) {
+__device__ __forceinline__ void add_to_memory(char *to, float x) {
     asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(to), "f"(x) : "memory");
 }
 
-/* A block that is not whole, from its first row on; row0, d0: the warp's rows and columns in it. Not inline, and on a
- * copy in local memory: seldom needed. */
+__device__ __forceinline__ void add_two_to_memory(char *to, float x, float y) {
+    asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};\n" ::"l"(to), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void add_four_to_memory(char *to, const float (&x)[4]) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "f"(x[0]), "f"(x[1]),
+                 "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+/* The column of element i of query_sums, where not all of a block's rows and columns are there. */
+template <class S> __device__ __forceinline__ int column_of(const query_sums_place &at, int i) {
+    int of8 = (int)threadIdx.x % 32 / 4, m = i / (S::Q_NT * 4), half = i % 4 / 2;
+    if (m == 2) return at.narrow + (interleaved<S> ? of8 * 2 + half : half * 8 + of8);
+    return at.wide + (interleaved<S> ? of8 * 4 + m * 2 + half : m * 16 + half * 8 + of8);
+}
+
+/* A block that is not whole; first: its row of dq's first. Not inline, and on a copy in local memory: seldom needed. */
 template <class S>
-__device__ __noinline__ void add_odd_rows(const float *dq, const row_source *to, int first, int limit, int row0, int d0,
-                                          int width) {
-    int lane = (int)threadIdx.x % 32;
+__device__ __noinline__ void add_odd_rows(const float *dq, const row_source *to, int first, int limit, int width) {
+    query_sums_place at = query_sums_of_warp<S>();
 #pragma unroll 1
     for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) {
-        int row = first + row0 + lane % 4 * 2 + i / 4 % S::Q_NT * 8 + i % 2;
-        int d = d0 + lane / 4 + i / (S::Q_NT * 4) * 16 + i % 4 / 2 * 8;
-        if (row < limit && d < width)
-            add_to_memory((float *)(to->base + row_offset<float>(*to, row)) + d * to->dim, dq[i]);
+        int row = first + (int)threadIdx.x % 4 * 2 + i / 4 % S::Q_NT * 8 + i % 2, d = column_of<S>(at, i);
+        if (row < limit && d < width) add_to_memory((char *)to->base + row_offset<float>(*to, row) + d * to->dim * 4, dq[i]);
     }
 }
 
-/* The warp's rows, from `at` on; 32 lanes have 32 neighbours of a row, whole lines of memory. */
+/* Rows from `at` on. Reductions are of whole lines of memory, or halves: a lane has four neighbours, or two, of four
+ * rows of 8 at a time. */
+template <class S>
+__device__ __forceinline__ void add_interleaved_rows(const query_sums<S> &dq, char *at, int64_t step, float scale) {
+    query_sums_place place = query_sums_of_warp<S>();
+    int lane = lane_anew();
+    at += lane % 4 * 2 * step;
+    char *wide = at + (place.wide + lane / 4 * 4) * 4, *narrow = at + (place.narrow + lane / 4 * 2) * 4;
+#pragma unroll
+    for (int i = 0; i < S::Q_NT * 2; i++) {
+        int n = i / 2, e = i % 2;
+        float x[4];
+#pragma unroll
+        for (int c = 0; c < 4; c++) x[c] = scale * dq[c / 2][n][c % 2 * 2 + e];
+        add_four_to_memory(wide + (n * 8 + e) * step, x);
+        if constexpr (S::Q_MT == 3)
+            add_two_to_memory(narrow + (n * 8 + e) * step, scale * dq[2][n][e], scale * dq[2][n][2 + e]);
+    }
+}
+
+/* The same by reductions of one element: 32 lanes have 32 neighbours of a row, or 16 of two. */
 template <class S>
 __device__ __forceinline__ void add_whole_rows(const query_sums<S> &dq, char *at, int64_t step, float scale) {
-    static_assert(S::Q_MT == 2, "32 columns");
-    int lane = (int)threadIdx.x % 32;
-    at += (lane % 4 * 8 + lane / 4) * 4;
+    query_sums_place place = query_sums_of_warp<S>();
+    int lane = (int)threadIdx.x % 32, quad = lane % 4;
+    char *wide = at + (place.wide + quad * 8 + lane / 4) * 4;
+    char *narrow = at + quad % 2 * step + (place.narrow + quad / 2 * 8 + lane / 4) * 4;
 #pragma unroll
     for (int n = 0; n < S::Q_NT; n++) {
         float x[2][4];
@@ -115,31 +213,53 @@ __device__ __forceinline__ void add_whole_rows(const query_sums<S> &dq, char *at
             transpose_in_quad(x[e]);
         }
 #pragma unroll
-        for (int i = 0; i < 8; i++, at += step) add_to_memory((float *)at, x[i % 2][i / 2]);
+        for (int i = 0; i < 8; i++, wide += step) add_to_memory(wide, x[i % 2][i / 2]);
+        if constexpr (S::Q_MT == 3) {
+            float y[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) y[i] = scale * dq[2][n][i];
+            transpose_in_quad(y);
+#pragma unroll
+            for (int i = 0; i < 4; i++, narrow += 2 * step) add_to_memory(narrow, y[i]);
+        }
     }
 }
 
-/* dQ of step j. */
+/* The warp's dQ of step j, rows from `row` of the block on. */
 template <class S>
-__device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const half_memory<S> &memory, int j) {
+__device__ __forceinline__ void add_query_sums(const query_sums<S> &dq, const gpu_problem &p,
+                                               const half_memory<S> &memory, int j, int row) {
     const planned_queries &step = memory.plan().steps[j % PLANNED];
     const query_source<float> &to = memory.plan().sources[step.source];
-    int warp = (int)threadIdx.x / 32, row0 = warp % S::Q_WARPS * S::Q_NT * 8, d0 = warp / S::Q_WARPS * S::Q_MT * 16;
-    if (d0 >= S::DIM) return;
-    query_sums<S> dq = {};
-    fragment_a<S::PITCH, false> keys(shared_address(memory.k()), d0, lane_anew());
-    fragment_ds<S::ROWS> ds(shared_address(memory.ds()), row0);
-    add_product<typename S::T, S::KEYS / 16, AHEAD>(dq, keys, ds);
     float scale = (float)p.scale;
+    int first = step.block * S::ROWS + row;
     if (step.whole) {
-        add_whole_rows<S>(dq, (char *)to.dq.base + to.dq.step * (step.block * S::ROWS + row0) + d0 * 4, to.dq.step,
-                          scale);
+        char *at = (char *)to.dq.base + to.dq.step * first;
+        if constexpr (interleaved<S>)
+            add_interleaved_rows<S>(dq, at, to.dq.step, scale);
+        else
+            add_whole_rows<S>(dq, at, to.dq.step, scale);
         return;
     }
     float copy[S::Q_MT * S::Q_NT * 4];
 #pragma unroll
     for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) copy[i] = scale * dq[i / (S::Q_NT * 4)][i / 4 % S::Q_NT][i % 4];
-    add_odd_rows<S>(copy, &to.dq, step.block * S::ROWS, to.count, row0, d0, p.dim);
+    add_odd_rows<S>(copy, &to.dq, first, to.count, p.dim);
+}
+
+/* dQ of step j. */
+template <class S>
+__device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const half_memory<S> &memory, int j) {
+    query_sums_place at = query_sums_of_warp<S>();
+#pragma unroll
+    for (int piece = 0; piece < S::Q_PIECES; piece++) {
+        int row = at.row + piece * S::Q_NT * 8;
+        query_sums<S> dq = {};
+        fragment_key_columns<S> keys(shared_address(memory.k()), at);
+        fragment_ds<S::ROWS> ds(shared_address(memory.ds()), row);
+        add_product<typename S::T, S::KEYS / 16, S::Q_AHEAD>(dq, keys, ds);
+        add_query_sums<S>(dq, p, memory, j, row);
+    }
 }
 
 /* ---- P and dS ---------------------------------------------------------------------------------------------------- */
@@ -148,7 +268,7 @@ __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const h
 template <class S>
 __device__ __forceinline__ pair_columns_place pairs_of_thread(const half_memory<S> &memory, int j, int from) {
     const half_plan &plan = memory.plan();
-    int lane = (int)threadIdx.x % 32, row = from + lane % 4 * 2;
+    int lane = lane_anew(), row = from + lane % 4 * 2;
     return {plan.steps[j % PLANNED].block * S::ROWS + row, plan.item.block * S::KEYS + warp_key0<S>() + lane / 4,
             memory.lse(j % 2) + row, memory.delta(j % 2) + row};
 }
@@ -166,7 +286,7 @@ template <class S>
 __device__ __forceinline__ void multiply_held(pair_columns<S> &x, const key_rows<S> &keys, const unsigned char *queries,
                                               int from) {
     add_product<typename S::T, S::DIM / 16, AHEAD>(
-        x, fragment_a_packed<S::KEY_MT, S::DIM / 16>(keys.held),
+        x, fragment_a_packed<S::KEY_MT, S::DIM / 16>(keys.held[0]),
         fragment_b<S::PITCH, true>(shared_address(queries) + from * S::PITCH * 2, 0, lane_anew()));
 }
 
@@ -197,18 +317,23 @@ __device__ __forceinline__ void make_pairs(pair_operand<S> &p, pair_operand<S> &
     pair_columns_place at = pairs_of_thread<S>(memory, j, from);
     pair_columns<S> s = {}, dp = {};
     int skipped = from * S::PITCH * 2;
-    fragment_a<S::PITCH, true> k(shared_address(memory.k()), warp_key0<S>(), lane_anew());
-    fragment_b<S::PITCH, true> q(shared_address(memory.q(stage)) + skipped, 0, lane_anew());
-    fragment_a_packed<S::KEY_MT, S::DIM / 16> v(keys.held);
-    if (from == 0) {
-        add_product<typename S::T, S::DIM / 16, AHEAD>(s, k, q);
-        dout_wait<S>(memory, j);
-    }
-    fragment_b<S::PITCH, true> dout(shared_address(memory.dout()) + skipped, 0, lane_anew());
-    if (from == 0)
-        add_product<typename S::T, S::DIM / 16, AHEAD>(dp, v, dout);
+    auto multiply = [&](const auto &k) {
+        fragment_b<S::PITCH, true> q(shared_address(memory.q(stage)) + skipped, 0, lane_anew());
+        fragment_a_packed<S::KEY_MT, S::DIM / 16> v(keys.held[0]);
+        if (from == 0) {
+            add_product<typename S::T, S::DIM / 16, AHEAD>(s, k, q);
+            dout_wait<S>(memory, j);
+        }
+        fragment_b<S::PITCH, true> dout(shared_address(memory.dout()) + skipped, 0, lane_anew());
+        if (from == 0)
+            add_product<typename S::T, S::DIM / 16, AHEAD>(dp, v, dout);
+        else
+            add_products<typename S::T, S::DIM / 16, AHEAD>(s, k, q, dp, v, dout);
+    };
+    if constexpr (S::HOLDS_KEYS)
+        multiply(fragment_a_packed<S::KEY_MT, S::DIM / 16>(keys.held[1]));
     else
-        add_products<typename S::T, S::DIM / 16, AHEAD>(s, k, q, dp, v, dout);
+        multiply(fragment_a<S::PITCH, true>(shared_address(memory.k()), warp_key0<S>(), lane_anew()));
     weigh<S>(s, memory, j, at, scale, masked);
     differentiate<S>(s, dp, at, masked);
     pack_pairs<S>(p, s);
@@ -225,42 +350,29 @@ __device__ __forceinline__ void take_over(int barrier) {
     asm volatile("bar.sync %0, 64;\n" ::"r"(barrier) : "memory");
 }
 
-/* Two roles: the first makes P, and the second, to which it gives P, makes dS; x is what they have made. */
-template <class S>
-__device__ __forceinline__ void make_pairs_of_role(pair_operand<S> &x, const key_rows<S> &keys,
-                                                   const half_memory<S> &memory, int j, int from, float scale,
-                                                   bool masked) {
-    constexpr int EACH = S::KEY_WARPS * 32;
-    int stage = j % 2, number = (int)threadIdx.x % EACH, tile = from / S::AT_ONCE;
-    int barrier = 1 + tile * S::KEY_WARPS + number / 32;
-    bool second = second_role<S>();
-    pair_columns_place at = pairs_of_thread<S>(memory, j, from);
-    float4 *shared_p = memory.p(tile) + number;
-    pair_columns<S> y = {};
-    if (second && from == 0) dout_wait<S>(memory, j);
-    multiply_held<S>(y, keys, second ? memory.dout() : memory.q(stage), from);
-    if (!second) {
-        weigh<S>(y, memory, j, at, scale, masked);
+/* Two roles: the first makes P, gives it to the second, and packs it; the second makes dS of it. y: S or dP. */
+template <class S> __device__ __forceinline__ float4 *handed_pairs(const half_memory<S> &memory) {
+    return memory.p(0) + copier<S>();
+}
+
+template <class S> __device__ __forceinline__ void hand_over_p(const half_memory<S> &memory, const pair_columns<S> &y) {
+    float4 *to = handed_pairs<S>(memory);
 #pragma unroll
-        for (int i = 0; i < S::KEY_MT * S::NT; i++) {
-            const float(&z)[4] = y[i / S::NT][i % S::NT];
-            shared_p[i * EACH] = make_float4(z[0], z[1], z[2], z[3]);
-        }
-        hand_over(barrier);
-        pack_pairs<S>(x, y);
-        if (from == 0) dout_wait<S>(memory, j);
-    } else {
-        pair_columns<S> p;
-        take_over(barrier);
+    for (int i = 0; i < S::KEY_MT * S::NT; i++) {
+        const float(&z)[4] = y[i / S::NT][i % S::NT];
+        to[i * S::COPIERS] = make_float4(z[0], z[1], z[2], z[3]);
+    }
+    hand_over(1 + copier<S>() / 32);
+}
+
+template <class S> __device__ __forceinline__ void take_over_p(pair_columns<S> &p, const half_memory<S> &memory) {
+    const float4 *from = handed_pairs<S>(memory);
+    take_over(1 + copier<S>() / 32);
 #pragma unroll
-        for (int i = 0; i < S::KEY_MT * S::NT; i++) {
-            float4 z = shared_p[i * EACH];
-            float(&to)[4] = p[i / S::NT][i % S::NT];
-            to[0] = z.x, to[1] = z.y, to[2] = z.z, to[3] = z.w;
-        }
-        differentiate<S>(p, y, at, masked);
-        pack_pairs<S>(x, y);
-        store_pairs<S>(memory.ds(), x, warp_key0<S>(), from / 8);
+    for (int i = 0; i < S::KEY_MT * S::NT; i++) {
+        float4 z = from[i * S::COPIERS];
+        float(&to)[4] = p[i / S::NT][i % S::NT];
+        to[0] = z.x, to[1] = z.y, to[2] = z.z, to[3] = z.w;
     }
 }
 
@@ -275,14 +387,17 @@ __device__ __forceinline__ void add_queries(float (&sum)[S::KEY_MT][S::DIM / 8][
         fragment_b<S::PITCH, false>(shared_address(queries) + from * S::PITCH * 2, 0, lane_anew()));
 }
 
+/* Until it is the item's turn to add to dQ of step j. By one thread. */
+template <class S> __device__ __forceinline__ void step_turn_wait(const half_memory<S> &memory, int j) {
+    const half_plan &plan = memory.plan();
+    const planned_queries &step = plan.steps[j % PLANNED];
+    turn_wait(step.chain, turn_of<S::ROWS, S::KEYS>(plan.sources[step.source], step.block, plan.item.block));
+}
+
 /* dS of step j is there, dO has been read, and it is the item's turn to add to dQ. */
 template <class S> __device__ __forceinline__ void pairs_arrive(const half_memory<S> &memory, int j) {
-    half_plan &plan = memory.plan();
-    if (threadIdx.x == WAITER) {
-        const planned_queries &step = plan.steps[j % PLANNED];
-        turn_wait(step.chain, turn_of<S::ROWS, S::KEYS>(plan.sources[step.source], step.block, plan.item.block));
-    }
-    split_barrier_arrive(&plan.pairs_done);
+    if (threadIdx.x == WAITER) step_turn_wait<S>(memory, j);
+    split_barrier_arrive(&memory.plan().pairs_done);
 }
 
 /* Step j but for dQ. */
@@ -294,21 +409,10 @@ __device__ __forceinline__ void do_step(key_rows<S> &keys, const gpu_problem &pr
 #pragma unroll
     for (int from = 0; from < S::ROWS; from += S::AT_ONCE) {
         pair_operand<S> x, y;
-        if constexpr (S::ROLES == 1)
-            make_pairs<S>(x, y, keys, memory, j, from, scale, masked);
-        else
-            make_pairs_of_role<S>(x, keys, memory, j, from, scale, masked);
-        bool last = from + S::AT_ONCE == S::ROWS;
-        if constexpr (S::ROLES == 1) {
-            add_queries<S>(keys.sum[0], x, memory.dout(), from);
-            if (last) pairs_arrive<S>(memory, j);
-            add_queries<S>(keys.sum[1], y, memory.q(stage), from);
-        } else {
-            bool second = second_role<S>();
-            if (last && second) pairs_arrive<S>(memory, j);
-            add_queries<S>(keys.sum[0], x, second ? memory.q(stage) : memory.dout(), from);
-            if (last && !second) pairs_arrive<S>(memory, j);
-        }
+        make_pairs<S>(x, y, keys, memory, j, from, scale, masked);
+        add_queries<S>(keys.sum[0], x, memory.dout(), from);
+        if (from + S::AT_ONCE == S::ROWS) pairs_arrive<S>(memory, j);
+        add_queries<S>(keys.sum[1], y, memory.q(stage), from);
     }
 }
 
@@ -353,11 +457,10 @@ __device__ __forceinline__ void write_key_gradients(const gpu_backward &args, co
 
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
 
-/* K and V have come; K is finite. The main loop and what follows it. Returns whether dk or dv are not finite, and have
- * not been written. */
+/* All steps, by warps that have both roles. Returns how many there were. */
 template <class S>
-__device__ __forceinline__ bool do_steps(const gpu_backward &args, const half_memory<S> &memory, key_rows<S> &keys,
-                                         bool odd_values) {
+__device__ __forceinline__ int loop_over_steps(const gpu_backward &args, const half_memory<S> &memory,
+                                               key_rows<S> &keys, bool odd_values) {
     half_plan &plan = memory.plan();
     const gpu_problem &p = args.problem;
     int j = 0;
@@ -377,6 +480,82 @@ __device__ __forceinline__ bool do_steps(const gpu_backward &args, const half_me
         split_barrier_wait(&plan.queries_done, j);
         if (plan.steps[(j + 2) % PLANNED].block >= 0) copy_queries<S>(p, memory, j + 2);
     }
+    return j;
+}
+
+/* The same by warps of two roles. What depends on j is computed where it is used (value_anew), for want of registers. */
+template <class S>
+__device__ __forceinline__ int loop_over_steps_of_roles(const gpu_backward &args, const half_memory<S> &memory,
+                                                        key_rows<S> &keys, bool odd_values) {
+    static_assert(S::ROWS == S::AT_ONCE, "all queries of a step at once");
+    half_plan &plan = memory.plan();
+    const gpu_problem &problem = args.problem;
+    int j = 0;
+#pragma unroll 1
+    for (; plan.steps[j % PLANNED].block >= 0; j++) {
+        pair_columns<S> y = {};
+        pair_operand<S> x;
+        if (threadIdx.x == PLANNER) plan_queries<S>(args, plan, value_anew(j) + 2);
+        if (j > 0) split_barrier_wait(second_role<S>() ? &plan.dout_came : &plan.queries_done, value_anew(j) - 1);
+        multiply_held<S>(y, keys, second_role<S>() ? memory.dout() : memory.q(value_anew(j) % 2), 0);
+        if (!second_role<S>()) {
+            bool masked = odd_values || plan.steps[value_anew(j) % PLANNED].masked;
+            weigh<S>(y, memory, value_anew(j), pairs_of_thread<S>(memory, value_anew(j), 0), (float)problem.scale,
+                     masked);
+            hand_over_p<S>(memory, y);
+            pack_pairs<S>(x, y);
+            if (j > 0) split_barrier_wait(&plan.dout_came, value_anew(j) - 1);
+            int next = value_anew(j) + 1;
+            if (plan.steps[next % PLANNED].block >= 0) copy_queries<S>(problem, memory, next);
+            if (threadIdx.x == RELEASER) dout_wait<S>(memory, value_anew(j));
+            if (threadIdx.x == WAITER) {
+                step_turn_wait<S>(memory, value_anew(j));
+                split_barrier_arrive_alone(&plan.pairs_done);
+            }
+            add_queries<S>(keys.sum[0], x, memory.dout(), 0);
+            split_barrier_arrive(&plan.dout_read);
+        } else {
+            if (j > 0) split_barrier_wait(&plan.queries_done, value_anew(j) - 1);
+            bool masked = odd_values || plan.steps[value_anew(j) % PLANNED].masked;
+            pair_columns<S> p;
+            take_over_p<S>(p, memory);
+            differentiate<S>(p, y, pairs_of_thread<S>(memory, value_anew(j), 0), masked);
+            pack_pairs<S>(x, y);
+            if (j > 0) split_barrier_wait(&plan.sums_done, value_anew(j) - 1);
+            store_pairs<S>(memory.ds(), x, warp_key0<S>(), 0);
+            split_barrier_arrive(&plan.pairs_done);
+        }
+        split_barrier_wait(&plan.pairs_done, value_anew(j));
+        add_query_gradient<S>(problem, memory, value_anew(j));
+        if (!second_role<S>()) {
+            split_barrier_arrive(&plan.sums_done);
+            queries_wait<S>(memory, value_anew(j) + 1);
+            split_barrier_arrive(&plan.queries_done);
+        } else {
+            load_pairs<S>(x, memory.ds(), warp_key0<S>());
+            split_barrier_arrive(&plan.sums_done);
+            split_barrier_wait(&plan.dout_read, value_anew(j));
+            int next = value_anew(j) + 1;
+            if (plan.steps[next % PLANNED].block >= 0) copy_dout<S>(problem, memory, next);
+            add_queries<S>(keys.sum[0], x, memory.q(value_anew(j) % 2), 0);
+            copies_wait();
+            split_barrier_arrive(&plan.dout_came);
+        }
+    }
+    return j;
+}
+
+/* K and V have come; K is finite. The main loop and what follows it. Returns whether dk or dv are not finite, and have
+ * not been written. */
+template <class S>
+__device__ __forceinline__ bool do_steps(const gpu_backward &args, const half_memory<S> &memory, key_rows<S> &keys,
+                                         bool odd_values) {
+    half_plan &plan = memory.plan();
+    int j;
+    if constexpr (S::ROLES == 1)
+        j = loop_over_steps<S>(args, memory, keys, odd_values);
+    else
+        j = loop_over_steps_of_roles<S>(args, memory, keys, odd_values);
     int first = plan.item.block * S::KEYS + warp_key0<S>(), count = item_tile(args, plan.item).k_count;
     int row = first + (int)threadIdx.x % 32 / 4;
     bool nonfinite = false;
@@ -409,6 +588,15 @@ template <class S> __device__ __forceinline__ bool copied_are_nonfinite(unsigned
     return nonfinite;
 }
 
+/* The warp's rows of K or V, as an operand. */
+template <class S>
+__device__ __forceinline__ void hold_rows(uint32_t (&held)[S::KEY_MT][S::DIM / 16][4], const unsigned char *tile) {
+    fragment_a<S::PITCH, true> rows(shared_address(tile), warp_key0<S>());
+#pragma unroll
+    for (int i = 0; i < S::KEY_MT * (S::DIM / 16); i++)
+        rows.load(held[i / (S::DIM / 16)][i % (S::DIM / 16)], i / (S::DIM / 16), i % (S::DIM / 16));
+}
+
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1) backward_half(const __grid_constant__ gpu_backward args) {
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -416,25 +604,26 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_half(const __grid_cons
     if (threadIdx.x == 0) {
         half_plan &plan = memory.plan();
         plan_item<S>(args, plan);
-        split_barrier_init(&plan.pairs_done, S::WARPS);
-        split_barrier_init(&plan.queries_done, S::WARPS);
+        split_barrier_init(&plan.pairs_done, S::KEY_WARPS + (S::ROLES == 2));
+        split_barrier_init(&plan.queries_done, S::KEY_WARPS);
+        split_barrier_init(&plan.dout_read, S::KEY_WARPS);
+        split_barrier_init(&plan.dout_came, S::KEY_WARPS);
         split_barrier_init(&plan.sums_done, S::WARPS);
     }
     __syncthreads();
     if (memory.plan().steps[0].block < 0) return;
     copy_keys<S>(args, memory);
-    copy_queries<S>(args.problem, memory, 0);
-    copy_dout<S>(args.problem, memory, 0);
-    queries_wait<S>(memory, 0);
+    if (!second_role<S>()) copy_queries<S>(args.problem, memory, 0);
+    if (S::ROLES == 1 || second_role<S>()) copy_dout<S>(args.problem, memory, 0);
+    copies_wait();
+    if (!second_role<S>()) queries_wait<S>(memory, 0);
     bool odd_keys = __syncthreads_or(copied_are_nonfinite<S>(memory.k()));
     bool odd_values = copied_are_nonfinite<S>(memory.v());
     key_rows<S> keys = {};
-    bool holds_values = S::ROLES == 1 || second_role<S>();
-    fragment_a<S::PITCH, true> held(shared_address(holds_values ? memory.v() : memory.k()), warp_key0<S>());
-#pragma unroll
-    for (int i = 0; i < S::KEY_MT * (S::DIM / 16); i++)
-        held.load(keys.held[i / (S::DIM / 16)][i % (S::DIM / 16)], i / (S::DIM / 16), i % (S::DIM / 16));
-    odd_values = __syncthreads_or(odd_values); /* V is in registers */
+    hold_rows<S>(keys.held[0], S::ROLES == 1 || second_role<S>() ? memory.v() : memory.k());
+    if constexpr (S::HOLDS_KEYS) hold_rows<S>(keys.held[1], memory.k());
+    odd_values = __syncthreads_or(odd_values); /* V, or what else is held, is in registers */
+    if constexpr (interleaved<S>) interleave_columns<S>(memory.k());
     if (odd_keys || do_steps<S>(args, memory, keys, odd_values)) slow_item<S>(args, memory, odd_keys);
 }
 

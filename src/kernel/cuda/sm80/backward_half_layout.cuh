@@ -30,18 +30,30 @@ struct half_plan {
     planned_queries steps[PLANNED]; /* step j is at j % PLANNED */
     query_source<float> sources[SOURCES];
     uint64_t pairs_done, queries_done, sums_done; /* split barriers of every step */
+    uint64_t dout_read, dout_came;                /* more of them, where there are two roles */
 };
 
 /* Rows of DIM elements, in shared memory with a pitch of PITCH. A warp has KEY_MT times 16 keys. KEY_WARPS: warps along
  * the keys; with twice as many warps, two have the same keys, in different roles. AT_ONCE: queries of a step that are
- * done at once. Q_WARPS: warps along the rows of dQ. */
-template <class T_, int DIM_, int PITCH_, int ROWS_, int AT_ONCE_, int KEY_MT_, int KEY_WARPS_, int Q_WARPS_>
+ * done at once. Q_WARPS: warps along the rows of dQ. HOLDS_KEYS: a warp has its rows of K in registers, as it has those
+ * of V. */
+template <class T_, int DIM_, int PITCH_, int ROWS_, int AT_ONCE_, int KEY_MT_, int KEY_WARPS_, int Q_WARPS_,
+          bool HOLDS_KEYS_ = false>
 struct backward_half_shape {
     using T = T_;
     static constexpr int DIM = DIM_, PITCH = PITCH_, ROWS = ROWS_, AT_ONCE = AT_ONCE_, WARPS = 8, THREADS = WARPS * 32;
     static constexpr int KEY_MT = KEY_MT_, KEY_WARPS = KEY_WARPS_, KEYS = 16 * KEY_MT * KEY_WARPS;
     static constexpr int ROLES = WARPS / KEY_WARPS, NT = AT_ONCE / 8, DEPTH = AT_ONCE / 16;
-    static constexpr int Q_WARPS = Q_WARPS_, Q_NT = ROWS / Q_WARPS / 8, Q_MT = PITCH / (WARPS / Q_WARPS) / 16;
+    static constexpr bool HOLDS_KEYS = HOLDS_KEYS_;
+    static constexpr int COPIERS = THREADS / ROLES; /* threads that copy Q, and as many that copy dO */
+    static constexpr int Q_WARPS = Q_WARPS_, Q_MT = DIM / (WARPS / Q_WARPS) / 16;
+#ifndef X_PIECES
+#define X_PIECES 1
+#endif
+#ifndef X_QA
+#define X_QA 4
+#endif
+    static constexpr int Q_PIECES = X_PIECES, Q_NT = ROWS / Q_WARPS / 8 / Q_PIECES, Q_AHEAD = X_QA;
     static constexpr int KEY_TILE = KEYS * PITCH * 2, QUERY_TILE = ROWS * PITCH * 2, PAIR_TILE = ROWS * KEYS * 2;
     static constexpr int P_TILE = ROLES == 2 ? AT_ONCE * KEYS * 4 : 0, P_TILES = ROWS / AT_ONCE;
     static constexpr int Q_AT = KEY_TILE, DOUT_AT = Q_AT + QUERY_TILE, V_AT = Q_AT + 2 * QUERY_TILE;

@@ -10,12 +10,16 @@ __device__ __forceinline__ void split_barrier_init(uint64_t *barrier, int warps)
     asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" ::"r"(shared_address(barrier)), "r"(warps) : "memory");
 }
 
-/* What the warp did before it has been done for who waits. */
+/* What the thread did before it has been done for who waits. */
+__device__ __forceinline__ void split_barrier_arrive_alone(uint64_t *barrier) {
+    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}\n" ::"r"(shared_address(barrier))
+                 : "memory");
+}
+
+/* The same of the warp. */
 __device__ __forceinline__ void split_barrier_arrive(uint64_t *barrier) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}\n" ::"r"(shared_address(barrier))
-                     : "memory");
+    if (threadIdx.x % 32 == 0) split_barrier_arrive_alone(barrier);
 }
 
 /* Until all warps have arrived in step j. */
