@@ -265,12 +265,91 @@ template <class S> struct unit_queries<S, true> {
     }
 };
 
+template <class S> __device__ __forceinline__ gpu_score<float> score_of_problem(const gpu_problem &p) {
+    return {p.scale == 0 ? 1.0f : fabsf((float)p.scale)}; /* its sign is in Q */
+}
+
+/* All steps of a unit, one stage: the first K is on its way. */
+template <class S>
+__device__ __forceinline__ void loop_over_keys(const gpu_forward &args, unsigned char *shared, forward_rows<S> &rows,
+                                               const unit_queries<S> &queries) {
+    using products = typename S::products;
+    unsigned char *q = shared, *k = shared + S::K_AT, *v = shared + S::V_AT;
+    unit_plan &plan = *(unit_plan *)(shared + S::PLAN_AT);
+    const gpu_problem &p = args.problem;
+    gpu_score<float> score = score_of_problem<S>(p);
+#pragma unroll 1
+    for (int j = 0;; j++) {
+        copies_wait();
+        __syncthreads();
+        const planned_keys &step = plan.steps[j % 4];
+        const key_source &source = plan.sources[step.source];
+        copy_block<S>(v, source.v, source, step.b0, p.dim_v);
+        if (threadIdx.x == 0) plan_keys<S>(args, plan, j + 2);
+
+        float s[S::MT][S::KEYS / 8][4] = {};
+        queries.add_scores(s, q, k);
+
+        bool nonfinite = false;
+        copies_wait();
+        if (step.masked || products::SPREADS)
+            nonfinite = __syncthreads_or(products::template copied_is_nonfinite<S>(v));
+        else
+            __syncthreads();
+        if (step.masked) mask_scores<S>(plan.unit, source, step.b0, s);
+        planned_keys next = plan.steps[(j + 1) % 4];
+        if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
+        accumulate_scores<S>(s, rows, score);
+        if (nonfinite) take_nonfinite_values<S>(plan.unit, source, step.b0, v, rows);
+        products::template add_values<S>(rows.o, s, v);
+        if (next.b0 < 0) break;
+    }
+}
+
+/* The same, two stages of K and V. */
+template <class S>
+__device__ __forceinline__ void loop_over_stages(const gpu_forward &args, unsigned char *shared, forward_rows<S> &rows,
+                                                 const unit_queries<S> &queries) {
+    using products = typename S::products;
+    unsigned char *q = shared, *k = shared + S::K_AT, *v = shared + S::V_AT;
+    unit_plan &plan = *(unit_plan *)(shared + S::PLAN_AT);
+    const gpu_problem &p = args.problem;
+    gpu_score<float> score = score_of_problem<S>(p);
+    copy_block<S>(v, plan.sources[0].v, plan.sources[0], plan.steps[0].b0, p.dim_v);
+#pragma unroll 1
+    for (int j = 0;; j++) {
+        const planned_keys &step = plan.steps[j % 4], &next = plan.steps[(j + 1) % 4];
+        const key_source &source = plan.sources[step.source];
+        int here = j % 2 * S::STAGE, there = S::STAGE - here;
+        bool nonfinite = false;
+        copies_wait();
+        if (step.masked || products::SPREADS)
+            nonfinite = __syncthreads_or(products::template copied_is_nonfinite<S>(v + here));
+        else
+            __syncthreads();
+        bool last = next.b0 < 0;
+        if (!last) {
+            const key_source &from = plan.sources[next.source];
+            copy_block<S>(k + there, from.k, from, next.b0, p.dim);
+            copy_block<S>(v + there, from.v, from, next.b0, p.dim_v);
+        }
+        if (threadIdx.x == 0) plan_keys<S>(args, plan, j + 2);
+        float s[S::MT][S::KEYS / 8][4] = {};
+        queries.add_scores(s, q, k + here);
+        if (step.masked) mask_scores<S>(plan.unit, source, step.b0, s);
+        accumulate_scores<S>(s, rows, score);
+        if (nonfinite) take_nonfinite_values<S>(plan.unit, source, step.b0, v + here, rows);
+        products::template add_values<S>(rows.o, s, v + here);
+        if (last) break;
+    }
+}
+
 /* The unit, or piece of one, that has this number. */
 template <class S> __device__ __forceinline__ void attend_unit(const gpu_forward &args, unsigned number) {
     using T = typename S::T;
     using products = typename S::products;
     extern __shared__ __align__(1024) unsigned char shared[];
-    unsigned char *q = shared, *k = shared + S::K_AT, *v = shared + S::V_AT;
+    unsigned char *q = shared, *k = shared + S::K_AT;
     unit_plan &plan = *(unit_plan *)(shared + S::PLAN_AT);
     const gpu_problem &p = args.problem;
     if (threadIdx.x == 0) plan_unit<S>(args, plan, number);
@@ -295,64 +374,10 @@ template <class S> __device__ __forceinline__ void attend_unit(const gpu_forward
         copy_block<S>(k, plan.sources[0].k, plan.sources[0], plan.steps[0].b0, p.dim);
     }
 
-    gpu_score<float> score = {p.scale == 0 ? 1.0f : fabsf((float)p.scale)}; /* its sign is in Q */
-    if (S::STAGES == 2) {
-        copy_block<S>(v, plan.sources[0].v, plan.sources[0], plan.steps[0].b0, p.dim_v);
-#pragma unroll 1
-        for (int j = 0;; j++) {
-            const planned_keys &step = plan.steps[j % 4], &next = plan.steps[(j + 1) % 4];
-            const key_source &source = plan.sources[step.source];
-            int here = j % 2 * S::STAGE, there = S::STAGE - here;
-            bool nonfinite = false;
-            copies_wait();
-            if (step.masked || products::SPREADS)
-                nonfinite = __syncthreads_or(products::template copied_is_nonfinite<S>(v + here));
-            else
-                __syncthreads();
-            bool last = next.b0 < 0;
-            if (!last) {
-                const key_source &from = plan.sources[next.source];
-                copy_block<S>(k + there, from.k, from, next.b0, p.dim);
-                copy_block<S>(v + there, from.v, from, next.b0, p.dim_v);
-            }
-            if (threadIdx.x == 0) plan_keys<S>(args, plan, j + 2);
-            float s[S::MT][S::KEYS / 8][4] = {};
-            queries.add_scores(s, q, k + here);
-            if (step.masked) mask_scores<S>(unit, source, step.b0, s);
-            accumulate_scores<S>(s, rows, score);
-            if (nonfinite) take_nonfinite_values<S>(unit, source, step.b0, v + here, rows);
-            products::template add_values<S>(rows.o, s, v + here);
-            if (last) break;
-        }
-        write_state<S>(args, unit, rows);
-        return;
-    }
-#pragma unroll 1
-    for (int j = 0;; j++) {
-        copies_wait();
-        __syncthreads();
-        const planned_keys &step = plan.steps[j % 4];
-        const key_source &source = plan.sources[step.source];
-        copy_block<S>(v, source.v, source, step.b0, p.dim_v);
-        if (threadIdx.x == 0) plan_keys<S>(args, plan, j + 2);
-
-        float s[S::MT][S::KEYS / 8][4] = {};
-        queries.add_scores(s, q, k);
-
-        bool nonfinite = false;
-        copies_wait();
-        if (step.masked || products::SPREADS)
-            nonfinite = __syncthreads_or(products::template copied_is_nonfinite<S>(v));
-        else
-            __syncthreads();
-        if (step.masked) mask_scores<S>(unit, source, step.b0, s);
-        planned_keys next = plan.steps[(j + 1) % 4];
-        if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
-        accumulate_scores<S>(s, rows, score);
-        if (nonfinite) take_nonfinite_values<S>(unit, source, step.b0, v, rows);
-        products::template add_values<S>(rows.o, s, v);
-        if (next.b0 < 0) break;
-    }
+    if constexpr (S::STAGES == 1)
+        loop_over_keys<S>(args, shared, rows, queries);
+    else
+        loop_over_stages<S>(args, shared, rows, queries);
     write_state<S>(args, unit, rows);
 }
 
@@ -374,7 +399,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma_redo(const __
 
 /* NARROW: as S, but for rows of fewer elements. What is redone is seldom, and done by S. */
 template <class S, class NARROW> struct forward_mma_calls {
-    static_assert(S::ROWS == NARROW::ROWS && S::BYTES >= NARROW::BYTES, "the same units");
+    static_assert(S::ROWS == NARROW::ROWS, "the same units");
     static cudaError_t allow(void) {
         cudaError_t error = allow_shared_memory(forward_mma<S>, S::BYTES);
         if (!error) error = allow_shared_memory(forward_mma<NARROW>, NARROW::BYTES);
@@ -395,7 +420,8 @@ template <class S, class NARROW> struct forward_mma_calls {
 template <class S, class NARROW = S>
 constexpr gpu_forward_variant forward_mma_variant(const gpu_forward_variant *smaller = NULL) {
     using calls = forward_mma_calls<S, NARROW>;
-    return {S::ROWS, S::BYTES, calls::allow, calls::launch, calls::launch_redo, smaller};
+    constexpr int BYTES = S::BYTES > NARROW::BYTES ? S::BYTES : NARROW::BYTES;
+    return {S::ROWS, BYTES, calls::allow, calls::launch, calls::launch_redo, smaller};
 }
 
 #endif
