@@ -10,7 +10,7 @@
  *
  * Only dQ, whose sum is over all keys, needs dS from all warps, through shared memory. No barrier of a step stops all
  * warps at one place. A warp arrives at one when it is done with something, and waits for the others behind a product
- * that it can do without them (split_barrier.cuh):
+ * that it can do without them (split_barrier.cuh). Where all warps do the same:
  *
  *   barrier        a warp has arrived when, in step j                          others wait for it before
  *   pairs_done     dS is stored, dO is read, and the turn of dQ has come       dQ of j, the copy of dO of j + 1
@@ -21,6 +21,19 @@
  *   all threads    │ S │ dP, P, dS, dV │ dK │ copy of dO of j + 1 begins │ dQ │ that of Q of j + 2 begins │ j + 1 ...
  *   waited for         ▲ sums_done, j - 1   ▲ pairs_done                      ▲ queries_done
  *   some threads   │ plans j + 2 │ hands over dQ of j - 1 │ waits for the turn of dQ of j │
+ *
+ * With two roles the second is half a step behind the first, so that one multiplies while the other exponentiates; the
+ * first copies Q, the second dO:
+ *
+ *   first    │ S │ P │ copy of Q of j + 1 begins │ dV │       │ dQ │ S of j + 1 ...
+ *   second   │ dK of j - 1 │ dP                       │ dS    │ dQ │ copy of dO of j + 1 begins │ dK │ dP of j + 1 ...
+ *
+ *   barrier        who has arrived when, in step j                             others wait for it before
+ *   pairs_done     second: dS is stored; first: the turn of dQ has come        dQ of j
+ *   dout_read      first: dV is summed                                         the copy of dO of j + 1
+ *   dout_came      second: dK is summed, its copies of dO of j + 1 have come   dP and dV of j + 1, the copy of Q of j +
+ * 2 queries_done   first: its copies of Q of j + 1 have come                   S and dS of j + 1 sums_done      both:
+ * dS is read, dQ added                                  storing dS of j + 1, handing over dQ
  *
  * dQ is summed in device memory by one key block after the other (tile_cursor.cuh says how they take turns), so the
  * bits are the same every time. The sums are made where the memory is, without being read: nobody waits for them. Key
@@ -35,13 +48,12 @@
 
 #include "kernel/cuda/sm80/backward_half_nonfinite.cuh"
 #include "kernel/cuda/sm80/backward_half_plan.cuh"
+#include "kernel/cuda/sm80/backward_half_queries.cuh"
 #include "kernel/cuda/sm80/backward_half_softmax.cuh"
 #include "kernel/cuda/sm80/backward_rows.cuh"
 
-/* How far ahead of their products fragments are read. */
-enum { AHEAD = 4 };
-
-/* Threads of different warps, on different schedulers. The rows of lse are the last warps' affair. */
+/* Threads of different warps, on different schedulers; with two roles the first waits, too. The rows of lse are the
+ * last copying warps' affair. */
 enum { RELEASER = 0, WAITER = 32, PLANNER = 64 };
 
 /* What a thread has of its warp's keys: rows of V, or of K, as an operand; dV and dK, or one of them. */
@@ -52,214 +64,11 @@ template <class S> struct key_rows {
 
 /* Of this warp in the block. */
 template <class S> __device__ __forceinline__ int warp_key0(void) {
-    return value_anew((int)threadIdx.x) / 32 % S::KEY_WARPS * 16 * S::KEY_MT;
+    return (int)threadIdx.x / 32 % S::KEY_WARPS * 16 * S::KEY_MT;
 }
 
 template <class S> __device__ __forceinline__ bool second_role(void) {
     return S::ROLES == 2 && (int)threadIdx.x / 32 >= S::KEY_WARPS;
-}
-
-/* ---- dQ ---------------------------------------------------------------------------------------------------------- */
-
-/* Whether K's columns are interleaved in shared memory, so that lanes have neighbours of dQ^T: where nothing else reads
- * K there, and reductions of several neighbours are to be had. */
-#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 900 && !defined X_SCALAR
-template <class S> static constexpr bool interleaved = S::ROLES == 2 || S::HOLDS_KEYS;
-#else
-template <class S> static constexpr bool interleaved = false;
-#endif
-
-/* Some rows of dQ^T, [columns, rows], in blocks of 16 columns and 8 rows: lane l has columns l / 4 and l / 4 + 8, and
- * rows 2 (l % 4) and the one after. */
-template <class S> using query_sums = float[S::Q_MT][S::Q_NT][4];
-
-/* Which of a step's dQ are a warp's: rows from `row` on, 32 columns from `wide` on, and where it has 48 columns, 16
- * from `narrow` on. */
-struct query_sums_place {
-    int row, wide, narrow;
-};
-
-template <class S> __device__ __forceinline__ query_sums_place query_sums_of_warp(void) {
-    static_assert(S::Q_MT == 2 || (S::Q_MT == 3 && S::DIM == 96), "32 columns, or 48");
-    int warp = value_anew((int)threadIdx.x) / 32, group = warp / S::Q_WARPS;
-    return {warp % S::Q_WARPS * S::Q_NT * S::Q_PIECES * 8, group * (S::Q_MT == 2 ? 32 : 64), 32 + group * 16};
-}
-
-/* K^T, as the A operand. */
-template <class S> struct fragment_key_columns {
-    fragment_a<S::PITCH, false> wide, narrow;
-    __device__ __forceinline__ fragment_key_columns(uint32_t tile, const query_sums_place &at)
-        : wide(tile, at.wide, lane_anew()), narrow(tile, at.narrow, lane_anew()) {
-    }
-    __device__ __forceinline__ void load(uint32_t (&x)[4], int m, int k) const {
-        if (m < 2)
-            wide.load(x, m, k);
-        else
-            narrow.load(x, 0, k);
-    }
-};
-
-/* Of 32 columns of a key, number 4 i + c stands at i of chunk c; of 16 that are a warp's narrow ones 2 i + c does. A
- * lane has four neighbours of dQ^T then, or two. */
-template <class S> __device__ __forceinline__ void interleave_columns(unsigned char *keys) {
-    constexpr int GROUPS = S::PITCH / 32;
-#pragma unroll 1
-    for (int i = (int)threadIdx.x; i < S::KEYS * GROUPS; i += S::THREADS) {
-        bool narrow = S::Q_MT == 3 && i % GROUPS == 1;
-        uint4 *at[4], old[4];
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            at[c] = (uint4 *)(keys + chunk_bytes_at<S::PITCH, typename S::T>(i / GROUPS, i % GROUPS * 4 + c));
-            old[c] = *at[c];
-        }
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            uint32_t x[4], which = c % 2 ? 0x7632 : 0x5410; /* the upper elements of two words, or the lower ones */
-#pragma unroll
-            for (int n = 0; n < 4; n++) {
-                const uint4 &four = old[n], &two = old[c / 2 * 2 + n / 2];
-                if (narrow)
-                    x[n] = n % 2 ? __byte_perm(two.z, two.w, which) : __byte_perm(two.x, two.y, which);
-                else
-                    x[n] = c / 2 ? __byte_perm(four.y, four.w, which) : __byte_perm(four.x, four.z, which);
-            }
-            *at[c] = make_uint4(x[0], x[1], x[2], x[3]);
-        }
-    }
-}
-
-/* x[c] of lane i of four and x[i] of lane c change places. */
-__device__ __forceinline__ void transpose_in_quad(float (&x)[4]) {
-#pragma unroll
-    for (int bit = 1; bit < 4; bit *= 2) {
-        bool upper = threadIdx.x & bit;
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-            int i = bit == 1 ? 2 * n : n;
-            float other = __shfl_xor_sync(~0u, upper ? x[i] : x[i + bit], bit);
-            x[i] = upper ? other : x[i];
-            x[i + bit] = upper ? x[i + bit] : other;
-        }
-    }
-}
-
-/* In the item's turn: nobody else adds to it meanwhile, so the order of sums is always the same. */
-__device__ __forceinline__ void add_to_memory(char *to, float x) {
-    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(to), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ void add_two_to_memory(char *to, float x, float y) {
-    asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};\n" ::"l"(to), "f"(x), "f"(y) : "memory");
-}
-
-__device__ __forceinline__ void add_four_to_memory(char *to, const float (&x)[4]) {
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "f"(x[0]), "f"(x[1]),
-                 "f"(x[2]), "f"(x[3])
-                 : "memory");
-}
-
-/* The column of element i of query_sums, where not all of a block's rows and columns are there. */
-template <class S> __device__ __forceinline__ int column_of(const query_sums_place &at, int i) {
-    int of8 = (int)threadIdx.x % 32 / 4, m = i / (S::Q_NT * 4), half = i % 4 / 2;
-    if (m == 2) return at.narrow + (interleaved<S> ? of8 * 2 + half : half * 8 + of8);
-    return at.wide + (interleaved<S> ? of8 * 4 + m * 2 + half : m * 16 + half * 8 + of8);
-}
-
-/* A block that is not whole; first: its row of dq's first. Not inline, and on a copy in local memory: seldom needed. */
-template <class S>
-__device__ __noinline__ void add_odd_rows(const float *dq, const row_source *to, int first, int limit, int width) {
-    query_sums_place at = query_sums_of_warp<S>();
-#pragma unroll 1
-    for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) {
-        int row = first + (int)threadIdx.x % 4 * 2 + i / 4 % S::Q_NT * 8 + i % 2, d = column_of<S>(at, i);
-        if (row < limit && d < width) add_to_memory((char *)to->base + row_offset<float>(*to, row) + d * to->dim * 4, dq[i]);
-    }
-}
-
-/* Rows from `at` on. Reductions are of whole lines of memory, or halves: a lane has four neighbours, or two, of four
- * rows of 8 at a time. */
-template <class S>
-__device__ __forceinline__ void add_interleaved_rows(const query_sums<S> &dq, char *at, int64_t step, float scale) {
-    query_sums_place place = query_sums_of_warp<S>();
-    int lane = lane_anew();
-    at += lane % 4 * 2 * step;
-    char *wide = at + (place.wide + lane / 4 * 4) * 4, *narrow = at + (place.narrow + lane / 4 * 2) * 4;
-#pragma unroll
-    for (int i = 0; i < S::Q_NT * 2; i++) {
-        int n = i / 2, e = i % 2;
-        float x[4];
-#pragma unroll
-        for (int c = 0; c < 4; c++) x[c] = scale * dq[c / 2][n][c % 2 * 2 + e];
-        add_four_to_memory(wide + (n * 8 + e) * step, x);
-        if constexpr (S::Q_MT == 3)
-            add_two_to_memory(narrow + (n * 8 + e) * step, scale * dq[2][n][e], scale * dq[2][n][2 + e]);
-    }
-}
-
-/* The same by reductions of one element: 32 lanes have 32 neighbours of a row, or 16 of two. */
-template <class S>
-__device__ __forceinline__ void add_whole_rows(const query_sums<S> &dq, char *at, int64_t step, float scale) {
-    query_sums_place place = query_sums_of_warp<S>();
-    int lane = (int)threadIdx.x % 32, quad = lane % 4;
-    char *wide = at + (place.wide + quad * 8 + lane / 4) * 4;
-    char *narrow = at + quad % 2 * step + (place.narrow + quad / 2 * 8 + lane / 4) * 4;
-#pragma unroll
-    for (int n = 0; n < S::Q_NT; n++) {
-        float x[2][4];
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-#pragma unroll
-            for (int c = 0; c < 4; c++) x[e][c] = scale * dq[c / 2][n][c % 2 * 2 + e];
-            transpose_in_quad(x[e]);
-        }
-#pragma unroll
-        for (int i = 0; i < 8; i++, wide += step) add_to_memory(wide, x[i % 2][i / 2]);
-        if constexpr (S::Q_MT == 3) {
-            float y[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) y[i] = scale * dq[2][n][i];
-            transpose_in_quad(y);
-#pragma unroll
-            for (int i = 0; i < 4; i++, narrow += 2 * step) add_to_memory(narrow, y[i]);
-        }
-    }
-}
-
-/* The warp's dQ of step j, rows from `row` of the block on. */
-template <class S>
-__device__ __forceinline__ void add_query_sums(const query_sums<S> &dq, const gpu_problem &p,
-                                               const half_memory<S> &memory, int j, int row) {
-    const planned_queries &step = memory.plan().steps[j % PLANNED];
-    const query_source<float> &to = memory.plan().sources[step.source];
-    float scale = (float)p.scale;
-    int first = step.block * S::ROWS + row;
-    if (step.whole) {
-        char *at = (char *)to.dq.base + to.dq.step * first;
-        if constexpr (interleaved<S>)
-            add_interleaved_rows<S>(dq, at, to.dq.step, scale);
-        else
-            add_whole_rows<S>(dq, at, to.dq.step, scale);
-        return;
-    }
-    float copy[S::Q_MT * S::Q_NT * 4];
-#pragma unroll
-    for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) copy[i] = scale * dq[i / (S::Q_NT * 4)][i / 4 % S::Q_NT][i % 4];
-    add_odd_rows<S>(copy, &to.dq, first, to.count, p.dim);
-}
-
-/* dQ of step j. */
-template <class S>
-__device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const half_memory<S> &memory, int j) {
-    query_sums_place at = query_sums_of_warp<S>();
-#pragma unroll
-    for (int piece = 0; piece < S::Q_PIECES; piece++) {
-        int row = at.row + piece * S::Q_NT * 8;
-        query_sums<S> dq = {};
-        fragment_key_columns<S> keys(shared_address(memory.k()), at);
-        fragment_ds<S::ROWS> ds(shared_address(memory.ds()), row);
-        add_product<typename S::T, S::KEYS / 16, S::Q_AHEAD>(dq, keys, ds);
-        add_query_sums<S>(dq, p, memory, j, row);
-    }
 }
 
 /* ---- P and dS ---------------------------------------------------------------------------------------------------- */
@@ -268,7 +77,7 @@ __device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const h
 template <class S>
 __device__ __forceinline__ pair_columns_place pairs_of_thread(const half_memory<S> &memory, int j, int from) {
     const half_plan &plan = memory.plan();
-    int lane = lane_anew(), row = from + lane % 4 * 2;
+    int lane = (int)threadIdx.x % 32, row = from + lane % 4 * 2;
     return {plan.steps[j % PLANNED].block * S::ROWS + row, plan.item.block * S::KEYS + warp_key0<S>() + lane / 4,
             memory.lse(j % 2) + row, memory.delta(j % 2) + row};
 }
@@ -350,16 +159,16 @@ __device__ __forceinline__ void take_over(int barrier) {
     asm volatile("bar.sync %0, 64;\n" ::"r"(barrier) : "memory");
 }
 
-/* Two roles: the first makes P, gives it to the second, and packs it; the second makes dS of it. y: S or dP. */
+/* Where the thread's elements of P, of f32, goes from the first role to the second. */
 template <class S> __device__ __forceinline__ float4 *handed_pairs(const half_memory<S> &memory) {
-    return memory.p(0) + copier<S>();
+    return memory.p() + copier<S>();
 }
 
-template <class S> __device__ __forceinline__ void hand_over_p(const half_memory<S> &memory, const pair_columns<S> &y) {
+template <class S> __device__ __forceinline__ void hand_over_p(const half_memory<S> &memory, const pair_columns<S> &p) {
     float4 *to = handed_pairs<S>(memory);
 #pragma unroll
     for (int i = 0; i < S::KEY_MT * S::NT; i++) {
-        const float(&z)[4] = y[i / S::NT][i % S::NT];
+        const float(&z)[4] = p[i / S::NT][i % S::NT];
         to[i * S::COPIERS] = make_float4(z[0], z[1], z[2], z[3]);
     }
     hand_over(1 + copier<S>() / 32);
@@ -387,17 +196,29 @@ __device__ __forceinline__ void add_queries(float (&sum)[S::KEY_MT][S::DIM / 8][
         fragment_b<S::PITCH, false>(shared_address(queries) + from * S::PITCH * 2, 0, lane_anew()));
 }
 
-/* Until it is the item's turn to add to dQ of step j. By one thread. */
-template <class S> __device__ __forceinline__ void step_turn_wait(const half_memory<S> &memory, int j) {
+/* Of the item, to add to dQ of step j. */
+template <class S> __device__ __forceinline__ int step_turn(const half_memory<S> &memory, int j) {
     const half_plan &plan = memory.plan();
     const planned_queries &step = plan.steps[j % PLANNED];
-    turn_wait(step.chain, turn_of<S::ROWS, S::KEYS>(plan.sources[step.source], step.block, plan.item.block));
+    return turn_of<S::ROWS, S::KEYS>(plan.sources[step.source], step.block, plan.item.block);
 }
 
 /* dS of step j is there, dO has been read, and it is the item's turn to add to dQ. */
 template <class S> __device__ __forceinline__ void pairs_arrive(const half_memory<S> &memory, int j) {
-    if (threadIdx.x == WAITER) step_turn_wait<S>(memory, j);
-    split_barrier_arrive(&memory.plan().pairs_done);
+    half_plan &plan = memory.plan();
+    if (threadIdx.x == WAITER) turn_wait(plan.steps[j % PLANNED].chain, step_turn<S>(memory, j));
+    split_barrier_arrive(&plan.pairs_done);
+}
+
+/* By one thread, where there are two roles: hands over dQ of step j - 1 and waits for the turn of dQ of step j. seen:
+ * of its counter, read ahead. The fence of the handing over lies behind that read, and lets this thread see what was
+ * added before its turn came. */
+template <class S>
+__device__ __forceinline__ void change_turns(const half_memory<S> &memory, int j, int seen, int turn) {
+    half_plan &plan = memory.plan();
+    dout_wait<S>(memory, j);
+    if (j == 0 || seen < turn) turn_wait(plan.steps[j % PLANNED].chain, turn);
+    split_barrier_arrive_alone(&plan.pairs_done);
 }
 
 /* Step j but for dQ. */
@@ -483,7 +304,8 @@ __device__ __forceinline__ int loop_over_steps(const gpu_backward &args, const h
     return j;
 }
 
-/* The same by warps of two roles. What depends on j is computed where it is used (value_anew), for want of registers. */
+/* The same by warps of two roles. What depends on j is computed where it is used (value_anew), for want of registers.
+ */
 template <class S>
 __device__ __forceinline__ int loop_over_steps_of_roles(const gpu_backward &args, const half_memory<S> &memory,
                                                         key_rows<S> &keys, bool odd_values) {
@@ -500,6 +322,11 @@ __device__ __forceinline__ int loop_over_steps_of_roles(const gpu_backward &args
         multiply_held<S>(y, keys, second_role<S>() ? memory.dout() : memory.q(value_anew(j) % 2), 0);
         if (!second_role<S>()) {
             bool masked = odd_values || plan.steps[value_anew(j) % PLANNED].masked;
+            int seen = 0, turn = 0;
+            if (threadIdx.x == RELEASER) {
+                seen = chain_read(plan.steps[value_anew(j) % PLANNED].chain);
+                turn = step_turn<S>(memory, value_anew(j));
+            }
             weigh<S>(y, memory, value_anew(j), pairs_of_thread<S>(memory, value_anew(j), 0), (float)problem.scale,
                      masked);
             hand_over_p<S>(memory, y);
@@ -507,11 +334,7 @@ __device__ __forceinline__ int loop_over_steps_of_roles(const gpu_backward &args
             if (j > 0) split_barrier_wait(&plan.dout_came, value_anew(j) - 1);
             int next = value_anew(j) + 1;
             if (plan.steps[next % PLANNED].block >= 0) copy_queries<S>(problem, memory, next);
-            if (threadIdx.x == RELEASER) dout_wait<S>(memory, value_anew(j));
-            if (threadIdx.x == WAITER) {
-                step_turn_wait<S>(memory, value_anew(j));
-                split_barrier_arrive_alone(&plan.pairs_done);
-            }
+            if (threadIdx.x == RELEASER) change_turns<S>(memory, value_anew(j), seen, turn);
             add_queries<S>(keys.sum[0], x, memory.dout(), 0);
             split_barrier_arrive(&plan.dout_read);
         } else {
@@ -615,8 +438,10 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_half(const __grid_cons
     copy_keys<S>(args, memory);
     if (!second_role<S>()) copy_queries<S>(args.problem, memory, 0);
     if (S::ROLES == 1 || second_role<S>()) copy_dout<S>(args.problem, memory, 0);
-    copies_wait();
-    if (!second_role<S>()) queries_wait<S>(memory, 0);
+    if (second_role<S>())
+        copies_wait();
+    else
+        queries_wait<S>(memory, 0);
     bool odd_keys = __syncthreads_or(copied_are_nonfinite<S>(memory.k()));
     bool odd_values = copied_are_nonfinite<S>(memory.v());
     key_rows<S> keys = {};

@@ -65,7 +65,7 @@ __device__ __forceinline__ void turn_wait(const int *chain, int turn) {
 
 /* The thread's number among those that copy what it copies. */
 template <class S> __device__ __forceinline__ int copier(void) {
-    return value_anew((int)threadIdx.x) % S::COPIERS;
+    return (int)threadIdx.x % S::COPIERS;
 }
 
 template <class S>

@@ -5,20 +5,15 @@
 
 #include "kernel/cuda/async_copy.cuh"
 
-/* All other rows. Not inline: seldom needed. */
-template <class T, int PITCH, int ROWS, int THREADS>
-__device__ __noinline__ void copy_odd_rows(void *to, const row_source *s, int first, int limit, int width, int thread) {
-    copy_rows<T, PITCH, ROWS, THREADS>(to, *s, first, limit, width, thread);
-}
-
 /* to [ROWS, PITCH] = rows [first, first + ROWS) of the source, `width` elements each; zero beyond them and from row
- * `limit` on. By THREADS threads, of which this is number `thread`; it copies the chunks that it copies in copy_rows. */
+ * `limit` on. By THREADS threads, of which this is number `thread`; it copies the chunks that it copies in copy_rows.
+ */
 template <class T, int PITCH, int ROWS, int THREADS>
 __device__ __forceinline__ void copy_tile(void *to, const row_source &s, int first, int limit, int width,
                                           int thread = (int)threadIdx.x) {
     constexpr int EACH = 16 / (int)sizeof(T), CHUNKS = PITCH / EACH, STEP = THREADS / CHUNKS;
     if (!s.aligned || s.index || width % EACH) {
-        copy_odd_rows<T, PITCH, ROWS, THREADS>(to, &s, first, limit, width, thread);
+        copy_rows<T, PITCH, ROWS, THREADS>(to, s, first, limit, width, thread);
         return;
     }
     int row = thread / CHUNKS, chunk = thread % CHUNKS, left = chunk * EACH < width ? limit - first : 0;
