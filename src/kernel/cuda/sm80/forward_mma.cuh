@@ -7,6 +7,11 @@
  *     copy V ────────────────┐          copy the next K ───────────┐
  *     S = Q K^T              │ barrier  P = e^{S - m}   O += P V   │ barrier
  *
+ * or, with two stages of K and V:
+ *
+ *     copy the next K and V ────────────────────────┐
+ *     S = Q K^T   P = e^{S - m}   O += P V          │ barrier
+ *
  * The maximum that P is relative to follows the true one lazily: as long as no score of a warp's rows is more than 2^8
  * above it, nothing is rescaled. o and l are always relative to the m that is stored.
  */
@@ -33,7 +38,7 @@ struct unit_plan {
 };
 
 /* Rows of DIM elements, in shared memory with a pitch of PITCH. HELD: queries are in registers, and keys and values
- * come where they were. */
+ * come where they were. STAGES: of K and V, 1 or 2. */
 template <class T_, int DIM_, int KEYS_, int WARPS_, int MT_, int CTAS_, class PRODUCTS = half_products<T_>,
           bool HELD_ = false, int PITCH_ = DIM_, int STAGES_ = 1>
 struct forward_mma_shape {
