@@ -82,8 +82,9 @@ __device__ __forceinline__ pair_columns_place pairs_of_thread(const half_memory<
             memory.lse(j % 2) + row, memory.delta(j % 2) + row};
 }
 
-/* Until dO of step j has come, and dQ of the step before has been added and can be handed over. */
-template <class S> __device__ __forceinline__ void dout_wait(const half_memory<S> &memory, int j) {
+/* Until dQ of step j - 1 has been added, which one thread hands over then, and, where all warps copy it, dO of step j
+ * has come. */
+template <class S> __device__ __forceinline__ void sums_wait(const half_memory<S> &memory, int j) {
     if (j == 0) return;
     half_plan &plan = memory.plan();
     split_barrier_wait(&plan.sums_done, j - 1);
@@ -131,7 +132,7 @@ __device__ __forceinline__ void make_pairs(pair_operand<S> &p, pair_operand<S> &
         fragment_a_packed<S::KEY_MT, S::DIM / 16> v(keys.held[0]);
         if (from == 0) {
             add_product<typename S::T, S::DIM / 16, AHEAD>(s, k, q);
-            dout_wait<S>(memory, j);
+            sums_wait<S>(memory, j);
         }
         fragment_b<S::PITCH, true> dout(shared_address(memory.dout()) + skipped, 0, lane_anew());
         if (from == 0)
@@ -159,7 +160,7 @@ __device__ __forceinline__ void take_over(int barrier) {
     asm volatile("bar.sync %0, 64;\n" ::"r"(barrier) : "memory");
 }
 
-/* Where the thread's elements of P, of f32, goes from the first role to the second. */
+/* Where the thread's elements of P, of f32, go from the first role to the second. */
 template <class S> __device__ __forceinline__ float4 *handed_pairs(const half_memory<S> &memory) {
     return memory.p() + copier<S>();
 }
@@ -216,7 +217,7 @@ template <class S> __device__ __forceinline__ void pairs_arrive(const half_memor
 template <class S>
 __device__ __forceinline__ void change_turns(const half_memory<S> &memory, int j, int seen, int turn) {
     half_plan &plan = memory.plan();
-    dout_wait<S>(memory, j);
+    sums_wait<S>(memory, j);
     if (j == 0 || seen < turn) turn_wait(plan.steps[j % PLANNED].chain, turn);
     split_barrier_arrive_alone(&plan.pairs_done);
 }
