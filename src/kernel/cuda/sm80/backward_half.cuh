@@ -52,8 +52,8 @@
 #include "kernel/cuda/sm80/backward_half_softmax.cuh"
 #include "kernel/cuda/sm80/backward_rows.cuh"
 
-/* Threads of different warps, on different schedulers; with two roles the first waits, too. The rows of lse are the
- * last copying warps' affair. */
+/* Threads of different warps, on different schedulers; with two roles, of the first one. The rows of lse are the last
+ * copying warps' affair. */
 enum { RELEASER = 0, WAITER = 32, PLANNER = 64 };
 
 /* What a thread has of its warp's keys: rows of V, or of K, as an operand; dV and dK, or one of them. */
@@ -197,29 +197,17 @@ __device__ __forceinline__ void add_queries(float (&sum)[S::KEY_MT][S::DIM / 8][
         fragment_b<S::PITCH, false>(shared_address(queries) + from * S::PITCH * 2, 0, lane_anew()));
 }
 
-/* Of the item, to add to dQ of step j. */
-template <class S> __device__ __forceinline__ int step_turn(const half_memory<S> &memory, int j) {
+/* Until it is the item's turn to add to dQ of step j. By one thread. */
+template <class S> __device__ __forceinline__ void step_turn_wait(const half_memory<S> &memory, int j) {
     const half_plan &plan = memory.plan();
     const planned_queries &step = plan.steps[j % PLANNED];
-    return turn_of<S::ROWS, S::KEYS>(plan.sources[step.source], step.block, plan.item.block);
+    turn_wait(step.chain, turn_of<S::ROWS, S::KEYS>(plan.sources[step.source], step.block, plan.item.block));
 }
 
 /* dS of step j is there, dO has been read, and it is the item's turn to add to dQ. */
 template <class S> __device__ __forceinline__ void pairs_arrive(const half_memory<S> &memory, int j) {
-    half_plan &plan = memory.plan();
-    if (threadIdx.x == WAITER) turn_wait(plan.steps[j % PLANNED].chain, step_turn<S>(memory, j));
-    split_barrier_arrive(&plan.pairs_done);
-}
-
-/* By one thread, where there are two roles: hands over dQ of step j - 1 and waits for the turn of dQ of step j. seen:
- * of its counter, read ahead. The fence of the handing over lies behind that read, and lets this thread see what was
- * added before its turn came. */
-template <class S>
-__device__ __forceinline__ void change_turns(const half_memory<S> &memory, int j, int seen, int turn) {
-    half_plan &plan = memory.plan();
-    sums_wait<S>(memory, j);
-    if (j == 0 || seen < turn) turn_wait(plan.steps[j % PLANNED].chain, turn);
-    split_barrier_arrive_alone(&plan.pairs_done);
+    if (threadIdx.x == WAITER) step_turn_wait<S>(memory, j);
+    split_barrier_arrive(&memory.plan().pairs_done);
 }
 
 /* Step j but for dQ. */
@@ -323,11 +311,6 @@ __device__ __forceinline__ int loop_over_steps_of_roles(const gpu_backward &args
         multiply_held<S>(y, keys, second_role<S>() ? memory.dout() : memory.q(value_anew(j) % 2), 0);
         if (!second_role<S>()) {
             bool masked = odd_values || plan.steps[value_anew(j) % PLANNED].masked;
-            int seen = 0, turn = 0;
-            if (threadIdx.x == RELEASER) {
-                seen = chain_read(plan.steps[value_anew(j) % PLANNED].chain);
-                turn = step_turn<S>(memory, value_anew(j));
-            }
             weigh<S>(y, memory, value_anew(j), pairs_of_thread<S>(memory, value_anew(j), 0), (float)problem.scale,
                      masked);
             hand_over_p<S>(memory, y);
@@ -335,7 +318,11 @@ __device__ __forceinline__ int loop_over_steps_of_roles(const gpu_backward &args
             if (j > 0) split_barrier_wait(&plan.dout_came, value_anew(j) - 1);
             int next = value_anew(j) + 1;
             if (plan.steps[next % PLANNED].block >= 0) copy_queries<S>(problem, memory, next);
-            if (threadIdx.x == RELEASER) change_turns<S>(memory, value_anew(j), seen, turn);
+            if (threadIdx.x == RELEASER) sums_wait<S>(memory, value_anew(j));
+            if (threadIdx.x == WAITER) {
+                step_turn_wait<S>(memory, value_anew(j));
+                split_barrier_arrive_alone(&plan.pairs_done);
+            }
             add_queries<S>(keys.sum[0], x, memory.dout(), 0);
             split_barrier_arrive(&plan.dout_read);
         } else {
