@@ -6,6 +6,7 @@
  */
 #include "gpu_test.h"
 #include "kernel/cuda/prepared.cuh"
+#include "kernel/cuda/sm90/backward_turns.cuh"
 
 #include <algorithm>
 #include <map>
@@ -98,6 +99,11 @@ static const ra_kv_rows *parts_of(const tile_case &c) {
     return c.seed % 3 ? c.parts : NULL;
 }
 
+/* 1: as kernels have it that do not ask for groups. */
+static int turn_group_of(unsigned seed) {
+    return seed % 5 ? 1 + (int)(seed % 5) : 1;
+}
+
 static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     gpu_lists &lists = p->lists;
     const ra_kv_rows *parts = parts_of(c);
@@ -110,6 +116,7 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
             lists.tiles[i].k_at = (int)i * 1000;
         }
         gpu_list_key_boxes(KEYS, &lists);
+        gpu_list_turn_groups(ROWS, turn_group_of(c.seed), &lists);
     }
     if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, &lists);
     if (pass == RA_FORWARD && c.seed % 2) {
@@ -210,6 +217,35 @@ static void check_items(const gpu_lists &lists, const ra_shape &shape, const ra_
     }
 }
 
+/* Items wait for turns that are those of items taken before them, and every turn comes: in the order of tickets, the
+ * turns at each block of dQ are 0, 1, 2 and so on. */
+static void check_turns(const gpu_lists &lists, const ra_shape &shape, int group, unsigned seed) {
+    std::vector<int> counts((size_t)lists.chains);
+    int gqa_ratio = (int)(shape.heads_q / shape.heads_kv);
+    for (const gpu_launch &launch : lists.launches)
+        for (unsigned number = 0; number < launch.count; number++) {
+            const gpu_item &item = lists.items[(size_t)launch.first + number / (unsigned)launch.per_entry];
+            int heads = launch.per_entry / (int)shape.batch, rest = (int)number % launch.per_entry;
+            int b = rest / heads, g = item.kv_head + rest % heads * item.kv_step;
+            for (int i = item.first; i < item.first + item.count; i++) {
+                const gpu_tile &t = lists.tiles[(size_t)i];
+                int b0 = item.block * KEYS, from = std::max(0, b0 - t.hi);
+                int to = std::min(t.q_count, std::min(b0 + KEYS, t.k_count) - t.lo),
+                    blocks = (t.q_count + ROWS - 1) / ROWS;
+                for (int h = 0; h < t.head_count && from < to; h++)
+                    for (int block = from / ROWS; block <= (to - 1) / ROWS; block++) {
+                        if ((t.head_first + h * t.head_stride) / gqa_ratio != g) continue;
+                        int listed = lists.turns[(size_t)(t.order + block)],
+                            together = turns_in_groups(listed) ? group : 1;
+                        int turn = turns_before(listed) + turn_at_queries(item.block, block * ROWS, ROWS, KEYS, t.lo,
+                                                                          t.hi, t.q_count, t.k_count, together);
+                        size_t chain = (size_t)(t.chain + ((int64_t)b * t.head_count + h) * blocks + block);
+                        expect(turn == counts[chain]++, "a turn that is another item's", seed);
+                    }
+            }
+        }
+}
+
 static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     ra_prepared p = {};
     list_all(&p, c, tiles, pass);
@@ -237,6 +273,7 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     check.apart();
     check_tiles(p.tiles, want.tiles.size(), tiles, pass, c.seed);
     if (pass == RA_BACKWARD) check_items(want, c.shape, parts_of(c), c.seed);
+    if (pass == RA_BACKWARD) check_turns(want, c.shape, turn_group_of(c.seed), c.seed);
     size_t tickets = (size_t)((unsigned char *)p.chains - counters.data());
     size_t pieces = size.counters - p.zero_bytes;
     expect((unsigned char *)p.tickets == counters.data(), "tickets", c.seed);
