@@ -2,8 +2,8 @@
  *
  *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | notes | maxima | mbarriers
  *
- * The producer goes through the units that the CTA takes and brings their tiles: one thread that starts bulk copies, or
- * a warpgroup that copies row by row. GROUPS warpgroups, the consumers, compute, 64 query rows each. Steps (a block of
+ * The producer goes through the units that the CTA takes and brings their tiles: a warp that starts bulk copies, or a
+ * warpgroup that copies row by row. GROUPS warpgroups, the consumers, compute, 64 query rows each. Steps (a block of
  * keys for a unit) are numbered through all units; a step has a stage, a stage has four mbarriers, and Q has one:
  *
  *             producer                              consumers
@@ -77,7 +77,7 @@ struct forward_wgmma_shape {
     static constexpr int DIM = DIM_, KEYS = KEYS_, GROUPS = GROUPS_, STAGES = STAGES_;
     static constexpr bool TURNS = TURNS_, BOXES = BOXES_;
     static constexpr int ROWS = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
-    static constexpr int PRODUCERS = BOXES ? 1 : 128; /* threads */
+    static constexpr int PRODUCERS = BOXES ? 1 : 128; /* threads that arrive when a tile has been copied */
     static constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : BOXES ? 40 : 56;
     static constexpr int CONSUMER_REGISTERS = ((GROUPS == 2 ? 504 : 512) - PRODUCER_REGISTERS) / GROUPS;
     /* P is packed beside the last quarter of the exponentials of the thread's second row, from this block of 8 columns

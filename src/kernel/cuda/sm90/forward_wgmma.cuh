@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     __syncthreads();
     if (threadIdx.x < 128) {
         registers_fewer<S::PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) produce<S>(args, maps, memory, count);
+        if (threadIdx.x < 32) produce<S>(args, maps, memory, count);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
         consume<S>(args, maps.outputs ? &maps.map[maps.outputs] : NULL, memory);
