@@ -27,7 +27,7 @@ struct long_problem {
 
 static const int64_t FAR = 100000;
 
-/* Blocks of rows are of 128, blocks of keys of 176 or 80. Rows see 3,000 keys or more on average in every call. */
+/* Blocks of rows are of 128, blocks of keys of 192 or 80. Rows see 3,000 keys or more on average in every call. */
 static const std::vector<long_problem> problems = {
     {"all keys, rows end inside a block", 300, {{{3200, -FAR, FAR}}}},
     {"a window", 512, {{{4224, 100, 3200}}}},
