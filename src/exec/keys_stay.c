@@ -66,7 +66,6 @@ static int is_wanted(const ra_setup *setup, const ra_schedule *planned) {
 
 /* A compute's tiles behind those that are there, as queries of their owner. */
 static void append_tiles(const ra_compute *from, ra_tile *tiles, ra_tile_group *groups, ra_tile_list *to) {
-    int64_t shift = from->visit.slot == RA_OWN ? 0 : from->visit.rows.first;
     for (int64_t g = 0; g < from->tiles.group_count; g++) {
         groups[to->group_count] = from->tiles.groups[g];
         groups[to->group_count++].first += to->tile_count;
@@ -74,7 +73,6 @@ static void append_tiles(const ra_compute *from, ra_tile *tiles, ra_tile_group *
     for (int64_t i = 0; i < from->tiles.tile_count; i++) {
         ra_tile *tile = &tiles[to->tile_count + i];
         *tile = from->tiles.tiles[i];
-        tile->q_rows.first += shift;
         tile->queries = from->visit.owner;
     }
     to->tile_count += from->tiles.tile_count;
@@ -189,7 +187,7 @@ static int own_step(const ra_schedule *schedule) {
 static ra_status make_schedule(ra_pool *pool, const ra_setup *setup, ra_schedule *schedule_out) {
     ra_cut_problem cut = ra_setup_cut(setup);
     ra_schedule visits;
-    RA_TRY(ra_schedule_make(pool, &cut, RA_STRATEGY_PASSQ, RA_BACKWARD, setup->rank, &visits));
+    RA_TRY(ra_schedule_visits(pool, &cut, setup->rank, &visits));
     ra_schedule staying = {.pass = RA_BACKWARD,
                            .rank = setup->rank,
                            .ranks = setup->ranks,

@@ -143,7 +143,7 @@ static void compute_one(const ra_pass_run *run, const ra_bound_compute *bound) {
 }
 
 /* Once a peer's failure is known, which progress between blocks may find, the rest of the step is not computed. */
-static void compute_step(ra_pass_run *run, const ra_bound_step *bound) {
+static void compute_all(ra_pass_run *run, const ra_bound_step *bound) {
     const ra_program *program = run->program;
     int computes_here = !ra_device_is_asynchronous(program->setup->device);
     int stop = 0;
@@ -175,6 +175,13 @@ static ra_status give_back(const ra_pass_run *run, ra_place place) {
     return program->closing_count ? ra_comm_give_back(program->comm, run->context.stream, place) : RA_OK;
 }
 
+static ra_status compute_step(ra_pass_run *run, const ra_bound_step *bound, ra_place place) {
+    if (bound->compute_count == 0) return RA_OK;
+    RA_TRY(borrow(run, place));
+    compute_all(run, bound);
+    return give_back(run, place);
+}
+
 static ra_status wait_for(const ra_pass_run *run, const ra_bound_step *bound, ra_place place) {
     const ra_program *program = run->program;
     return ra_comm_wait(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds, place);
@@ -196,9 +203,7 @@ static ra_status run_step(ra_pass_run *run, const ra_step *step, const ra_bound_
         RA_TRY(wait_for(run, bound, place));
     else
         ra_comm_watch(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds);
-    RA_TRY(borrow(run, place));
-    compute_step(run, bound);
-    RA_TRY(give_back(run, place));
+    RA_TRY(compute_step(run, bound, place));
     if (!bound->waits_first) RA_TRY(wait_for(run, bound, place));
     run->sent.bytes_sent += bound->sent_bytes;
     run->sent.messages_sent += bound->sent_messages;

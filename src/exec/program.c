@@ -286,7 +286,7 @@ static ra_status bind_calls(ra_pool *pool, ra_program *program, int keys_are_sha
     return RA_OK;
 }
 
-/* Room for the parts of the call that has most of those that come with calls. */
+/* Memory for the parts of that call, of those whose parts come with each run, which has most. */
 static ra_status take_call_parts(ra_pool *pool, ra_program *program) {
     int64_t most = 0;
     for (int s = 0; s < program->schedule->step_count; s++)

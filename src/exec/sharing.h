@@ -25,18 +25,17 @@ typedef struct ra_sharing {
     int sums;                 /* GRAD is added to where it is, too */
     int in_place;             /* keys and values are read where callers have them, and not packed, where they can be */
     ra_lent_rows *rows;       /* this rank's */
-    const ra_schedule
-        *stays; /* backward: keys stay and queries are used where they are (keys_stay.h); NULL: as planned */
+    const ra_schedule *stays; /* backward: what is done where keys stay (keys_stay.h); NULL: they do not */
 } ra_sharing;
 
 /* In a pass with more parts than so many, keys and values are packed: their places would come with every call. */
 enum { RA_PARTS_IN_PLACE = 32 };
 
-/* What the ranks of a comm have in common. */
+/* What the ranks of a comm have in common. Memory that a rank has been given binds "auto" to what was predicted: its
+ * size is that of the prediction, which knows nothing of devices. */
 typedef struct ra_common {
-    int64_t one_device; /* all have the same device, which does its work later (comm.h) */
-    int64_t
-        no_workspace; /* and none of them has been given memory, whose size would bind "auto" to what was predicted */
+    int64_t one_device;   /* all have the same device, which does its work later (comm.h) */
+    int64_t no_workspace; /* none of them has been given memory */
 } ra_common;
 
 /* Collective on a comm whose ranks share memory; the same answer on every rank. device: this rank's; NULL: it has

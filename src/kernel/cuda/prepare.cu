@@ -99,6 +99,7 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
     if (parts) lists.parts.assign(parts, parts + part_count);
     gpu_list_tiles(tiles, &lists);
     lists.queries.resize(count_queries(tiles));
+    if (pass == RA_FORWARD) gpu_merge_tiles(tiles, &lists);
     if (pass == RA_FORWARD)
         list_units(shape, tiles, to->forward, &lists);
     else

@@ -74,6 +74,10 @@ void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, 
 void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int rows, int keys,
                     gpu_lists *lists);
 
+/* Forward: tiles of a group whose keys follow one another in a part become one, so that fewer blocks of keys are
+ * padded; the others of them have no keys then. */
+void gpu_merge_tiles(const ra_tile_list *tiles, gpu_lists *lists);
+
 /* When tensor maps of the tiles' rows are listed too: where the items' keys, in blocks of so many, are in them. */
 void gpu_list_key_boxes(int keys, gpu_lists *lists);
 

@@ -10,7 +10,7 @@
  *
  * Only dQ, whose sum is over all keys, needs dS from all warps, through shared memory. No barrier of a step stops all
  * warps at one place. A warp arrives at one when it is done with something, and waits for the others behind a product
- * that it can do without them (split_barrier.cuh):
+ * that it can do without them (split_barrier.cuh). Where all warps do the same:
  *
  *   barrier        a warp has arrived when, in step j                          others wait for it before
  *   pairs_done     dS is stored, dO is read, and the turn of dQ has come       dQ of j, the copy of dO of j + 1
@@ -21,6 +21,19 @@
  *   all threads    │ S │ dP, P, dS, dV │ dK │ copy of dO of j + 1 begins │ dQ │ that of Q of j + 2 begins │ j + 1 ...
  *   waited for         ▲ sums_done, j - 1   ▲ pairs_done                      ▲ queries_done
  *   some threads   │ plans j + 2 │ hands over dQ of j - 1 │ waits for the turn of dQ of j │
+ *
+ * With two roles the second is half a step behind the first, so that one multiplies while the other exponentiates; the
+ * first copies Q, the second dO:
+ *
+ *   first    │ S │ P │ copy of Q of j + 1 begins │ dV │       │ dQ │ S of j + 1 ...
+ *   second   │ dK of j - 1 │ dP                       │ dS    │ dQ │ copy of dO of j + 1 begins │ dK │ dP of j + 1 ...
+ *
+ *   barrier        who has arrived when, in step j                             others wait for it before
+ *   pairs_done     second: dS is stored; first: the turn of dQ has come        dQ of j
+ *   dout_read      first: dV is summed                                         the copy of dO of j + 1
+ *   dout_came      second: dK is summed, its copies of dO of j + 1 have come   dP and dV of j + 1, the copy of Q of j +
+ * 2 queries_done   first: its copies of Q of j + 1 have come                   S and dS of j + 1 sums_done      both:
+ * dS is read, dQ added                                  storing dS of j + 1, handing over dQ
  *
  * dQ is summed in device memory by one key block after the other (tile_cursor.cuh says how they take turns), so the
  * bits are the same every time. The sums are made where the memory is, without being read: nobody waits for them. Key
@@ -35,18 +48,17 @@
 
 #include "kernel/cuda/sm80/backward_half_nonfinite.cuh"
 #include "kernel/cuda/sm80/backward_half_plan.cuh"
+#include "kernel/cuda/sm80/backward_half_queries.cuh"
 #include "kernel/cuda/sm80/backward_half_softmax.cuh"
 #include "kernel/cuda/sm80/backward_rows.cuh"
 
-/* How far ahead of their products fragments are read. */
-enum { AHEAD = 4 };
-
-/* Threads of different warps, on different schedulers. The rows of lse are the last warps' affair. */
+/* Threads of different warps, on different schedulers; with two roles, of the first one. The rows of lse are the last
+ * copying warps' affair. */
 enum { RELEASER = 0, WAITER = 32, PLANNER = 64 };
 
 /* What a thread has of its warp's keys: rows of V, or of K, as an operand; dV and dK, or one of them. */
 template <class S> struct key_rows {
-    uint32_t held[S::KEY_MT][S::DIM / 16][4];
+    uint32_t held[S::HOLDS_KEYS ? 2 : 1][S::KEY_MT][S::DIM / 16][4];
     float sum[2 / S::ROLES][S::KEY_MT][S::DIM / 8][4];
 };
 
@@ -57,89 +69,6 @@ template <class S> __device__ __forceinline__ int warp_key0(void) {
 
 template <class S> __device__ __forceinline__ bool second_role(void) {
     return S::ROLES == 2 && (int)threadIdx.x / 32 >= S::KEY_WARPS;
-}
-
-/* ---- dQ ---------------------------------------------------------------------------------------------------------- */
-
-/* dQ^T, [columns, rows]: lane l has column l / 4 of 8, and rows 2 (l % 4) and the one after, of 8. */
-template <class S> using query_sums = float[S::Q_MT][S::Q_NT][4];
-
-/* x[c] of lane i of four and x[i] of lane c change places. */
-__device__ __forceinline__ void transpose_in_quad(float (&x)[4]) {
-#pragma unroll
-    for (int bit = 1; bit < 4; bit *= 2) {
-        bool upper = threadIdx.x & bit;
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-            int i = bit == 1 ? 2 * n : n;
-            float other = __shfl_xor_sync(~0u, upper ? x[i] : x[i + bit], bit);
-            x[i] = upper ? other : x[i];
-            x[i + bit] = upper ? x[i + bit] : other;
-        }
-    }
-}
-
-/* In the item's turn: nobody else adds to it meanwhile, so the order of sums is always the same. */
-__device__ __forceinline__ void add_to_memory(float *to, float x) {
-    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(to), "f"(x) : "memory");
-}
-
-/* A block that is not whole, from its first row on; row0, d0: the warp's rows and columns in it. Not inline, and on a
- * copy in local memory: seldom needed. */
-template <class S>
-__device__ __noinline__ void add_odd_rows(const float *dq, const row_source *to, int first, int limit, int row0, int d0,
-                                          int width) {
-    int lane = (int)threadIdx.x % 32;
-#pragma unroll 1
-    for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) {
-        int row = first + row0 + lane % 4 * 2 + i / 4 % S::Q_NT * 8 + i % 2;
-        int d = d0 + lane / 4 + i / (S::Q_NT * 4) * 16 + i % 4 / 2 * 8;
-        if (row < limit && d < width)
-            add_to_memory((float *)(to->base + row_offset<float>(*to, row)) + d * to->dim, dq[i]);
-    }
-}
-
-/* The warp's rows, from `at` on; 32 lanes have 32 neighbours of a row, whole lines of memory. */
-template <class S>
-__device__ __forceinline__ void add_whole_rows(const query_sums<S> &dq, char *at, int64_t step, float scale) {
-    static_assert(S::Q_MT == 2, "32 columns");
-    int lane = (int)threadIdx.x % 32;
-    at += (lane % 4 * 8 + lane / 4) * 4;
-#pragma unroll
-    for (int n = 0; n < S::Q_NT; n++) {
-        float x[2][4];
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-#pragma unroll
-            for (int c = 0; c < 4; c++) x[e][c] = scale * dq[c / 2][n][c % 2 * 2 + e];
-            transpose_in_quad(x[e]);
-        }
-#pragma unroll
-        for (int i = 0; i < 8; i++, at += step) add_to_memory((float *)at, x[i % 2][i / 2]);
-    }
-}
-
-/* dQ of step j. */
-template <class S>
-__device__ __forceinline__ void add_query_gradient(const gpu_problem &p, const half_memory<S> &memory, int j) {
-    const planned_queries &step = memory.plan().steps[j % PLANNED];
-    const query_source<float> &to = memory.plan().sources[step.source];
-    int warp = (int)threadIdx.x / 32, row0 = warp % S::Q_WARPS * S::Q_NT * 8, d0 = warp / S::Q_WARPS * S::Q_MT * 16;
-    if (d0 >= S::DIM) return;
-    query_sums<S> dq = {};
-    fragment_a<S::PITCH, false> keys(shared_address(memory.k()), d0, lane_anew());
-    fragment_ds<S::ROWS> ds(shared_address(memory.ds()), row0);
-    add_product<typename S::T, S::KEYS / 16, AHEAD>(dq, keys, ds);
-    float scale = (float)p.scale;
-    if (step.whole) {
-        add_whole_rows<S>(dq, (char *)to.dq.base + to.dq.step * (step.block * S::ROWS + row0) + d0 * 4, to.dq.step,
-                          scale);
-        return;
-    }
-    float copy[S::Q_MT * S::Q_NT * 4];
-#pragma unroll
-    for (int i = 0; i < S::Q_MT * S::Q_NT * 4; i++) copy[i] = scale * dq[i / (S::Q_NT * 4)][i / 4 % S::Q_NT][i % 4];
-    add_odd_rows<S>(copy, &to.dq, step.block * S::ROWS, to.count, row0, d0, p.dim);
 }
 
 /* ---- P and dS ---------------------------------------------------------------------------------------------------- */
@@ -153,8 +82,9 @@ __device__ __forceinline__ pair_columns_place pairs_of_thread(const half_memory<
             memory.lse(j % 2) + row, memory.delta(j % 2) + row};
 }
 
-/* Until dO of step j has come, and dQ of the step before has been added and can be handed over. */
-template <class S> __device__ __forceinline__ void dout_wait(const half_memory<S> &memory, int j) {
+/* Until dQ of step j - 1 has been added, which one thread hands over then, and, where all warps copy it, dO of step j
+ * has come. */
+template <class S> __device__ __forceinline__ void sums_wait(const half_memory<S> &memory, int j) {
     if (j == 0) return;
     half_plan &plan = memory.plan();
     split_barrier_wait(&plan.sums_done, j - 1);
@@ -166,7 +96,7 @@ template <class S>
 __device__ __forceinline__ void multiply_held(pair_columns<S> &x, const key_rows<S> &keys, const unsigned char *queries,
                                               int from) {
     add_product<typename S::T, S::DIM / 16, AHEAD>(
-        x, fragment_a_packed<S::KEY_MT, S::DIM / 16>(keys.held),
+        x, fragment_a_packed<S::KEY_MT, S::DIM / 16>(keys.held[0]),
         fragment_b<S::PITCH, true>(shared_address(queries) + from * S::PITCH * 2, 0, lane_anew()));
 }
 
@@ -197,18 +127,23 @@ __device__ __forceinline__ void make_pairs(pair_operand<S> &p, pair_operand<S> &
     pair_columns_place at = pairs_of_thread<S>(memory, j, from);
     pair_columns<S> s = {}, dp = {};
     int skipped = from * S::PITCH * 2;
-    fragment_a<S::PITCH, true> k(shared_address(memory.k()), warp_key0<S>(), lane_anew());
-    fragment_b<S::PITCH, true> q(shared_address(memory.q(stage)) + skipped, 0, lane_anew());
-    fragment_a_packed<S::KEY_MT, S::DIM / 16> v(keys.held);
-    if (from == 0) {
-        add_product<typename S::T, S::DIM / 16, AHEAD>(s, k, q);
-        dout_wait<S>(memory, j);
-    }
-    fragment_b<S::PITCH, true> dout(shared_address(memory.dout()) + skipped, 0, lane_anew());
-    if (from == 0)
-        add_product<typename S::T, S::DIM / 16, AHEAD>(dp, v, dout);
+    auto multiply = [&](const auto &k) {
+        fragment_b<S::PITCH, true> q(shared_address(memory.q(stage)) + skipped, 0, lane_anew());
+        fragment_a_packed<S::KEY_MT, S::DIM / 16> v(keys.held[0]);
+        if (from == 0) {
+            add_product<typename S::T, S::DIM / 16, AHEAD>(s, k, q);
+            sums_wait<S>(memory, j);
+        }
+        fragment_b<S::PITCH, true> dout(shared_address(memory.dout()) + skipped, 0, lane_anew());
+        if (from == 0)
+            add_product<typename S::T, S::DIM / 16, AHEAD>(dp, v, dout);
+        else
+            add_products<typename S::T, S::DIM / 16, AHEAD>(s, k, q, dp, v, dout);
+    };
+    if constexpr (S::HOLDS_KEYS)
+        multiply(fragment_a_packed<S::KEY_MT, S::DIM / 16>(keys.held[1]));
     else
-        add_products<typename S::T, S::DIM / 16, AHEAD>(s, k, q, dp, v, dout);
+        multiply(fragment_a<S::PITCH, true>(shared_address(memory.k()), warp_key0<S>(), lane_anew()));
     weigh<S>(s, memory, j, at, scale, masked);
     differentiate<S>(s, dp, at, masked);
     pack_pairs<S>(p, s);
@@ -225,42 +160,29 @@ __device__ __forceinline__ void take_over(int barrier) {
     asm volatile("bar.sync %0, 64;\n" ::"r"(barrier) : "memory");
 }
 
-/* Two roles: the first makes P, and the second, to which it gives P, makes dS; x is what they have made. */
-template <class S>
-__device__ __forceinline__ void make_pairs_of_role(pair_operand<S> &x, const key_rows<S> &keys,
-                                                   const half_memory<S> &memory, int j, int from, float scale,
-                                                   bool masked) {
-    constexpr int EACH = S::KEY_WARPS * 32;
-    int stage = j % 2, number = (int)threadIdx.x % EACH, tile = from / S::AT_ONCE;
-    int barrier = 1 + tile * S::KEY_WARPS + number / 32;
-    bool second = second_role<S>();
-    pair_columns_place at = pairs_of_thread<S>(memory, j, from);
-    float4 *shared_p = memory.p(tile) + number;
-    pair_columns<S> y = {};
-    if (second && from == 0) dout_wait<S>(memory, j);
-    multiply_held<S>(y, keys, second ? memory.dout() : memory.q(stage), from);
-    if (!second) {
-        weigh<S>(y, memory, j, at, scale, masked);
+/* Where the thread's elements of P, of f32, go from the first role to the second. */
+template <class S> __device__ __forceinline__ float4 *handed_pairs(const half_memory<S> &memory) {
+    return memory.p() + copier<S>();
+}
+
+template <class S> __device__ __forceinline__ void hand_over_p(const half_memory<S> &memory, const pair_columns<S> &p) {
+    float4 *to = handed_pairs<S>(memory);
 #pragma unroll
-        for (int i = 0; i < S::KEY_MT * S::NT; i++) {
-            const float(&z)[4] = y[i / S::NT][i % S::NT];
-            shared_p[i * EACH] = make_float4(z[0], z[1], z[2], z[3]);
-        }
-        hand_over(barrier);
-        pack_pairs<S>(x, y);
-        if (from == 0) dout_wait<S>(memory, j);
-    } else {
-        pair_columns<S> p;
-        take_over(barrier);
+    for (int i = 0; i < S::KEY_MT * S::NT; i++) {
+        const float(&z)[4] = p[i / S::NT][i % S::NT];
+        to[i * S::COPIERS] = make_float4(z[0], z[1], z[2], z[3]);
+    }
+    hand_over(1 + copier<S>() / 32);
+}
+
+template <class S> __device__ __forceinline__ void take_over_p(pair_columns<S> &p, const half_memory<S> &memory) {
+    const float4 *from = handed_pairs<S>(memory);
+    take_over(1 + copier<S>() / 32);
 #pragma unroll
-        for (int i = 0; i < S::KEY_MT * S::NT; i++) {
-            float4 z = shared_p[i * EACH];
-            float(&to)[4] = p[i / S::NT][i % S::NT];
-            to[0] = z.x, to[1] = z.y, to[2] = z.z, to[3] = z.w;
-        }
-        differentiate<S>(p, y, at, masked);
-        pack_pairs<S>(x, y);
-        store_pairs<S>(memory.ds(), x, warp_key0<S>(), from / 8);
+    for (int i = 0; i < S::KEY_MT * S::NT; i++) {
+        float4 z = from[i * S::COPIERS];
+        float(&to)[4] = p[i / S::NT][i % S::NT];
+        to[0] = z.x, to[1] = z.y, to[2] = z.z, to[3] = z.w;
     }
 }
 
@@ -275,14 +197,17 @@ __device__ __forceinline__ void add_queries(float (&sum)[S::KEY_MT][S::DIM / 8][
         fragment_b<S::PITCH, false>(shared_address(queries) + from * S::PITCH * 2, 0, lane_anew()));
 }
 
+/* Until it is the item's turn to add to dQ of step j. By one thread. */
+template <class S> __device__ __forceinline__ void step_turn_wait(const half_memory<S> &memory, int j) {
+    const half_plan &plan = memory.plan();
+    const planned_queries &step = plan.steps[j % PLANNED];
+    turn_wait(step.chain, turn_of<S::ROWS, S::KEYS>(plan.sources[step.source], step.block, plan.item.block));
+}
+
 /* dS of step j is there, dO has been read, and it is the item's turn to add to dQ. */
 template <class S> __device__ __forceinline__ void pairs_arrive(const half_memory<S> &memory, int j) {
-    half_plan &plan = memory.plan();
-    if (threadIdx.x == WAITER) {
-        const planned_queries &step = plan.steps[j % PLANNED];
-        turn_wait(step.chain, turn_of<S::ROWS, S::KEYS>(plan.sources[step.source], step.block, plan.item.block));
-    }
-    split_barrier_arrive(&plan.pairs_done);
+    if (threadIdx.x == WAITER) step_turn_wait<S>(memory, j);
+    split_barrier_arrive(&memory.plan().pairs_done);
 }
 
 /* Step j but for dQ. */
@@ -294,21 +219,10 @@ __device__ __forceinline__ void do_step(key_rows<S> &keys, const gpu_problem &pr
 #pragma unroll
     for (int from = 0; from < S::ROWS; from += S::AT_ONCE) {
         pair_operand<S> x, y;
-        if constexpr (S::ROLES == 1)
-            make_pairs<S>(x, y, keys, memory, j, from, scale, masked);
-        else
-            make_pairs_of_role<S>(x, keys, memory, j, from, scale, masked);
-        bool last = from + S::AT_ONCE == S::ROWS;
-        if constexpr (S::ROLES == 1) {
-            add_queries<S>(keys.sum[0], x, memory.dout(), from);
-            if (last) pairs_arrive<S>(memory, j);
-            add_queries<S>(keys.sum[1], y, memory.q(stage), from);
-        } else {
-            bool second = second_role<S>();
-            if (last && second) pairs_arrive<S>(memory, j);
-            add_queries<S>(keys.sum[0], x, second ? memory.q(stage) : memory.dout(), from);
-            if (last && !second) pairs_arrive<S>(memory, j);
-        }
+        make_pairs<S>(x, y, keys, memory, j, from, scale, masked);
+        add_queries<S>(keys.sum[0], x, memory.dout(), from);
+        if (from + S::AT_ONCE == S::ROWS) pairs_arrive<S>(memory, j);
+        add_queries<S>(keys.sum[1], y, memory.q(stage), from);
     }
 }
 
@@ -353,11 +267,10 @@ __device__ __forceinline__ void write_key_gradients(const gpu_backward &args, co
 
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
 
-/* K and V have come; K is finite. The main loop and what follows it. Returns whether dk or dv are not finite, and have
- * not been written. */
+/* All steps, by warps that have both roles. Returns how many there were. */
 template <class S>
-__device__ __forceinline__ bool do_steps(const gpu_backward &args, const half_memory<S> &memory, key_rows<S> &keys,
-                                         bool odd_values) {
+__device__ __forceinline__ int loop_over_steps(const gpu_backward &args, const half_memory<S> &memory,
+                                               key_rows<S> &keys, bool odd_values) {
     half_plan &plan = memory.plan();
     const gpu_problem &p = args.problem;
     int j = 0;
@@ -377,6 +290,83 @@ __device__ __forceinline__ bool do_steps(const gpu_backward &args, const half_me
         split_barrier_wait(&plan.queries_done, j);
         if (plan.steps[(j + 2) % PLANNED].block >= 0) copy_queries<S>(p, memory, j + 2);
     }
+    return j;
+}
+
+/* The same by warps of two roles. What depends on j is computed where it is used (value_anew), for want of registers.
+ */
+template <class S>
+__device__ __forceinline__ int loop_over_steps_of_roles(const gpu_backward &args, const half_memory<S> &memory,
+                                                        key_rows<S> &keys, bool odd_values) {
+    static_assert(S::ROWS == S::AT_ONCE, "all queries of a step at once");
+    half_plan &plan = memory.plan();
+    const gpu_problem &problem = args.problem;
+    int j = 0;
+#pragma unroll 1
+    for (; plan.steps[j % PLANNED].block >= 0; j++) {
+        pair_columns<S> y = {};
+        pair_operand<S> x;
+        if (threadIdx.x == PLANNER) plan_queries<S>(args, plan, value_anew(j) + 2);
+        if (j > 0) split_barrier_wait(second_role<S>() ? &plan.dout_came : &plan.queries_done, value_anew(j) - 1);
+        multiply_held<S>(y, keys, second_role<S>() ? memory.dout() : memory.q(value_anew(j) % 2), 0);
+        if (!second_role<S>()) {
+            bool masked = odd_values || plan.steps[value_anew(j) % PLANNED].masked;
+            weigh<S>(y, memory, value_anew(j), pairs_of_thread<S>(memory, value_anew(j), 0), (float)problem.scale,
+                     masked);
+            hand_over_p<S>(memory, y);
+            pack_pairs<S>(x, y);
+            if (j > 0) split_barrier_wait(&plan.dout_came, value_anew(j) - 1);
+            int next = value_anew(j) + 1;
+            if (plan.steps[next % PLANNED].block >= 0) copy_queries<S>(problem, memory, next);
+            if (threadIdx.x == RELEASER) sums_wait<S>(memory, value_anew(j));
+            if (threadIdx.x == WAITER) {
+                step_turn_wait<S>(memory, value_anew(j));
+                split_barrier_arrive_alone(&plan.pairs_done);
+            }
+            add_queries<S>(keys.sum[0], x, memory.dout(), 0);
+            split_barrier_arrive(&plan.dout_read);
+        } else {
+            if (j > 0) split_barrier_wait(&plan.queries_done, value_anew(j) - 1);
+            bool masked = odd_values || plan.steps[value_anew(j) % PLANNED].masked;
+            pair_columns<S> p;
+            take_over_p<S>(p, memory);
+            differentiate<S>(p, y, pairs_of_thread<S>(memory, value_anew(j), 0), masked);
+            pack_pairs<S>(x, y);
+            if (j > 0) split_barrier_wait(&plan.sums_done, value_anew(j) - 1);
+            store_pairs<S>(memory.ds(), x, warp_key0<S>(), 0);
+            split_barrier_arrive(&plan.pairs_done);
+        }
+        split_barrier_wait(&plan.pairs_done, value_anew(j));
+        add_query_gradient<S>(problem, memory, value_anew(j));
+        if (!second_role<S>()) {
+            split_barrier_arrive(&plan.sums_done);
+            queries_wait<S>(memory, value_anew(j) + 1);
+            split_barrier_arrive(&plan.queries_done);
+        } else {
+            load_pairs<S>(x, memory.ds(), warp_key0<S>());
+            split_barrier_arrive(&plan.sums_done);
+            split_barrier_wait(&plan.dout_read, value_anew(j));
+            int next = value_anew(j) + 1;
+            if (plan.steps[next % PLANNED].block >= 0) copy_dout<S>(problem, memory, next);
+            add_queries<S>(keys.sum[0], x, memory.q(value_anew(j) % 2), 0);
+            copies_wait();
+            split_barrier_arrive(&plan.dout_came);
+        }
+    }
+    return j;
+}
+
+/* K and V have come; K is finite. The main loop and what follows it. Returns whether dk or dv are not finite, and have
+ * not been written. */
+template <class S>
+__device__ __forceinline__ bool do_steps(const gpu_backward &args, const half_memory<S> &memory, key_rows<S> &keys,
+                                         bool odd_values) {
+    half_plan &plan = memory.plan();
+    int j;
+    if constexpr (S::ROLES == 1)
+        j = loop_over_steps<S>(args, memory, keys, odd_values);
+    else
+        j = loop_over_steps_of_roles<S>(args, memory, keys, odd_values);
     int first = plan.item.block * S::KEYS + warp_key0<S>(), count = item_tile(args, plan.item).k_count;
     int row = first + (int)threadIdx.x % 32 / 4;
     bool nonfinite = false;
@@ -409,6 +399,15 @@ template <class S> __device__ __forceinline__ bool copied_are_nonfinite(unsigned
     return nonfinite;
 }
 
+/* The warp's rows of K or V, as an operand. */
+template <class S>
+__device__ __forceinline__ void hold_rows(uint32_t (&held)[S::KEY_MT][S::DIM / 16][4], const unsigned char *tile) {
+    fragment_a<S::PITCH, true> rows(shared_address(tile), warp_key0<S>());
+#pragma unroll
+    for (int i = 0; i < S::KEY_MT * (S::DIM / 16); i++)
+        rows.load(held[i / (S::DIM / 16)][i % (S::DIM / 16)], i / (S::DIM / 16), i % (S::DIM / 16));
+}
+
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1) backward_half(const __grid_constant__ gpu_backward args) {
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -416,25 +415,28 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_half(const __grid_cons
     if (threadIdx.x == 0) {
         half_plan &plan = memory.plan();
         plan_item<S>(args, plan);
-        split_barrier_init(&plan.pairs_done, S::WARPS);
-        split_barrier_init(&plan.queries_done, S::WARPS);
+        split_barrier_init(&plan.pairs_done, S::KEY_WARPS + (S::ROLES == 2));
+        split_barrier_init(&plan.queries_done, S::KEY_WARPS);
+        split_barrier_init(&plan.dout_read, S::KEY_WARPS);
+        split_barrier_init(&plan.dout_came, S::KEY_WARPS);
         split_barrier_init(&plan.sums_done, S::WARPS);
     }
     __syncthreads();
     if (memory.plan().steps[0].block < 0) return;
     copy_keys<S>(args, memory);
-    copy_queries<S>(args.problem, memory, 0);
-    copy_dout<S>(args.problem, memory, 0);
-    queries_wait<S>(memory, 0);
+    if (!second_role<S>()) copy_queries<S>(args.problem, memory, 0);
+    if (S::ROLES == 1 || second_role<S>()) copy_dout<S>(args.problem, memory, 0);
+    if (second_role<S>())
+        copies_wait();
+    else
+        queries_wait<S>(memory, 0);
     bool odd_keys = __syncthreads_or(copied_are_nonfinite<S>(memory.k()));
     bool odd_values = copied_are_nonfinite<S>(memory.v());
     key_rows<S> keys = {};
-    bool holds_values = S::ROLES == 1 || second_role<S>();
-    fragment_a<S::PITCH, true> held(shared_address(holds_values ? memory.v() : memory.k()), warp_key0<S>());
-#pragma unroll
-    for (int i = 0; i < S::KEY_MT * (S::DIM / 16); i++)
-        held.load(keys.held[i / (S::DIM / 16)][i % (S::DIM / 16)], i / (S::DIM / 16), i % (S::DIM / 16));
-    odd_values = __syncthreads_or(odd_values); /* V is in registers */
+    hold_rows<S>(keys.held[0], S::ROLES == 1 || second_role<S>() ? memory.v() : memory.k());
+    if constexpr (S::HOLDS_KEYS) hold_rows<S>(keys.held[1], memory.k());
+    odd_values = __syncthreads_or(odd_values); /* V, or what else is held, is in registers */
+    if constexpr (interleaved<S>) interleave_columns<S>(memory.k());
     if (odd_keys || do_steps<S>(args, memory, keys, odd_values)) slow_item<S>(args, memory, odd_keys);
 }
 

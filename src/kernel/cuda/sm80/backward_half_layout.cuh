@@ -1,7 +1,7 @@
 /* The shape of the backward kernel for 16-bit elements, its shared memory and the plan that is in it.
  *
- *   K │ Q 0 │ dO │ Q 1 │ dS │ P 0 │ P 1 │ lse and delta of both stages │ plan
- *                └─ V, before step 0 ───┘
+ *   K │ Q 0 │ dO │ Q 1 │ dS │ P │ lse and delta of both stages │ plan
+ *                └─ V, before step 0 ┘
  *
  * Q, lse and delta have two stages. V is read into registers once, and what lies on its place in the drawing comes
  * later. P, of f32, is there where two warps have the same keys.
@@ -30,26 +30,30 @@ struct half_plan {
     planned_queries steps[PLANNED]; /* step j is at j % PLANNED */
     query_source<float> sources[SOURCES];
     uint64_t pairs_done, queries_done, sums_done; /* split barriers of every step */
+    uint64_t dout_read, dout_came;                /* more of them, where there are two roles */
 };
 
 /* Rows of DIM elements, in shared memory with a pitch of PITCH. A warp has KEY_MT times 16 keys. KEY_WARPS: warps along
  * the keys; with twice as many warps, two have the same keys, in different roles. AT_ONCE: queries of a step that are
- * done at once. Q_WARPS: warps along the rows of dQ. */
-template <class T_, int DIM_, int PITCH_, int ROWS_, int AT_ONCE_, int KEY_MT_, int KEY_WARPS_, int Q_WARPS_>
+ * done at once. Q_WARPS: warps along the rows of dQ. HOLDS_KEYS: a warp has its rows of K in registers, as it has those
+ * of V. */
+template <class T_, int DIM_, int PITCH_, int ROWS_, int AT_ONCE_, int KEY_MT_, int KEY_WARPS_, int Q_WARPS_,
+          bool HOLDS_KEYS_ = false>
 struct backward_half_shape {
     using T = T_;
     static constexpr int DIM = DIM_, PITCH = PITCH_, ROWS = ROWS_, AT_ONCE = AT_ONCE_, WARPS = 8, THREADS = WARPS * 32;
     static constexpr int KEY_MT = KEY_MT_, KEY_WARPS = KEY_WARPS_, KEYS = 16 * KEY_MT * KEY_WARPS;
     static constexpr int ROLES = WARPS / KEY_WARPS, NT = AT_ONCE / 8, DEPTH = AT_ONCE / 16;
-    static constexpr int Q_WARPS = Q_WARPS_, Q_NT = ROWS / Q_WARPS / 8, Q_MT = PITCH / (WARPS / Q_WARPS) / 16;
+    static constexpr bool HOLDS_KEYS = HOLDS_KEYS_;
+    static constexpr int COPIERS = THREADS / ROLES; /* threads that copy Q, and as many that copy dO */
+    static constexpr int Q_WARPS = Q_WARPS_, Q_NT = ROWS / Q_WARPS / 8, Q_MT = DIM / (WARPS / Q_WARPS) / 16;
     static constexpr int KEY_TILE = KEYS * PITCH * 2, QUERY_TILE = ROWS * PITCH * 2, PAIR_TILE = ROWS * KEYS * 2;
-    static constexpr int P_TILE = ROLES == 2 ? AT_ONCE * KEYS * 4 : 0, P_TILES = ROWS / AT_ONCE;
+    static constexpr int P_TILE = ROLES == 2 ? ROWS * KEYS * 4 : 0;
     static constexpr int Q_AT = KEY_TILE, DOUT_AT = Q_AT + QUERY_TILE, V_AT = Q_AT + 2 * QUERY_TILE;
-    static constexpr int DS_AT = Q_AT + 3 * QUERY_TILE, P_AT = DS_AT + PAIR_TILE, P_END = P_AT + P_TILES * P_TILE,
+    static constexpr int DS_AT = Q_AT + 3 * QUERY_TILE, P_AT = DS_AT + PAIR_TILE, P_END = P_AT + P_TILE,
                          V_END = V_AT + KEY_TILE;
     static constexpr int LSE_AT = P_END > V_END ? P_END : V_END, PLAN_AT = LSE_AT + 4 * ROWS * 4;
     static constexpr int BYTES = PLAN_AT + (int)sizeof(half_plan);
-    static_assert(P_TILES <= 2 || ROLES == 1, "each has a barrier");
     static_assert(BYTES <= 99 * 1024, "what all GPUs from compute capability 8.0 on have");
 };
 
@@ -70,8 +74,8 @@ template <class S> struct half_memory {
     __device__ __forceinline__ unsigned char *ds() const {
         return base + S::DS_AT;
     }
-    __device__ __forceinline__ float4 *p(int number) const {
-        return (float4 *)(base + S::P_AT + number * S::P_TILE);
+    __device__ __forceinline__ float4 *p() const {
+        return (float4 *)(base + S::P_AT);
     }
     __device__ __forceinline__ float *lse(int stage) const {
         return (float *)(base + S::LSE_AT) + stage * 2 * S::ROWS;

@@ -3,6 +3,7 @@
 #define RA_KERNEL_CUDA_SM80_BACKWARD_HALF_PLAN_CUH
 
 #include "kernel/cuda/sm80/backward_half_layout.cuh"
+#include "kernel/cuda/sm80/copy_tiles.cuh"
 
 /* ---- plan: by one thread ----------------------------------------------------------------------------------------- */
 
@@ -60,33 +61,17 @@ __device__ __forceinline__ void turn_wait(const int *chain, int turn) {
     while (chain_acquire(chain) < turn) __nanosleep(20);
 }
 
-/* ---- copies: by all threads -------------------------------------------------------------------------------------- */
+/* ---- copies: by all threads, or by those of one role -------------------------------------------------------------- */
 
-/* Rows that do not lie on 16 bytes, or end within 16. Not inline: seldom needed. */
-template <class S>
-__device__ __noinline__ void copy_odd_rows(unsigned char *to, const row_source *s, int first, int limit, int width) {
-    copy_rows<typename S::T, S::PITCH, S::ROWS, S::THREADS>(to, *s, first, limit, width);
+/* The thread's number among those that copy what it copies. */
+template <class S> __device__ __forceinline__ int copier(void) {
+    return (int)threadIdx.x % S::COPIERS;
 }
 
-/* to [ROWS, PITCH] = rows [first, first + ROWS) of the source, which has no index; zero beyond them and from row
- * `limit` on. */
 template <class S>
 __device__ __forceinline__ void copy_query_rows(unsigned char *to, const row_source &s, int first, int limit,
                                                 int width) {
-    using T = typename S::T;
-    constexpr int CHUNKS = S::PITCH / 8, STEP = S::THREADS / CHUNKS;
-    if (!s.aligned || width % 8) {
-        copy_odd_rows<S>(to, &s, first, limit, width);
-        return;
-    }
-    int row = (int)threadIdx.x / CHUNKS, chunk = (int)threadIdx.x % CHUNKS;
-    int left = chunk * 8 < width ? limit - first : 0;
-    const char *from = s.base + s.step * (first + row) + chunk * 16;
-    uint32_t at = shared_address(to) + chunk_bytes_at<S::PITCH, T>(row, chunk);
-    static_assert(STEP % 8 == 0, "rows that are swizzled alike");
-#pragma unroll
-    for (int n = 0; n < S::ROWS / STEP; n++)
-        copy_16_or_zeros(at + n * STEP * S::PITCH * 2, from + n * STEP * s.step, row + n * STEP < left);
+    copy_tile<typename S::T, S::PITCH, S::ROWS, S::COPIERS>(to, s, first, limit, width, copier<S>());
 }
 
 template <class S>
@@ -102,7 +87,7 @@ __device__ __forceinline__ void copy_queries(const gpu_problem &p, const half_me
     const half_plan &plan = memory.plan();
     const planned_queries &step = plan.steps[j % PLANNED];
     const query_source<float> &s = plan.sources[step.source];
-    int a0 = step.block * S::ROWS, stage = j % 2, row = S::THREADS - 1 - (int)threadIdx.x;
+    int a0 = step.block * S::ROWS, stage = j % 2, row = S::COPIERS - 1 - copier<S>();
     copy_query_rows<S>(memory.q(stage), s.q, a0, s.count, p.dim);
     if (row >= S::ROWS) return;
     int64_t at = (a0 + row) * s.each;
@@ -117,7 +102,7 @@ __device__ __forceinline__ void copy_queries(const gpu_problem &p, const half_me
 
 /* The copies of step j have come. A large lse, which the thread that copied it looks for, makes it a masked one. */
 template <class S> __device__ __forceinline__ void queries_wait(const half_memory<S> &memory, int j) {
-    int row = S::THREADS - 1 - (int)threadIdx.x;
+    int row = S::COPIERS - 1 - copier<S>();
     copies_wait();
     if (row < S::ROWS && is_large(memory.lse(j % 2)[row])) memory.plan().steps[j % PLANNED].masked = 1;
 }

@@ -95,4 +95,15 @@ __device__ __forceinline__ void store_pairs(unsigned char *tile, const pair_oper
                     x[m][k][i];
 }
 
+/* The same back, of all queries. */
+template <class S> __device__ __forceinline__ void load_pairs(pair_operand<S> &x, const unsigned char *tile, int key0) {
+    int lane = lane_anew(), key = key0 + (lane & 15), swizzle = pair_swizzle<S::ROWS>(lane & 7);
+    uint32_t row = shared_address(tile) + key * S::ROWS * 2;
+#pragma unroll
+    for (int m = 0; m < S::KEY_MT; m++)
+#pragma unroll
+        for (int k = 0; k < S::DEPTH; k++)
+            load_matrices<false>(x[m][k], row + m * 16 * S::ROWS * 2 + (((2 * k + (lane >> 4)) ^ swizzle) << 4));
+}
+
 #endif

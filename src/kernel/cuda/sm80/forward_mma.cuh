@@ -7,6 +7,11 @@
  *     copy V ────────────────┐          copy the next K ───────────┐
  *     S = Q K^T              │ barrier  P = e^{S - m}   O += P V   │ barrier
  *
+ * or, with two stages of K and V:
+ *
+ *     copy the next K and V ────────────────────────┐
+ *     S = Q K^T   P = e^{S - m}   O += P V          │ barrier
+ *
  * The maximum that P is relative to follows the true one lazily: as long as no score of a warp's rows is more than 2^8
  * above it, nothing is rescaled. o and l are always relative to the m that is stored.
  */
@@ -14,6 +19,7 @@
 #define RA_KERNEL_CUDA_SM80_FORWARD_MMA_CUH
 
 #include "kernel/cuda/finished_rows.cuh"
+#include "kernel/cuda/sm80/copy_tiles.cuh"
 #include "kernel/cuda/sm80/half_products.cuh"
 
 /* Where a unit stands. One thread plans, two steps ahead; what it planned is there for all after a barrier. It is in
@@ -32,17 +38,19 @@ struct unit_plan {
 };
 
 /* Rows of DIM elements, in shared memory with a pitch of PITCH. HELD: queries are in registers, and keys and values
- * come where they were. */
+ * come where they were. STAGES: of K and V, 1 or 2. */
 template <class T_, int DIM_, int KEYS_, int WARPS_, int MT_, int CTAS_, class PRODUCTS = half_products<T_>,
-          bool HELD_ = false, int PITCH_ = DIM_>
+          bool HELD_ = false, int PITCH_ = DIM_, int STAGES_ = 1>
 struct forward_mma_shape {
     using T = T_;
     using products = PRODUCTS;
     static constexpr int DIM = DIM_, PITCH = PITCH_, KEYS = KEYS_, WARPS = WARPS_, MT = MT_, CTAS = CTAS_;
     static constexpr bool HELD = HELD_;
+    static constexpr int STAGES = STAGES_;
     static constexpr int THREADS = WARPS * 32, ROWS = WARPS * 16 * MT, KEY_TILE = KEYS * PITCH * (int)sizeof(T);
     static constexpr int QUERY_TILE = ROWS * PITCH * (int)sizeof(T), K_AT = HELD ? 0 : QUERY_TILE;
-    static constexpr int V_AT = K_AT + KEY_TILE, END = V_AT + KEY_TILE, PLAN_AT = END > QUERY_TILE ? END : QUERY_TILE;
+    static constexpr int V_AT = K_AT + KEY_TILE, STAGE = 2 * KEY_TILE, END = K_AT + STAGES * STAGE;
+    static constexpr int PLAN_AT = END > QUERY_TILE ? END : QUERY_TILE;
     static constexpr int BYTES = PLAN_AT + (int)sizeof(unit_plan);
 };
 
@@ -189,45 +197,52 @@ __device__ __forceinline__ void accumulate_scores(float (&s)[S::MT][S::KEYS / 8]
 
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
 
-/* Step j, which uses the source of step j - 1 or the one after it. */
-template <class S>
-__device__ __forceinline__ void put_keys(const gpu_forward &args, unit_plan &plan, int j, int source, bool moved) {
-    const unit_place &unit = plan.unit;
+/* Step j is the cursor's. */
+template <class S> __device__ __forceinline__ void put_keys(unit_plan &plan, int j, int source) {
     planned_keys &step = plan.steps[j % 4];
-    step.b0 = plan.cursor.tile < unit.end ? plan.cursor.b0 : -1;
-    step.source = source;
-    if (step.b0 < 0) return;
-    if (moved) set_keys<typename S::T>(&plan.sources[source], args.problem, unit.b, unit.h, plan.cursor.tile);
     const key_source &keys = plan.sources[source];
-    int b1 = step.b0 + S::KEYS;
-    step.masked = b1 > keys.count || !block_is_full(keys.lo, keys.hi, unit.a0, unit.a1, step.b0, b1);
+    int b0 = plan.cursor.b0, b1 = b0 + S::KEYS;
+    step.b0 = b0;
+    step.source = source;
+    step.masked = b1 > keys.count || !block_is_full(keys.lo, keys.hi, plan.unit.a0, plan.unit.a1, b0, b1);
 }
 
-/* Not inline: one thread's business must not cost the others registers. */
-template <class S> __device__ __noinline__ void plan_keys(const gpu_forward &args, unit_plan &plan, int j) {
-    planned_keys before = plan.steps[(j - 1) % 4];
+/* Step j is the first of a tile, from `tile` on, or there is none. Not inline: seldom needed, and one thread's business
+ * must not cost the others registers. */
+template <class S>
+__device__ __noinline__ void put_other_keys(const gpu_forward &args, unit_plan &plan, int j, int tile, int source) {
+    const unit_place &unit = plan.unit;
+    plan.steps[j % 4].b0 = -1;
+    plan.cursor = first_keys(args.problem, unit, tile);
+    if (plan.cursor.tile >= unit.end) return;
+    set_keys<typename S::T>(&plan.sources[source], args.problem, unit.b, unit.h, plan.cursor.tile);
+    put_keys<S>(plan, j, source);
+}
+
+template <class S> __device__ __forceinline__ void plan_keys(const gpu_forward &args, unit_plan &plan, int j) {
+    const planned_keys &before = plan.steps[(j - 1) % 4];
+    int b0 = before.b0 + S::KEYS;
     if (before.b0 < 0) {
         plan.steps[j % 4].b0 = -1;
-        return;
+    } else if (b0 < plan.cursor.to) {
+        plan.cursor.b0 = b0;
+        put_keys<S>(plan, j, before.source);
+    } else {
+        put_other_keys<S>(args, plan, j, plan.cursor.tile + 1, (before.source + 1) % 3);
     }
-    int tile = plan.cursor.tile;
-    plan.cursor = next_keys(args.problem, plan.unit, plan.cursor, S::KEYS);
-    bool moved = plan.cursor.tile != tile;
-    put_keys<S>(args, plan, j, moved ? (before.source + 1) % 3 : before.source, moved);
 }
 
 template <class S>
 __device__ __forceinline__ void plan_unit(const gpu_forward &args, unit_plan &plan, unsigned number) {
     plan.unit = unit_at(args, number, S::ROWS);
-    plan.cursor = first_keys(args.problem, plan.unit, plan.unit.tile);
-    put_keys<S>(args, plan, 0, 0, true);
+    put_other_keys<S>(args, plan, 0, plan.unit.tile, 0);
     plan_keys<S>(args, plan, 1);
 }
 
 template <class S>
 __device__ __forceinline__ void copy_block(void *to, const row_source &from, const key_source &keys, int b0,
                                            int width) {
-    copy_rows<typename S::T, S::PITCH, S::KEYS, S::THREADS>(to, from, b0, keys.count, width);
+    copy_tile<typename S::T, S::PITCH, S::KEYS, S::THREADS>(to, from, b0, keys.count, width);
 }
 
 /* The queries of a warp, where they are multiplied from. */
@@ -255,12 +270,91 @@ template <class S> struct unit_queries<S, true> {
     }
 };
 
+template <class S> __device__ __forceinline__ gpu_score<float> score_of_problem(const gpu_problem &p) {
+    return {p.scale == 0 ? 1.0f : fabsf((float)p.scale)}; /* its sign is in Q */
+}
+
+/* All steps of a unit, one stage: the first K is on its way. */
+template <class S>
+__device__ __forceinline__ void loop_over_keys(const gpu_forward &args, unsigned char *shared, forward_rows<S> &rows,
+                                               const unit_queries<S> &queries) {
+    using products = typename S::products;
+    unsigned char *q = shared, *k = shared + S::K_AT, *v = shared + S::V_AT;
+    unit_plan &plan = *(unit_plan *)(shared + S::PLAN_AT);
+    const gpu_problem &p = args.problem;
+    gpu_score<float> score = score_of_problem<S>(p);
+#pragma unroll 1
+    for (int j = 0;; j++) {
+        copies_wait();
+        __syncthreads();
+        const planned_keys &step = plan.steps[j % 4];
+        const key_source &source = plan.sources[step.source];
+        copy_block<S>(v, source.v, source, step.b0, p.dim_v);
+        if (threadIdx.x == 0) plan_keys<S>(args, plan, j + 2);
+
+        float s[S::MT][S::KEYS / 8][4] = {};
+        queries.add_scores(s, q, k);
+
+        bool nonfinite = false;
+        copies_wait();
+        if (step.masked || products::SPREADS)
+            nonfinite = __syncthreads_or(products::template copied_is_nonfinite<S>(v));
+        else
+            __syncthreads();
+        if (step.masked) mask_scores<S>(plan.unit, source, step.b0, s);
+        planned_keys next = plan.steps[(j + 1) % 4];
+        if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
+        accumulate_scores<S>(s, rows, score);
+        if (nonfinite) take_nonfinite_values<S>(plan.unit, source, step.b0, v, rows);
+        products::template add_values<S>(rows.o, s, v);
+        if (next.b0 < 0) break;
+    }
+}
+
+/* The same, two stages of K and V. */
+template <class S>
+__device__ __forceinline__ void loop_over_stages(const gpu_forward &args, unsigned char *shared, forward_rows<S> &rows,
+                                                 const unit_queries<S> &queries) {
+    using products = typename S::products;
+    unsigned char *q = shared, *k = shared + S::K_AT, *v = shared + S::V_AT;
+    unit_plan &plan = *(unit_plan *)(shared + S::PLAN_AT);
+    const gpu_problem &p = args.problem;
+    gpu_score<float> score = score_of_problem<S>(p);
+    copy_block<S>(v, plan.sources[0].v, plan.sources[0], plan.steps[0].b0, p.dim_v);
+#pragma unroll 1
+    for (int j = 0;; j++) {
+        const planned_keys &step = plan.steps[j % 4], &next = plan.steps[(j + 1) % 4];
+        const key_source &source = plan.sources[step.source];
+        int here = j % 2 * S::STAGE, there = S::STAGE - here;
+        bool nonfinite = false;
+        copies_wait();
+        if (step.masked || products::SPREADS)
+            nonfinite = __syncthreads_or(products::template copied_is_nonfinite<S>(v + here));
+        else
+            __syncthreads();
+        bool last = next.b0 < 0;
+        if (!last) {
+            const key_source &from = plan.sources[next.source];
+            copy_block<S>(k + there, from.k, from, next.b0, p.dim);
+            copy_block<S>(v + there, from.v, from, next.b0, p.dim_v);
+        }
+        if (threadIdx.x == 0) plan_keys<S>(args, plan, j + 2);
+        float s[S::MT][S::KEYS / 8][4] = {};
+        queries.add_scores(s, q, k + here);
+        if (step.masked) mask_scores<S>(plan.unit, source, step.b0, s);
+        accumulate_scores<S>(s, rows, score);
+        if (nonfinite) take_nonfinite_values<S>(plan.unit, source, step.b0, v + here, rows);
+        products::template add_values<S>(rows.o, s, v + here);
+        if (last) break;
+    }
+}
+
 /* The unit, or piece of one, that has this number. */
 template <class S> __device__ __forceinline__ void attend_unit(const gpu_forward &args, unsigned number) {
     using T = typename S::T;
     using products = typename S::products;
     extern __shared__ __align__(1024) unsigned char shared[];
-    unsigned char *q = shared, *k = shared + S::K_AT, *v = shared + S::V_AT;
+    unsigned char *q = shared, *k = shared + S::K_AT;
     unit_plan &plan = *(unit_plan *)(shared + S::PLAN_AT);
     const gpu_problem &p = args.problem;
     if (threadIdx.x == 0) plan_unit<S>(args, plan, number);
@@ -285,33 +379,10 @@ template <class S> __device__ __forceinline__ void attend_unit(const gpu_forward
         copy_block<S>(k, plan.sources[0].k, plan.sources[0], plan.steps[0].b0, p.dim);
     }
 
-    gpu_score<float> score = {p.scale == 0 ? 1.0f : fabsf((float)p.scale)}; /* its sign is in Q */
-#pragma unroll 1
-    for (int j = 0;; j++) {
-        copies_wait();
-        __syncthreads();
-        const planned_keys &step = plan.steps[j % 4];
-        const key_source &source = plan.sources[step.source];
-        copy_block<S>(v, source.v, source, step.b0, p.dim_v);
-        if (threadIdx.x == 0) plan_keys<S>(args, plan, j + 2);
-
-        float s[S::MT][S::KEYS / 8][4] = {};
-        queries.add_scores(s, q, k);
-
-        bool nonfinite = false;
-        copies_wait();
-        if (step.masked || products::SPREADS)
-            nonfinite = __syncthreads_or(products::template copied_is_nonfinite<S>(v));
-        else
-            __syncthreads();
-        if (step.masked) mask_scores<S>(unit, source, step.b0, s);
-        planned_keys next = plan.steps[(j + 1) % 4];
-        if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
-        accumulate_scores<S>(s, rows, score);
-        if (nonfinite) take_nonfinite_values<S>(unit, source, step.b0, v, rows);
-        products::template add_values<S>(rows.o, s, v);
-        if (next.b0 < 0) break;
-    }
+    if constexpr (S::STAGES == 1)
+        loop_over_keys<S>(args, shared, rows, queries);
+    else
+        loop_over_stages<S>(args, shared, rows, queries);
     write_state<S>(args, unit, rows);
 }
 
@@ -333,7 +404,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma_redo(const __
 
 /* NARROW: as S, but for rows of fewer elements. What is redone is seldom, and done by S. */
 template <class S, class NARROW> struct forward_mma_calls {
-    static_assert(S::ROWS == NARROW::ROWS && S::BYTES >= NARROW::BYTES, "the same units");
+    static_assert(S::ROWS == NARROW::ROWS, "the same units");
     static cudaError_t allow(void) {
         cudaError_t error = allow_shared_memory(forward_mma<S>, S::BYTES);
         if (!error) error = allow_shared_memory(forward_mma<NARROW>, NARROW::BYTES);
@@ -354,7 +425,8 @@ template <class S, class NARROW> struct forward_mma_calls {
 template <class S, class NARROW = S>
 constexpr gpu_forward_variant forward_mma_variant(const gpu_forward_variant *smaller = NULL) {
     using calls = forward_mma_calls<S, NARROW>;
-    return {S::ROWS, S::BYTES, calls::allow, calls::launch, calls::launch_redo, smaller};
+    constexpr int BYTES = S::BYTES > NARROW::BYTES ? S::BYTES : NARROW::BYTES;
+    return {S::ROWS, BYTES, calls::allow, calls::launch, calls::launch_redo, smaller};
 }
 
 #endif

@@ -109,12 +109,16 @@ template <int MT, int NT> __device__ __forceinline__ bool some_are_nonfinite(con
     return sum != 0;
 }
 
-/* The thread's lane, which the compiler cannot know to be the same as before: what is computed from it is computed
- * where it is used, and not kept, where registers are short. */
+/* x, which the compiler cannot know to be the same as before: what is computed from it is computed where it is used,
+ * and not kept, where registers are short. */
+__device__ __forceinline__ int value_anew(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+/* The thread's lane, likewise. */
 __device__ __forceinline__ int lane_anew(void) {
-    int lane = (int)threadIdx.x & 31;
-    asm volatile("" : "+r"(lane));
-    return lane;
+    return value_anew((int)threadIdx.x & 31);
 }
 
 /* Addresses of the fragments of one operand of a product. A tile's rows are PITCH elements, swizzled as in
