@@ -358,11 +358,12 @@ RA_API void ra_gradients_init(ra_gradients *gradients_out);
  * next, right call until their deadline.
  *
  * stream: NULL on the CPU. On a device the stream of that device (NULL: its default one) that the work is put on. The
- * call returns when all work is on the stream; the tensors must stay until that work is done. The call waits for peers'
- * calls, not for the device; but where messages go through host memory (mpi, transports that know no device) each step
- * waits for the device to reach it, within timeout_seconds. Runs of one plan must follow one another on the device: use
- * one stream, or order the streams. With one rank the calls may be captured in a graph. A launch that the device
- * refuses is RA_ERR_DEVICE. */
+ * call returns when all work is on the stream; the tensors must stay until that work is done, also when the call fails:
+ * ranks of one process and device use each other's where they are, and the stream waits for that. The call waits for
+ * peers' calls, not for the device; but where messages go through host memory (mpi, transports that know no device)
+ * each step waits for the device to reach it, within timeout_seconds. Runs of one plan must follow one another on the
+ * device: use one stream, or order the streams. With one rank the calls may be captured in a graph. A launch that the
+ * device refuses is RA_ERR_DEVICE. */
 RA_API ra_status ra_plan_forward(ra_plan *plan, const ra_tensors *tensors, void *stream);
 RA_API ra_status ra_plan_backward(ra_plan *plan, const ra_gradients *gradients, void *stream);
 

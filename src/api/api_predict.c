@@ -7,7 +7,7 @@ ra_status ra_predict(const ra_problem *problem, const ra_options *options, int r
     ra_pool pool = {0};
     ra_prediction prediction = {0};
     ra_plan_info info;
-    RA_TRY(ra_setup_make(problem, options, (ra_seat){rank, ranks, ranks, ranks}, &prediction.setup));
+    RA_TRY(ra_setup_make(problem, options, (ra_seat){rank, ranks, ranks, ranks, 0}, &prediction.setup));
     ra_status status = ra_prediction_make(&pool, &prediction);
     if (status == RA_OK) ra_prediction_describe(&prediction, &info);
     ra_pool_free(&pool);
@@ -23,7 +23,7 @@ ra_status ra_predict_steps(const ra_problem *problem, const ra_options *options,
         return ra_refuse("pass is %d; it must be RA_FORWARD or RA_BACKWARD", (int)pass);
     if (!count_out || capacity < 0 || (capacity > 0 && !steps_out))
         return ra_refuse("count_out is NULL, capacity is negative, or steps_out is NULL");
-    RA_TRY(ra_setup_make(problem, options, (ra_seat){rank, ranks, ranks, ranks}, &setup));
+    RA_TRY(ra_setup_make(problem, options, (ra_seat){rank, ranks, ranks, ranks, 0}, &setup));
     ra_cut_problem cut = ra_setup_cut(&setup);
     ra_status status = ra_schedule_make(&pool, &cut, setup.strategy, pass, rank, &schedule);
     if (status == RA_OK) {

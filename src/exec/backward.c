@@ -5,6 +5,7 @@
  * not leave behind: its states are computed once more first. */
 #include "base/status.h"
 #include "exec/exec.h"
+#include "exec/lent_rows.h"
 
 #include <math.h>
 
@@ -20,6 +21,7 @@ static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_
                              .prepared = bound->prepared,
                              .overwrite = bound->overwrite,
                              .dq = queries->dq,
+                             .queries = ra_lent_queries(run),
                              .context = run->context};
     run->program->setup->kernel->backward(&call);
 }
@@ -161,7 +163,11 @@ ra_status ra_exec_backward(const ra_program *program, const ra_program *states_a
     sent_out->messages_sent += run.sent.messages_sent;
     if (status == RA_OK) {
         written = 1;
-        for_each_output(&run, io, store);
+        for_key_outputs(&run, io, store); /* while other ranks may still add to dq */
+        status = ra_run_close(&run);
+    }
+    if (status == RA_OK) {
+        for_query_output(&run, io, store);
         status = ra_program_check(program, (ra_place){run.name, -1});
     }
     if (status != RA_OK && written) ra_exec_spoil_backward(program, io, stream);

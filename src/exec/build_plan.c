@@ -28,14 +28,24 @@ static ra_status take_workspace(ra_plan *plan) {
     return RA_OK;
 }
 
+/* What is not copied counts as what it stands for: messages of the strategy, though there are others where keys stay.
+ */
+static void count_as_planned(ra_plan *plan) {
+    const ra_prediction *p = &plan->prediction;
+    ra_bound_step *first = &plan->backward.steps[0];
+    ra_schedule_traffic(&p->setup.problem, &p->backward, &first->sent_bytes, &first->sent_messages);
+}
+
 static ra_status bind_programs(ra_plan *plan) {
     ra_prediction *p = &plan->prediction;
     ra_comm *comm = plan->comm;
     RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, &plan->sharing, comm,
                            &plan->forward));
     if (!p->setup.backward) return RA_OK;
-    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->backward, &plan->sharing, comm,
+    const ra_schedule *backward = plan->sharing.stays ? plan->sharing.stays : &p->backward;
+    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, backward, &plan->sharing, comm,
                            &plan->backward));
+    if (plan->sharing.stays) count_as_planned(plan);
     if (p->setup.shape.states == 1) return RA_OK;
     return ra_program_bind_again(&plan->pool, &plan->forward, RA_TAGS_STATES_AGAIN, &plan->states_again);
 }
@@ -68,10 +78,12 @@ static ra_status link_device(ra_plan *plan) {
 }
 
 /* All of the plan that needs no other rank. */
-static ra_status prepare(ra_plan *plan, int serial, const ra_problem *problem, const ra_options *options) {
+static ra_status prepare(ra_plan *plan, int serial, const ra_common *common, const ra_problem *problem,
+                         const ra_options *options) {
     ra_prediction *p = &plan->prediction;
     ra_comm *comm = plan->comm;
-    ra_seat seat = {ra_comm_rank(comm), ra_comm_ranks(comm), ra_comm_process_ranks(comm), ra_comm_machine_ranks(comm)};
+    ra_seat seat = {ra_comm_rank(comm), ra_comm_ranks(comm), ra_comm_process_ranks(comm), ra_comm_machine_ranks(comm),
+                    common->one_device && common->no_workspace};
     int previous;
     RA_TRY(ra_setup_make(problem, options, seat, &p->setup));
     p->setup.serial = serial;
@@ -138,9 +150,15 @@ static ra_status build_together(ra_plan *plan, const ra_problem *problem, const 
     double timeout = timeout_of(options);
     int serial = ra_comm_count_plan(comm);
     outcome made = {.status = RA_OK};
-    note_outcome(&made,
-                 wanted ? prepare(plan, serial, problem, options) : ra_fail(RA_ERR_ARGUMENT, "plan_out is NULL"));
+    ra_common common = {0};
+    int has_workspace = 0;
+    const ra_device *device = ra_setup_device(options, &has_workspace);
     if (ra_comm_shares_memory(comm))
+        note_outcome(&made, ra_sharing_find(comm, device, has_workspace, timeout, &common));
+    if (made.status == RA_OK)
+        note_outcome(&made, wanted ? prepare(plan, serial, &common, problem, options)
+                                   : ra_fail(RA_ERR_ARGUMENT, "plan_out is NULL"));
+    if (common.one_device)
         note_outcome(&made, ra_sharing_arrange(&plan->pool, comm, made.status == RA_OK ? &plan->prediction : NULL,
                                                plan->memory, timeout, &plan->sharing));
     if (made.status == RA_OK) note_outcome(&made, complete(plan));

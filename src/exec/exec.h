@@ -49,6 +49,10 @@ typedef struct ra_pass_run {
 } ra_pass_run;
 ra_status ra_run_steps(ra_pass_run *run);
 
+/* After the steps: until every rank has done with the others' memory. What follows on the stream may write to what this
+ * rank lends, and finds whole what others have added to. */
+ra_status ra_run_close(const ra_pass_run *run);
+
 /* Fails, and gives the comm up, when the device has refused something of this pass. */
 ra_status ra_program_check(const ra_program *program, ra_place place);
 

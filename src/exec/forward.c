@@ -45,6 +45,7 @@ ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_vie
     run.own.v = v;
     if (!results || !results->begins) setup->kernel->begin(&setup->shape, state, &context);
     ra_status status = ra_run_steps(&run);
+    if (status == RA_OK) status = ra_run_close(&run);
     sent->bytes_sent += run.sent.bytes_sent;
     sent->messages_sent += run.sent.messages_sent;
     return status;

@@ -11,6 +11,7 @@
  */
 #include "base/status.h"
 #include "exec/exec.h"
+#include "exec/lent_rows.h"
 
 /* Between the blocks of a kernel: lets messages move, and tells peers that wait for this rank that it is alive. Returns
  * nonzero when a peer has failed, so that the kernel stops. */
@@ -77,6 +78,7 @@ static size_t piece_bytes(const ra_program *program, ra_cargo cargo, const ra_pi
 }
 
 static void pack(const ra_pass_run *run, const ra_pack *pack) {
+    if (pack->cargo == RA_CARGO_KV && ra_lends_keys(run->program)) return;
     unsigned char *to = ra_program_slot(run->program, pack->cargo, pack->slot);
     for (int64_t i = 0; i < pack->parcel.piece_count; i++) {
         pack_piece(run, pack->cargo, to, &pack->parcel.pieces[i]);
@@ -119,6 +121,15 @@ static void reduce(const ra_pass_run *run, const ra_reduce *r, const unsigned ch
                                 r->parcel.elements, &run->context);
 }
 
+/* The keys and values of a call: the rank's own, those of slots, or those that are lent. */
+static const ra_kv_rows *parts_of(const ra_pass_run *run, const ra_bound_compute *bound) {
+    if (!bound->parts) return &run->own;
+    if (!bound->lent) return bound->parts;
+    for (int64_t i = 0; i < bound->part_count; i++)
+        run->program->call_parts[i] = ra_lent_part_rows(run, &bound->lent[i], bound->parts[i]);
+    return run->program->call_parts;
+}
+
 static void compute_one(const ra_pass_run *run, const ra_bound_compute *bound) {
     const ra_program *program = run->program;
     const ra_setup *setup = program->setup;
@@ -128,12 +139,11 @@ static void compute_one(const ra_pass_run *run, const ra_bound_compute *bound) {
                             run->context.stream);
     if (bound->visitors) run->begin(run, bound->visitors);
     if (bound->tiles.tile_count == 0) return;
-    run->compute(run, bound->visitors ? bound->visitors : &run->queries, bound->parts ? bound->parts : &run->own,
-                 bound);
+    run->compute(run, bound->visitors ? bound->visitors : &run->queries, parts_of(run, bound), bound);
 }
 
 /* Once a peer's failure is known, which progress between blocks may find, the rest of the step is not computed. */
-static void compute_step(ra_pass_run *run, const ra_bound_step *bound) {
+static void compute_all(ra_pass_run *run, const ra_bound_step *bound) {
     const ra_program *program = run->program;
     int computes_here = !ra_device_is_asynchronous(program->setup->device);
     int stop = 0;
@@ -165,6 +175,13 @@ static ra_status give_back(const ra_pass_run *run, ra_place place) {
     return program->closing_count ? ra_comm_give_back(program->comm, run->context.stream, place) : RA_OK;
 }
 
+static ra_status compute_step(ra_pass_run *run, const ra_bound_step *bound, ra_place place) {
+    if (bound->compute_count == 0) return RA_OK;
+    RA_TRY(borrow(run, place));
+    compute_all(run, bound);
+    return give_back(run, place);
+}
+
 static ra_status wait_for(const ra_pass_run *run, const ra_bound_step *bound, ra_place place) {
     const ra_program *program = run->program;
     return ra_comm_wait(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds, place);
@@ -186,9 +203,7 @@ static ra_status run_step(ra_pass_run *run, const ra_step *step, const ra_bound_
         RA_TRY(wait_for(run, bound, place));
     else
         ra_comm_watch(program->comm, bound->messages, bound->message_count, program->setup->timeout_seconds);
-    RA_TRY(borrow(run, place));
-    compute_step(run, bound);
-    RA_TRY(give_back(run, place));
+    RA_TRY(compute_step(run, bound, place));
     if (!bound->waits_first) RA_TRY(wait_for(run, bound, place));
     run->sent.bytes_sent += bound->sent_bytes;
     run->sent.messages_sent += bound->sent_messages;
@@ -198,8 +213,7 @@ static ra_status run_step(ra_pass_run *run, const ra_step *step, const ra_bound_
     return give_back(run, place);
 }
 
-/* Until every rank has done with the others' memory: what follows on the stream may write to this rank's. */
-static ra_status close_steps(const ra_pass_run *run) {
+ra_status ra_run_close(const ra_pass_run *run) {
     const ra_program *program = run->program;
     ra_place place = {run->name, -1};
     for (int i = 0; i < program->closing_count; i++) {
@@ -213,8 +227,8 @@ static ra_status close_steps(const ra_pass_run *run) {
 
 ra_status ra_run_steps(ra_pass_run *run) {
     const ra_program *program = run->program;
+    ra_lend_rows(run);
     for (int s = 0; s < program->schedule->step_count; s++)
         RA_TRY(run_step(run, &program->schedule->steps[s], &program->steps[s], (ra_place){run->name, s}));
-    RA_TRY(ra_program_check(program, (ra_place){run->name, -1}));
-    return close_steps(run);
+    return ra_program_check(program, (ra_place){run->name, -1});
 }

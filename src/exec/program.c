@@ -1,6 +1,7 @@
 #include "exec/program.h"
 
 #include "base/status.h"
+#include "exec/keys_stay.h"
 #include "exec/merge_computes.h"
 #include "exec/slot_memory.h"
 
@@ -90,10 +91,22 @@ static ra_status bind_visitors(ra_pool *pool, const ra_program *program, const r
     return RA_OK;
 }
 
+/* The places of k and v come with each run; here they stand for the case that the owner packs. */
+static ra_status bind_lent(ra_pool *pool, const ra_compute *compute, ra_bound_compute *bound) {
+    bound->lent = ra_pool_take(pool, bound->part_count, sizeof *bound->lent);
+    if (!bound->lent) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int64_t i = 0; i < bound->part_count; i++) {
+        const ra_piece *piece = &compute->parcel.pieces[compute->parts[i]];
+        ra_kv_rows *part = &bound->parts[i];
+        bound->lent[i] = (ra_lent_part){compute->parcel.owner, piece->rows, piece->heads, part->k, part->v};
+        part->k.data = part->v.data = NULL;
+    }
+    return RA_OK;
+}
+
 static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_compute *compute,
-                            const ra_slot_memory *at, ra_kv_rows **parts_out) {
+                            const ra_slot_memory *at, ra_bound_compute *bound) {
     const ra_problem *problem = &program->setup->problem;
-    *parts_out = NULL;
     if (compute->kv_slot == RA_OWN) return RA_OK;
     ra_kv_rows *parts = ra_pool_take(pool, compute->part_count, sizeof *parts);
     int64_t *offsets = ra_pool_take(pool, compute->parcel.piece_count, sizeof *offsets), offset = 0;
@@ -106,12 +119,12 @@ static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_c
         int64_t piece = compute->parts[i];
         parts[i] = bind_part(program, compute, at, piece, piece == RA_ALL_RECORDS ? 0 : offsets[piece]);
     }
-    *parts_out = parts;
-    return RA_OK;
+    bound->parts = parts;
+    return program->lenders ? bind_lent(pool, compute, bound) : RA_OK;
 }
 
 /* Device kernels list what they need of the tiles; lists.h brings it to the device. */
-static ra_status prepare(const ra_program *program, ra_bound_compute *bound) {
+ra_status ra_program_prepare(const ra_program *program, ra_bound_compute *bound) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = bound->visitors ? &bound->visitors->shape : &setup->shape;
     if (!setup->kernel->prepare || bound->tiles.tile_count == 0) return RA_OK;
@@ -119,16 +132,24 @@ static ra_status prepare(const ra_program *program, ra_bound_compute *bound) {
                                   &bound->prepared);
 }
 
-/* Whether the kernel overwrites all that the compute's dk and dv hold. The rank's own rows are computed into first in
- * step 0 alone: later there may be something in them. */
-static int overwrites_all(const ra_program *program, const ra_compute *compute, const ra_prepared *prepared) {
+/* The first compute of a pass; NULL: it has none. */
+static const ra_compute *first_compute(const ra_schedule *schedule) {
+    for (int s = 0; s < schedule->step_count; s++)
+        if (schedule->steps[s].compute_count > 0) return schedule->steps[s].computes;
+    return NULL;
+}
+
+/* Whether the kernel overwrites all that the compute's dk and dv hold. Into the rank's own rows only the pass's first
+ * compute can: later there may be something in them. */
+int ra_program_overwrites(const ra_program *program, const ra_bound_compute *bound) {
     const ra_setup *setup = program->setup;
     const ra_shape *shape = &setup->shape;
+    const ra_compute *compute = bound->compute;
     int64_t rows = setup->rows_k * shape->heads_kv;
-    if (program->schedule->pass != RA_BACKWARD || !prepared || !setup->kernel->overwrites) return 0;
-    if (compute->grad_slot == RA_OWN && compute != program->schedule->steps[0].computes) return 0;
+    if (program->schedule->pass != RA_BACKWARD || !bound->prepared || !setup->kernel->overwrites) return 0;
+    if (compute->grad_slot == RA_OWN && compute != first_compute(program->schedule)) return 0;
     if (compute->grad_slot != RA_OWN) rows = compute->parcel.elements / (shape->batch * (shape->dim + shape->dim_v));
-    return setup->kernel->overwrites(prepared) == rows;
+    return setup->kernel->overwrites(bound->prepared) == rows;
 }
 
 /* The compute that finishes, being the pass's last: none where the kernel cannot, and where other ranks compute for
@@ -155,8 +176,11 @@ static void choose_finishing(ra_program *program) {
 
 int ra_program_overwrites_own(const ra_program *program) {
     const ra_schedule *schedule = program->schedule;
-    return schedule->step_count > 0 && schedule->steps[0].compute_count > 0 &&
-           schedule->steps[0].computes[0].grad_slot == RA_OWN && program->steps[0].computes[0].overwrite;
+    for (int s = 0; s < schedule->step_count; s++)
+        if (program->steps[s].compute_count > 0)
+            return program->steps[s].computes[0].compute->grad_slot == RA_OWN &&
+                   program->steps[s].computes[0].overwrite;
+    return 0;
 }
 
 /* What a message is matched by, beside its peer, in the 15 bits of a tag:
@@ -224,15 +248,15 @@ static ra_status bind_compute(ra_pool *pool, const ra_program *program, const ra
     bound->tiles = compute->tiles;
     bound->part_count = compute->kv_slot == RA_OWN ? 1 : compute->part_count;
     RA_TRY(bind_visitors(pool, program, &compute->visit, &bound->visitors));
-    return bind_parts(pool, program, compute, at, &bound->parts);
+    return bind_parts(pool, program, compute, at, bound);
 }
 
 static ra_status finish_compute(const ra_program *program, const ra_step *step, const ra_slot_memory *at,
                                 ra_bound_compute *bound) {
     const ra_compute *compute = bound->compute;
-    RA_TRY(prepare(program, bound));
+    RA_TRY(ra_program_prepare(program, bound));
     if (at->shared[RA_CARGO_GRAD] && ra_step_sum_of(step, compute)) return RA_OK; /* it adds to what is there */
-    bound->overwrite = overwrites_all(program, compute, bound->prepared);
+    bound->overwrite = ra_program_overwrites(program, bound);
     if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->overwrite)
         bound->zeroed = at->slots[RA_CARGO_GRAD][compute->grad_slot];
     return RA_OK;
@@ -245,9 +269,33 @@ static ra_status bind_computes(ra_pool *pool, const ra_program *program, const r
     bound->compute_count = step->compute_count;
     for (int64_t i = 0; i < step->compute_count; i++)
         RA_TRY(bind_compute(pool, program, &step->computes[i], at, &bound->computes[i]));
-    if (program->schedule->pass == RA_FORWARD) RA_TRY(ra_merge_computes(pool, bound));
-    for (int64_t i = 0; i < bound->compute_count; i++) RA_TRY(finish_compute(program, step, at, &bound->computes[i]));
+    for (int64_t i = 0; i < bound->compute_count && program->schedule->pass == RA_BACKWARD; i++)
+        RA_TRY(finish_compute(program, step, at, &bound->computes[i]));
     return RA_OK;
+}
+
+/* Forward: which computes are one call, then what the kernel makes of each. */
+static ra_status bind_calls(ra_pool *pool, ra_program *program, int keys_are_shared) {
+    if (program->schedule->pass != RA_FORWARD) return RA_OK;
+    if (keys_are_shared) RA_TRY(ra_gather_computes(pool, program));
+    for (int s = 0; s < program->schedule->step_count; s++) {
+        ra_bound_step *bound = &program->steps[s];
+        RA_TRY(ra_merge_computes(pool, bound));
+        for (int64_t i = 0; i < bound->compute_count; i++) RA_TRY(ra_program_prepare(program, &bound->computes[i]));
+    }
+    return RA_OK;
+}
+
+/* Memory for the parts of that call, of those whose parts come with each run, which has most. */
+static ra_status take_call_parts(ra_pool *pool, ra_program *program) {
+    int64_t most = 0;
+    for (int s = 0; s < program->schedule->step_count; s++)
+        for (int64_t i = 0; i < program->steps[s].compute_count; i++) {
+            const ra_bound_compute *c = &program->steps[s].computes[i];
+            if (c->lent && c->part_count > most) most = c->part_count;
+        }
+    program->call_parts = ra_pool_take(pool, most, sizeof *program->call_parts);
+    return program->call_parts ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a plan");
 }
 
 /* Whether a compute of the step has added to what the reduce would add. */
@@ -280,27 +328,28 @@ static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_sh
 
 /* ---- closing ----------------------------------------------------------------------------------------------------- */
 
-/* A rank's memory may be used by ranks that it has no message from, so all wait for all: in round k for the rank 2^k
- * back, which has waited for 2^k - 1 others in the rounds before. */
-static int rounds_of(int ranks) {
+/* A rank's memory may be used by ranks that it has no message from, so all wait for all. */
+int ra_rounds_of(int ranks) {
     int rounds = 0;
     while (1 << rounds < ranks) rounds++;
     return rounds;
 }
 
-enum { CLOSING_CARGO = RA_CARGO_TAGS - 1 };
+/* In place of a cargo, of messages that carry none. */
+enum { NO_CARGO = RA_CARGO_TAGS - 1 };
 
-static ra_status bind_closing(ra_pool *pool, const ra_program *program, int round, ra_bound_step *bound) {
-    const ra_schedule *schedule = program->schedule;
-    int tag = tag_of(program, RA_CARGO_TAGS * (schedule->step_count + round) + CLOSING_CARGO);
-    int along = 1 << round;
+ra_message ra_order_message(const ra_program *program, int step, int peer, int is_send) {
+    int tag = tag_of(program, RA_CARGO_TAGS * step + NO_CARGO);
+    return (ra_message){.peer = peer, .is_send = is_send, .tag = tag, .data = NULL, .bytes = 1};
+}
+
+ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int round, ra_bound_step *bound) {
+    int rank = program->schedule->rank, ranks = program->schedule->ranks, along = 1 << round;
     bound->messages = ra_pool_take(pool, 2, sizeof *bound->messages);
     if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     bound->message_count = 2;
-    bound->messages[0] = (ra_message){
-        .peer = (schedule->rank + along) % schedule->ranks, .is_send = 1, .tag = tag, .data = NULL, .bytes = 1};
-    bound->messages[1] = (ra_message){
-        .peer = (schedule->rank + schedule->ranks - along) % schedule->ranks, .tag = tag, .data = NULL, .bytes = 1};
+    bound->messages[0] = ra_order_message(program, step, (rank + along) % ranks, 1);
+    bound->messages[1] = ra_order_message(program, step, (rank + ranks - along) % ranks, 0);
     return RA_OK;
 }
 
@@ -322,16 +371,25 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
         program.own.dv = packed_view(program.memory + workspace->own_dv, shape->batch, setup->rows_k, shape->dim_v);
     }
     RA_TRY(ra_slot_memory_start(pool, &program, sharing, &at));
-    program.closing_count = shares_any(&at) ? rounds_of(schedule->ranks) : 0;
+    int stays = schedule == sharing->stays;
+    program.closing_count = stays || shares_any(&at) ? ra_rounds_of(schedule->ranks) : 0;
+    if (stays || (at.shared[RA_CARGO_KV] && sharing->in_place)) {
+        program.lenders = sharing->lenders;
+        program.lent = sharing->rows;
+    }
     program.steps = ra_pool_take(pool, schedule->step_count + program.closing_count, sizeof *program.steps);
     if (!program.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     *program_out = program;
-    for (int s = 0; s < schedule->step_count; s++)
+    if (stays) RA_TRY(ra_keys_stay_bind(pool, program_out));
+    for (int s = 0; s < schedule->step_count && !stays; s++)
         RA_TRY(bind_step(pool, program_out, sharing, &schedule->steps[s], &at, &program_out->steps[s]));
-    for (int i = 0; i < program.closing_count; i++)
-        RA_TRY(bind_closing(pool, program_out, i, &program_out->steps[schedule->step_count + i]));
+    for (int i = 0; i < program.closing_count; i++) {
+        int step = schedule->step_count + i;
+        RA_TRY(ra_bind_round(pool, program_out, step, i, &program_out->steps[step]));
+    }
+    RA_TRY(bind_calls(pool, program_out, at.shared[RA_CARGO_KV]));
     choose_finishing(program_out);
-    return RA_OK;
+    return take_call_parts(pool, program_out);
 }
 
 void ra_program_release(ra_program *program) {

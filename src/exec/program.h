@@ -14,11 +14,19 @@ typedef struct ra_queries {
     ra_view dq;              /* backward: added to */
 } ra_queries;
 
-/* One call of the kernel: a compute of the schedule, or several of a step, in the forward pass, that have the rank's
- * own queries. */
+/* Keys and values of a part that are read where a caller has them. */
+typedef struct ra_lent_part {
+    int owner;
+    ra_span rows, heads;        /* of the owner's shard */
+    ra_view packed_k, packed_v; /* where they are when the owner has packed them; data NULL: it is this rank */
+} ra_lent_part;
+
+/* One call of the kernel: a compute of the schedule or, in the forward pass, several that have the rank's own
+ * queries. */
 typedef struct ra_bound_compute {
     ra_queries *visitors; /* another rank's queries, in their slot; NULL for the rank's own */
     ra_kv_rows *parts;    /* the pieces of its slots; NULL for the rank's own rows */
+    ra_lent_part *lent;   /* [part_count]: where k and v of the parts are in each run; NULL: parts says it */
     int64_t part_count;
     ra_tile_list tiles;
     const ra_compute *compute; /* the first of them */
@@ -43,6 +51,10 @@ typedef struct ra_program {
     int closing_count;    /* groups without data, after which every rank has done with the others' memory; 0: none is
                            * lent */
     ra_kv_rows own; /* this rank's rows: dk and dv where they are in the workspace; the rest comes with each run */
+    const ra_lender *lenders; /* whose rows are used where their callers have them; NULL: nobody's are */
+    ra_lent_rows *lent;       /* what this rank lends, written by each run; NULL: nothing */
+    ra_kv_rows *call_parts;   /* where a run makes the parts of a call that are lent, for as long as the call takes */
+    ra_query_rows *call_queries;       /* [ranks]: likewise, where keys stay; NULL: they do not */
     const ra_bound_compute *finishing; /* forward: the last compute, where it also writes o and lse; NULL: none does */
     int finishing_alone;               /* it is the first compute, too */
     const ra_setup *setup;
@@ -68,6 +80,19 @@ ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pas
 
 /* Raises *most to what the steps' groups have. A program that was not bound has none. */
 void ra_program_group_size(const ra_program *program, ra_group_size *most);
+
+/* What the kernel makes of a call's tiles, where it wants to know them before; and, of a backward program, whether the
+ * call overwrites. */
+ra_status ra_program_prepare(const ra_program *program, ra_bound_compute *bound);
+int ra_program_overwrites(const ra_program *program, const ra_bound_compute *bound);
+
+/* The messages of a round in which all ranks wait for one another, in that step: in round k for the rank 2^k back,
+ * which has waited for 2^k - 1 others in the rounds before. rounds_of: how many there are. */
+int ra_rounds_of(int ranks);
+ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int round, ra_bound_step *bound);
+
+/* A message without data, an order alone, of that step. */
+ra_message ra_order_message(const ra_program *program, int step, int peer, int is_send);
 
 /* Whether the first compute of a backward program overwrites this rank's own dk and dv. */
 int ra_program_overwrites_own(const ra_program *program);

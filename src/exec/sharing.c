@@ -1,21 +1,24 @@
 #include "exec/sharing.h"
 
 #include "base/status.h"
+#include "exec/keys_stay.h"
 #include "plan/digest.h"
 #include "transport/collective.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What all must have alike. Plain bytes that travel, inside one process, as an offer's. */
-typedef struct common {
-    ra_seal seal; /* ranks that have not planned the same do not share: that they differ is found later */
+/* What a rank has that all must have alike. Plain bytes that travel, inside one process, as an offer's. */
+typedef struct having {
     const ra_device *device;
-} common;
+    int64_t workspace;
+} having;
 
 /* What a rank tells the others. */
 typedef struct offer {
-    int64_t sums;
+    ra_seal seal; /* ranks that have not planned the same do not share: that they differ is found later */
+    int64_t sums, in_place, stays;
+    int64_t keys, keys_received; /* its own, and those it would be sent in the backward pass */
     ra_lender lender;
 } offer;
 
@@ -44,8 +47,7 @@ static int are_alike_or_apart(const ra_tile **tiles, int64_t count) {
     return 1;
 }
 
-/* Whether a kernel that says what it overwrites adds to each row of dk and dv once in the call (kernel.h). */
-static int adds_once_in(const ra_tile_list *list) {
+int ra_adds_once(const ra_tile_list *list) {
     if (list->round_count > 1) return 0;
     const ra_tile **tiles = malloc((size_t)list->tile_count * sizeof *tiles + 1);
     if (!tiles) return 0;
@@ -61,8 +63,25 @@ static int adds_once(const ra_setup *setup, const ra_schedule *schedule) {
     if (!setup->kernel->overwrites) return 0;
     for (int s = 0; s < schedule->step_count; s++)
         for (int64_t i = 0; i < schedule->steps[s].compute_count; i++)
-            if (!adds_once_in(&schedule->steps[s].computes[i].tiles)) return 0;
+            if (!ra_adds_once(&schedule->steps[s].computes[i].tiles)) return 0;
     return 1;
+}
+
+/* ---- keys where callers have them -------------------------------------------------------------------------------- */
+
+/* Whether all parts that are received are pieces, which are rows and heads of a view, and no more than can come with
+ * calls. */
+static int has_few_pieces(const ra_schedule *schedule) {
+    int64_t parts = 0;
+    for (int s = 0; s < schedule->step_count; s++)
+        for (int64_t i = 0; i < schedule->steps[s].compute_count; i++) {
+            const ra_compute *c = &schedule->steps[s].computes[i];
+            if (c->kv_slot == RA_OWN) continue;
+            parts += c->part_count;
+            for (int64_t n = 0; n < c->part_count; n++)
+                if (c->parts[n] == RA_ALL_RECORDS) return 0;
+        }
+    return parts <= RA_PARTS_IN_PLACE;
 }
 
 /* ---- telling the others ------------------------------------------------------------------------------------------ */
@@ -77,62 +96,94 @@ static ra_lender lender_of(const ra_prediction *prediction, unsigned char *memor
     return lender;
 }
 
-static common common_of(const ra_prediction *prediction) {
-    common mine;
+/* A ra_judge: all is having [ranks], the answer an ra_common. */
+static void judge_common(const void *all, int ranks, void *answer_out) {
+    const having *ranks_have = all;
+    ra_common *answer = answer_out;
+    const ra_device *device = ranks_have[0].device;
+    answer->one_device = device && ra_device_is_asynchronous(device);
+    answer->no_workspace = 1;
+    for (int r = 0; r < ranks; r++) {
+        answer->one_device &= ranks_have[r].device == device;
+        answer->no_workspace &= !ranks_have[r].workspace;
+    }
+}
+
+ra_status ra_sharing_find(ra_comm *comm, const ra_device *device, int has_workspace, double timeout_seconds,
+                          ra_common *common_out) {
+    having mine = {device, has_workspace};
+    return ra_comm_judge(comm, &mine, sizeof mine, judge_common, common_out, sizeof *common_out, timeout_seconds);
+}
+
+static ra_seal seal_of(const ra_prediction *prediction) {
+    ra_digest digest = ra_digest_of(&prediction->setup);
+    return ra_digest_seal(&digest);
+}
+
+static offer offer_of(const ra_prediction *prediction, unsigned char *memory, const ra_lent_rows *rows, int stays) {
+    offer mine;
     memset(&mine, 0, sizeof mine);
     mine.seal.status = RA_ERR_INTERNAL; /* nothing that anybody would share */
     if (!prediction) return mine;
-    ra_digest digest = ra_digest_of(&prediction->setup);
-    mine.seal = ra_digest_seal(&digest);
-    mine.device = prediction->setup.device;
-    return mine;
-}
-
-/* Whether all have planned the same on the same device, which must be one that does its work later (comm.h). A
- * ra_judge: all is common [ranks], the answer an int64_t. */
-static void judge_common(const void *all, int ranks, void *answer_out) {
-    const common *ranks_have = all;
-    int64_t *answer = answer_out;
-    *answer = ranks_have[0].seal.status == RA_OK && ra_device_is_asynchronous(ranks_have[0].device);
-    for (int r = 1; r < ranks; r++)
-        if (memcmp(&ranks_have[r], &ranks_have[0], sizeof ranks_have[r]) != 0) *answer = 0;
-}
-
-static offer offer_of(const ra_prediction *prediction, unsigned char *memory) {
-    offer mine;
-    memset(&mine, 0, sizeof mine);
+    mine.seal = seal_of(prediction);
+    mine.in_place =
+        has_few_pieces(&prediction->forward) && (!prediction->setup.backward || has_few_pieces(&prediction->backward));
     mine.sums = prediction->setup.backward && adds_once(&prediction->setup, &prediction->backward);
     mine.lender = lender_of(prediction, memory);
+    mine.lender.rows = rows;
+    mine.stays = stays;
+    mine.keys = prediction->setup.rows_k * prediction->setup.shape.heads_kv;
+    if (prediction->setup.backward) mine.keys_received = ra_keys_received(&prediction->backward);
     return mine;
 }
 
-static ra_status exchange_offers(ra_pool *pool, ra_comm *comm, const offer *mine, double timeout_seconds,
-                                 ra_sharing *sharing_out) {
-    int ranks = ra_comm_ranks(comm);
-    offer *offers = calloc((size_t)ranks, sizeof *offers);
-    ra_lender *lenders = ra_pool_take(pool, ranks, sizeof *lenders);
-    ra_status status = offers && lenders ? ra_comm_allgather(comm, mine, sizeof *mine, offers, timeout_seconds)
-                                         : ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
-    if (status == RA_OK) {
-        *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1};
-        for (int r = 0; r < ranks; r++) {
-            lenders[r] = offers[r].lender;
-            sharing_out->sums &= offers[r].sums != 0;
-        }
+/* Whether all have planned the same, none having failed. */
+static int are_alike(const offer *offers, int ranks) {
+    int alike = offers[0].seal.status == RA_OK;
+    for (int r = 1; r < ranks; r++) alike &= !memcmp(&offers[r].seal, &offers[0].seal, sizeof offers[r].seal);
+    return alike;
+}
+
+/* What all ranks' offers come to; stays: what this rank does where all keys stay. */
+static void conclude(const offer *offers, int ranks, ra_lender *lenders, const ra_schedule *stays,
+                     ra_sharing *sharing_out) {
+    int all_stay = 1;
+    int64_t keys = 0, received = 0;
+    if (!are_alike(offers, ranks)) return;
+    *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1, .in_place = 1};
+    for (int r = 0; r < ranks; r++) {
+        lenders[r] = offers[r].lender;
+        sharing_out->sums &= offers[r].sums != 0;
+        sharing_out->in_place &= offers[r].in_place != 0;
+        all_stay &= offers[r].stays != 0;
+        keys += offers[r].keys;
+        received += offers[r].keys_received;
     }
-    free(offers);
-    return status;
+    sharing_out->stays = all_stay && received >= keys / 2 ? stays : NULL;
 }
 
 ra_status ra_sharing_arrange(ra_pool *pool, ra_comm *comm, const ra_prediction *prediction, unsigned char *memory,
                              double timeout_seconds, ra_sharing *sharing_out) {
-    common mine = common_of(prediction);
-    int64_t all_share = 0;
+    int ranks = ra_comm_ranks(comm);
     *sharing_out = (ra_sharing){0};
-    RA_TRY(ra_comm_judge(comm, &mine, sizeof mine, judge_common, &all_share, sizeof all_share, timeout_seconds));
-    if (!all_share) return RA_OK;
-    offer told = offer_of(prediction, memory);
-    return exchange_offers(pool, comm, &told, timeout_seconds, sharing_out);
+    offer *offers = calloc((size_t)ranks, sizeof *offers);
+    ra_lender *lenders = ra_pool_take(pool, ranks, sizeof *lenders);
+    ra_lent_rows *rows = ra_pool_take(pool, 1, sizeof *rows);
+    ra_schedule *staying = ra_pool_take(pool, 1, sizeof *staying);
+    ra_status status = RA_OK;
+    if (!offers || !lenders || !rows || !staying)
+        status = ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
+    if (status == RA_OK) {
+        int stays = prediction && ra_keys_stay(pool, &prediction->setup, &prediction->backward, staying);
+        offer mine = offer_of(prediction, memory, rows, stays);
+        status = ra_comm_allgather(comm, &mine, sizeof mine, offers, timeout_seconds);
+    }
+    if (status == RA_OK) {
+        conclude(offers, ranks, lenders, staying, sharing_out);
+        sharing_out->rows = rows;
+    }
+    free(offers);
+    return status;
 }
 
 int ra_sharing_has(const ra_sharing *sharing, const ra_schedule *schedule, ra_cargo cargo) {

@@ -88,7 +88,7 @@ typedef struct ra_forward_results {
 typedef struct ra_forward_call {
     const ra_shape *shape;
     ra_view q;
-    const ra_kv_rows *parts; /* tile.part indexes it */
+    const ra_kv_rows *parts; /* tile.part indexes it; read before the call returns */
     ra_tile_list tiles;
     ra_state state; /* accumulated into */
     ra_context context;
@@ -98,6 +98,14 @@ typedef struct ra_forward_call {
      * what finish would do, and it may leave anything in the state. */
     const ra_forward_results *results;
 } ra_forward_call;
+
+/* Query rows of one rank, in a backward call. */
+typedef struct ra_query_rows {
+    ra_view q, dout;         /* of dtype */
+    const void *lse, *delta; /* [batch, heads_q, rows] of the accumulation type: see ra_backward_call */
+    ra_view dq;              /* of the accumulation type, added to; may be the output itself */
+    int64_t rows;
+} ra_query_rows;
 
 /* For every tile, with p = e^{s - lse}, dp = dout . v, ds = p * (dp - delta):
  *   dq += scale * ds k,  dk += scale * ds^T q,  dv += p^T dout.
@@ -113,6 +121,10 @@ typedef struct ra_backward_call {
     ra_context context;
     const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
     int overwrite;               /* dk and dv hold nothing yet: the kernel writes its first sums over what is there */
+
+    /* Not NULL: queries of several ranks, of one state, instead of q, dout, lse, delta and dq; tile.queries indexes it.
+     * Device kernels take them, and read them before the call returns. */
+    const ra_query_rows *queries;
 } ra_backward_call;
 
 typedef struct ra_kernel {
@@ -129,9 +141,9 @@ typedef struct ra_kernel {
      *
      *     prepare ──► list_size ──► place ──► the caller's copy ──► forward or backward, any number ──► discard
      *
-     * prepare lists on the host, and neither allocates device memory nor waits for the device. tiles and parts stay
-     * until place. parts [part_count]: pieces of a slot, whose addresses stay; NULL for the rank's own rows, of which
-     * there is one part, whose addresses come with every call. Many objects can share a block and one copy. */
+     * prepare lists on the host, and neither allocates device memory nor waits. tiles and parts stay until place. parts
+     * [part_count]: pieces of slots, whose addresses stay; where one has no k.data, all come with every call, heads, dk
+     * and dv as here. NULL: one part, the rank's own rows, which comes with every call. Objects can share a block. */
     ra_status (*prepare)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int64_t part_count,
                          ra_pass pass, ra_prepared **prepared_out);
     ra_list_size (*list_size)(const ra_prepared *prepared);
@@ -148,6 +160,10 @@ typedef struct ra_kernel {
 
     /* Whether a forward call can be given results. NULL: none can. */
     int (*finishes)(const ra_prepared *prepared);
+
+    /* From so many key rows on, over heads and batches, backward calls may come one after the other: each keeps the
+     * device busy by itself. 0: no call takes queries of several ranks. */
+    int64_t busy_keys;
 
     void (*forward)(const ra_forward_call *call);
     void (*backward)(const ra_backward_call *call);

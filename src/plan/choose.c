@@ -125,11 +125,15 @@ static int is_worth_comparing(const ra_cut_problem *cut) {
 
 /* The ring never sends less than pairwise of any owner's rows. So one owner can decide against it, and one from the
  * middle mostly does; else the sums must be equal. */
-ra_status ra_choose_strategy(const ra_cut_problem *cut, ra_strategy *strategy_out) {
+ra_status ra_choose_strategy(const ra_cut_problem *cut, int one_device, ra_strategy *strategy_out) {
     int travel, more = !is_worth_comparing(cut), sample = cut->problem->branches && cut->ranks > RA_OWNERS_COMPARED;
     RA_TRY(queries_travel(cut, &travel));
     if (travel) {
         *strategy_out = RA_STRATEGY_PASSQ;
+        return RA_OK;
+    }
+    if (one_device && cut->problem->branches == 0) {
+        *strategy_out = RA_STRATEGY_RING;
         return RA_OK;
     }
     if (!more) RA_TRY(ring_sends_more_of_some(cut, sample ? RA_OWNERS_COMPARED : 1, &more));

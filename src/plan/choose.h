@@ -40,9 +40,11 @@ ra_status ra_choose_layout(const ra_problem *normal, int ranks, ra_layout *layou
  * pairwise: a row that only distant ranks need would travel through all those between. In a dilated problem
  * RA_OWNERS_COMPARED ranks' rows stand for all. On stripes every rank meets every other in many documents and segments:
  * where these are more than RA_STRIPES_COMPARED, counted for each two ranks, comparing would take longer than it is
- * worth, and it is pairwise. Fails only for want of memory. */
+ * worth, and it is pairwise. one_device: ranks see each other's memory, and what the ring would send is used where it
+ * is and not copied (schedule.h): then the ring instead of pairwise, but for dilated problems. Fails only for want of
+ * memory. */
 #define RA_OWNERS_COMPARED 8
 #define RA_STRIPES_COMPARED (1 << 20)
-ra_status ra_choose_strategy(const ra_cut_problem *cut, ra_strategy *strategy_out);
+ra_status ra_choose_strategy(const ra_cut_problem *cut, int one_device, ra_strategy *strategy_out);
 
 #endif

@@ -69,16 +69,24 @@ static ra_status choose_layout(const ra_options *options, ra_setup *setup) {
     return options->layout ? RA_OK : ra_choose_layout(&setup->problem, setup->ranks, &setup->layout);
 }
 
-static ra_status choose_strategy(const ra_options *options, ra_setup *setup) {
+static ra_status choose_strategy(const ra_options *options, int one_device, ra_setup *setup) {
     ra_cut_problem cut = ra_setup_cut(setup);
     setup->strategy = options->strategy;
-    return options->strategy ? RA_OK : ra_choose_strategy(&cut, &setup->strategy);
+    return options->strategy ? RA_OK : ra_choose_strategy(&cut, one_device, &setup->strategy);
+}
+
+const ra_device *ra_setup_device(const ra_options *options, int *workspace_out) {
+    ra_options o;
+    const ra_backend *backend;
+    if (read_options(options, &o) != RA_OK || ra_backend_check(o.backend, &backend) != RA_OK) return NULL;
+    *workspace_out = o.workspace != NULL;
+    return backend->device;
 }
 
 ra_status ra_setup_layout(const ra_problem *problem, const ra_options *options, int ranks, ra_layout *layout_out) {
     ra_options o = {0};
     ra_setup s = {.ranks = ranks};
-    RA_TRY(check(problem, options, (ra_seat){0, ranks, ranks, ranks}, &o, &s));
+    RA_TRY(check(problem, options, (ra_seat){0, ranks, ranks, ranks, 0}, &o, &s));
     RA_TRY(choose_layout(&o, &s));
     *layout_out = s.layout;
     return RA_OK;
@@ -90,7 +98,7 @@ ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra
     ra_setup s = {.rank = rank, .ranks = ranks};
     RA_TRY(check(problem, options, seat, &o, &s));
     RA_TRY(choose_layout(&o, &s));
-    RA_TRY(choose_strategy(&o, &s));
+    RA_TRY(choose_strategy(&o, seat.one_device, &s));
     s.threads = o.threads ? o.threads : ra_core_share(seat.process_ranks, seat.machine_ranks);
     s.backward = o.backward != 0;
     s.timeout_seconds = o.timeout_seconds;

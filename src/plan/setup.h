@@ -27,11 +27,16 @@ typedef struct ra_setup {
     ra_shape shape;
 } ra_setup;
 
-/* Which rank of how many, and how many of them share this process's and this machine's cores. */
+/* Which rank of how many, and how many of them share this process's and this machine's cores. one_device: all of them
+ * see each other's memory on one device, and "auto" may go by that. */
 typedef struct ra_seat {
     int rank, ranks;
     int process_ranks, machine_ranks;
+    int one_device;
 } ra_seat;
+
+/* The device that the options name; NULL: they are wrong. workspace_out: whether they bring memory. */
+const ra_device *ra_setup_device(const ra_options *options, int *workspace_out);
 
 /* Checks and fills in. options may be NULL. */
 ra_status ra_setup_make(const ra_problem *problem, const ra_options *options, ra_seat seat, ra_setup *setup_out);

@@ -94,6 +94,9 @@ ra_status ra_make_pairwise(ra_builder *b);
 ra_status ra_make_allgather(ra_builder *b);
 ra_status ra_make_passq(ra_builder *b);
 
+/* passq's computes alone, with all queries of each rank (ra_schedule_visits). */
+ra_status ra_make_visits(ra_builder *b);
+
 /* A ring route: an owner's rows in the order in which they stop travelling, the longest travelling first. What is sent
  * to hop t is then the first so many pieces, and no rank ever repacks. */
 typedef struct ra_route {

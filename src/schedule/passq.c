@@ -73,3 +73,16 @@ ra_status ra_make_passq(ra_builder *b) {
     }
     return RA_OK;
 }
+
+ra_status ra_make_visits(ra_builder *b) {
+    RA_TRY(ra_add_compute_own(b, 0));
+    for (int s = 1; s < b->ranks; s++) {
+        int owner = ra_rank_along(b, b->rank, -s);
+        int64_t rows = ra_shard_of(b->cut->layout, b->cut->problem->seq_q, b->ranks, owner).rows;
+        ra_piece all = {{0, 1, rows}, {0, 1, b->cut->problem->heads_q}};
+        ra_parcel queries = {.owner = owner, .pieces = &all, .piece_count = 1};
+        queries.elements = elements_of(b, RA_CARGO_QUERY, &queries);
+        RA_TRY(ra_add_visits(b, s, 0, 0, &queries));
+    }
+    return RA_OK;
+}

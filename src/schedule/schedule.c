@@ -11,21 +11,23 @@ typedef struct workshop {
     ra_findings findings;
 } workshop;
 
-static ra_status make_pass(workshop *w, ra_pass pass, ra_schedule *schedule_out) {
-    const ra_strategy_entry *entry = ra_strategy_find(w->strategy);
-    if (!entry || !entry->make) return ra_fail(RA_ERR_ARGUMENT, "there is no strategy %d", (int)w->strategy);
-    ra_schedule schedule = {.pass = pass,
-                            .rank = w->rank,
-                            .ranks = w->cut->ranks,
-                            .strategy = w->strategy,
-                            .step_count = entry->steps(w->cut->ranks, pass)};
+static ra_status fill_steps(workshop *w, ra_pass pass, int step_count, ra_status (*make)(ra_builder *b),
+                            ra_schedule *schedule_out) {
+    ra_schedule schedule = {
+        .pass = pass, .rank = w->rank, .ranks = w->cut->ranks, .strategy = w->strategy, .step_count = step_count};
     schedule.steps = ra_pool_take(w->pool, schedule.step_count, sizeof *schedule.steps);
     if (!schedule.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
     ra_builder builder = {w->cut, pass, w->rank, w->cut->ranks, w->pool, &w->scratch, &schedule, &w->findings};
     w->findings.next = 0;
-    RA_TRY(entry->make(&builder));
+    RA_TRY(make(&builder));
     *schedule_out = schedule;
     return RA_OK;
+}
+
+static ra_status make_pass(workshop *w, ra_pass pass, ra_schedule *schedule_out) {
+    const ra_strategy_entry *entry = ra_strategy_find(w->strategy);
+    if (!entry || !entry->make) return ra_fail(RA_ERR_ARGUMENT, "there is no strategy %d", (int)w->strategy);
+    return fill_steps(w, pass, entry->steps(w->cut->ranks, pass), entry->make, schedule_out);
 }
 
 ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, int rank,
@@ -41,6 +43,13 @@ ra_status ra_schedule_make_both(ra_pool *pool, const ra_cut_problem *cut, ra_str
     workshop w = {.pool = pool, .cut = cut, .strategy = strategy, .rank = rank};
     ra_status status = make_pass(&w, RA_FORWARD, forward_out);
     if (status == RA_OK) status = make_pass(&w, RA_BACKWARD, backward_out);
+    ra_pool_free(&w.scratch);
+    return status;
+}
+
+ra_status ra_schedule_visits(ra_pool *pool, const ra_cut_problem *cut, int rank, ra_schedule *schedule_out) {
+    workshop w = {.pool = pool, .cut = cut, .strategy = RA_STRATEGY_PASSQ, .rank = rank};
+    ra_status status = fill_steps(&w, RA_BACKWARD, cut->ranks, ra_make_visits, schedule_out);
     ra_pool_free(&w.scratch);
     return status;
 }

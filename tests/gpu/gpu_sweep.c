@@ -3,6 +3,10 @@
  * the ranks.
  *
  *     gpu_sweep [--count 150] [--seed 1] [--kernel NAME] [--type NAME] [--ranks N] [--work 30000000] [--sweep-only]
+ *               [--plain]
+ *
+ * --plain: no branches and no window, on the ring or with allgather: with RINGATTN_BUSY_KEYS=1 keys stay in most of
+ * these.
  */
 #include "gpu_test.h"
 #include "tolerance.h"
@@ -43,6 +47,14 @@ static int check_case(const test_case *c, int ranks, double *worst) {
     return 0;
 }
 
+static int is_plain;
+
+static void make_plain(test_case *c) {
+    if (!is_plain) return;
+    c->problem.branches = 0, c->problem.window_left = c->problem.window_right = -1;
+    c->options.strategy = c->seed % 2 ? RA_STRATEGY_RING : RA_STRATEGY_ALLGATHER;
+}
+
 /* A scale of one makes scores of size 50, whose own rounding in f32 is above the tolerance. */
 static int sweep(ra_dtype dtype, const ra_backend *backend, const char *kernel, int count, int first, int ranks,
                  double work) {
@@ -53,6 +65,7 @@ static int sweep(ra_dtype dtype, const ra_backend *backend, const char *kernel, 
         uint64_t seed = (uint64_t)(first + i);
         case_make(&c, seed, dtype, work);
         if (dtype != RA_F64 && c.problem.scale == 0) c.problem.scale = RA_SCALE_DEFAULT;
+        make_plain(&c);
         c.options.backend = backend;
         c.options.kernel = kernel;
         bad += !check_case(&c, ranks ? ranks : 1 + (int)(seed % 8), worst);
@@ -102,6 +115,7 @@ int main(int argc, char **argv) {
     int count = gpu_number(argc, argv, "--count", 150), first = gpu_number(argc, argv, "--seed", 1), bad = 0;
     int ranks = gpu_number(argc, argv, "--ranks", 0); /* 0: 1 to 8, by the seed */
     double work = gpu_number(argc, argv, "--work", 30000000);
+    is_plain = gpu_flag(argc, argv, "--plain");
     const char *kernel = name_from(argc, argv, "--kernel"), *type = name_from(argc, argv, "--type");
     for (int i = 0; i < 4; i++)
         if (!type || strcmp(type, ra_dtype_name(types[i])) == 0)

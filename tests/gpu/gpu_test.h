@@ -3,10 +3,43 @@
 #ifndef TESTS_GPU_GPU_TEST_H
 #define TESTS_GPU_GPU_TEST_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "kernel/backend.h"
+#ifdef __cplusplus
+}
+#endif
+
 #include <ringattn/cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The kernels of a backend as they are, but for busy_keys: $RINGATTN_BUSY_KEYS. With 1, keys stay in the backward
+ * passes of small problems too. */
+static const ra_backend *gpu_plain_backend;
+
+static inline const ra_kernel *gpu_busy_kernel_at(int index) {
+    static ra_kernel kernels[16];
+    const ra_kernel *kernel = index < 16 ? gpu_plain_backend->kernel_at(index) : NULL;
+    if (!kernel) return NULL;
+    if (kernels[index].name == kernel->name) return &kernels[index];
+    ra_kernel changed = *kernel;
+    changed.busy_keys = atoi(getenv("RINGATTN_BUSY_KEYS"));
+    kernels[index] = changed;
+    return &kernels[index];
+}
+
+static inline const ra_backend *gpu_busy_backend(const ra_backend *backend) {
+    static ra_backend busy;
+    if (!backend || !getenv("RINGATTN_BUSY_KEYS")) return backend;
+    gpu_plain_backend = backend;
+    busy = *backend;
+    busy.kernel_at = gpu_busy_kernel_at;
+    for (int i = 0; busy.kernel_at(i);) i++; /* before several threads ask */
+    return &busy;
+}
 
 /* The backend of the first GPU, or NULL after saying that there is none. What is printed from then on is seen also when
  * the program is ended early. */
@@ -14,7 +47,7 @@ static inline const ra_backend *gpu_backend(void) {
     const ra_backend *backend = NULL;
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     if (ra_cuda_devices() == 0 || ra_cuda_backend(0, &backend) != RA_OK) puts("no GPU, skipped");
-    return backend;
+    return gpu_busy_backend(backend);
 }
 
 /* The number after a flag such as --count. */

@@ -40,6 +40,8 @@ int main(int argc, char **argv) {
             if (kernel_takes(dtype)) check_overwrite(seed, dtype);
     for (ra_dtype dtype : types)
         if (kernel_takes(dtype)) check_rising(first, dtype);
+    for (ra_dtype dtype : types)
+        if (kernel_takes(dtype)) check_long(first, dtype);
     check_repeats(options.repeats);
     report();
     printf("%d failures\n", failures);

@@ -19,6 +19,9 @@ void check_nonfinite(unsigned seed, ra_dtype dtype);
 /* Scores that rise or fall from key to key: what fp64 gives. */
 void check_rising(unsigned seed, ra_dtype dtype);
 
+/* Rows that see thousands of keys, of 16-bit types: what fp64 gives. */
+void check_long(unsigned seed, ra_dtype dtype);
+
 /* Gradients that a call overwrites: the bits of those that it adds to zeros. */
 void check_overwrite(unsigned seed, ra_dtype dtype);
 

@@ -1,17 +1,19 @@
 /* The device lists of prepared objects, without a device: where the arrays of random tile lists lie in the block that
- * place is given, that the bytes for the upload are those arrays, with pointers into the block, and that the backward
- * items do every block of keys once. Needs no GPU.
+ * place is given, that the bytes for the upload are those arrays, with pointers into the block, that the backward
+ * items do every block of keys once, and that merged tiles have the keys that they had. Needs no GPU.
  *
  *     list_check [--seeds 60]
  */
 #include "gpu_test.h"
 #include "kernel/cuda/prepared.cuh"
+#include "kernel/cuda/sm90/backward_turns.cuh"
 
 #include <algorithm>
 #include <map>
 #include <tuple>
 
 extern "C" {
+#include "support/rng.h"
 #include "support/tiles/tile_case.h"
 }
 
@@ -98,6 +100,11 @@ static const ra_kv_rows *parts_of(const tile_case &c) {
     return c.seed % 3 ? c.parts : NULL;
 }
 
+/* 1: as kernels have it that do not ask for groups. */
+static int turn_group_of(unsigned seed) {
+    return seed % 5 ? 1 + (int)(seed % 5) : 1;
+}
+
 static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     gpu_lists &lists = p->lists;
     const ra_kv_rows *parts = parts_of(c);
@@ -110,6 +117,7 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
             lists.tiles[i].k_at = (int)i * 1000;
         }
         gpu_list_key_boxes(KEYS, &lists);
+        gpu_list_turn_groups(ROWS, turn_group_of(c.seed), &lists);
     }
     if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, &lists);
     if (pass == RA_FORWARD && c.seed % 2) {
@@ -210,6 +218,35 @@ static void check_items(const gpu_lists &lists, const ra_shape &shape, const ra_
     }
 }
 
+/* Items wait for turns that are those of items taken before them, and every turn comes: in the order of tickets, the
+ * turns at each block of dQ are 0, 1, 2 and so on. */
+static void check_turns(const gpu_lists &lists, const ra_shape &shape, int group, unsigned seed) {
+    std::vector<int> counts((size_t)lists.chains);
+    int gqa_ratio = (int)(shape.heads_q / shape.heads_kv);
+    for (const gpu_launch &launch : lists.launches)
+        for (unsigned number = 0; number < launch.count; number++) {
+            const gpu_item &item = lists.items[(size_t)launch.first + number / (unsigned)launch.per_entry];
+            int heads = launch.per_entry / (int)shape.batch, rest = (int)number % launch.per_entry;
+            int b = rest / heads, g = item.kv_head + rest % heads * item.kv_step;
+            for (int i = item.first; i < item.first + item.count; i++) {
+                const gpu_tile &t = lists.tiles[(size_t)i];
+                int b0 = item.block * KEYS, from = std::max(0, b0 - t.hi);
+                int to = std::min(t.q_count, std::min(b0 + KEYS, t.k_count) - t.lo),
+                    blocks = (t.q_count + ROWS - 1) / ROWS;
+                for (int h = 0; h < t.head_count && from < to; h++)
+                    for (int block = from / ROWS; block <= (to - 1) / ROWS; block++) {
+                        if ((t.head_first + h * t.head_stride) / gqa_ratio != g) continue;
+                        int listed = lists.turns[(size_t)(t.order + block)],
+                            together = turns_in_groups(listed) ? group : 1;
+                        int turn = turns_before(listed) + turn_at_queries(item.block, block * ROWS, ROWS, KEYS, t.lo,
+                                                                          t.hi, t.q_count, t.k_count, together);
+                        size_t chain = (size_t)(t.chain + ((int64_t)b * t.head_count + h) * blocks + block);
+                        expect(turn == counts[chain]++, "a turn that is another item's", seed);
+                    }
+            }
+        }
+}
+
 static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     ra_prepared p = {};
     list_all(&p, c, tiles, pass);
@@ -237,6 +274,7 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     check.apart();
     check_tiles(p.tiles, want.tiles.size(), tiles, pass, c.seed);
     if (pass == RA_BACKWARD) check_items(want, c.shape, parts_of(c), c.seed);
+    if (pass == RA_BACKWARD) check_turns(want, c.shape, turn_group_of(c.seed), c.seed);
     size_t tickets = (size_t)((unsigned char *)p.chains - counters.data());
     size_t pieces = size.counters - p.zero_bytes;
     expect((unsigned char *)p.tickets == counters.data(), "tickets", c.seed);
@@ -277,6 +315,89 @@ static void check_uneven_heads(void) {
     check_items(lists, shape, &part, 0);
 }
 
+/* ---- merged tiles ------------------------------------------------------------------------------------------------ */
+
+enum { MERGE_PARTS = 3, MERGE_TILES = 7 };
+
+/* One group of tiles over spans of several parts: most of them seen by all rows, many behind the one before in the same
+ * part, some with a band. */
+struct merge_case {
+    ra_shape shape;
+    std::vector<ra_tile> tiles;
+    ra_tile_group group;
+    ra_tile_round round;
+
+    explicit merge_case(unsigned seed) : shape(), group(), round() {
+        rng r = {seed};
+        int64_t rows = 1 + rng_between(&r, 0, 3 * ROWS - 1), used[MERGE_PARTS] = {};
+        shape.batch = shape.heads_q = shape.heads_kv = shape.states = 1;
+        shape.dim = shape.dim_v = 64;
+        shape.rows_q = rows;
+        shape.dtype = RA_BF16;
+        int64_t stride = 1 + rng_between(&r, 0, 1);
+        int part = 0;
+        for (int i = (int)rng_between(&r, 0, MERGE_TILES - 1); i >= 0; i--) {
+            ra_tile t = {};
+            int64_t keys = rng_between(&r, 0, 5) ? 16 * (1 + rng_between(&r, 0, 11)) : 1 + rng_between(&r, 0, 199);
+            if (rng_between(&r, 0, 2)) part = (int)rng_between(&r, 0, MERGE_PARTS - 1);
+            if (!rng_between(&r, 0, 2)) used[part] += stride * rng_between(&r, 0, 39);
+            t.q_rows = {0, 1, rows};
+            t.k_rows = {used[part], stride, keys};
+            t.heads = {0, 1, 1};
+            t.part = part;
+            t.lo = rng_between(&r, 0, 4) ? -rows : rng_between(&r, 0, 199) - 100;
+            t.hi = rng_between(&r, 0, 2) ? keys : rng_between(&r, 0, 299) - 100;
+            t.lo = std::max(-rows, std::min(t.lo, keys));
+            t.hi = std::max(-rows, std::min(t.hi, keys));
+            used[part] += stride * keys;
+            tiles.push_back(t);
+        }
+        group = {0, (int64_t)tiles.size()};
+        round = {0, 1, 0};
+    }
+
+    ra_tile_list list() const {
+        return {tiles.data(), &group, &round, (int64_t)tiles.size(), 1, 1};
+    }
+};
+
+typedef std::map<std::tuple<int, int, int64_t>, int> keys_met; /* how often (query, part, row) */
+
+/* What the rows of a group meet. Returns the blocks of keys that all of them together do. */
+static int meet_group(const gpu_lists &lists, const ra_tile_group &group, keys_met *met) {
+    int blocks = 0;
+    for (int64_t i = group.first; i < group.first + group.count; i++) {
+        const gpu_tile &t = lists.tiles[(size_t)i];
+        for (int a = 0; a < t.q_count; a++)
+            for (int b = std::max(0, a + t.lo); b < t.k_count && b <= a + t.hi; b++)
+                (*met)[{a, t.part, t.k_first + b * t.k_stride}]++;
+        blocks += (t.k_count + KEYS - 1) / KEYS;
+    }
+    return blocks;
+}
+
+/* Returns whether something was merged. */
+static bool check_merge(unsigned seed) {
+    merge_case c(seed);
+    ra_tile_list tiles = c.list();
+    gpu_lists lists;
+    keys_met plain, merged;
+    gpu_list_tiles(&tiles, &lists);
+    int blocks = meet_group(lists, c.group, &plain);
+    gpu_merge_tiles(&tiles, &lists);
+    int left = meet_group(lists, c.group, &merged);
+    expect(plain == merged, "the keys of merged tiles", seed);
+    expect(left <= blocks, "blocks of merged tiles", seed);
+    for (const auto &entry : merged) expect(entry.second == 1, "a key that is met again", seed);
+    return left < blocks;
+}
+
+static void check_merges(unsigned seeds) {
+    unsigned fewer = 0;
+    for (unsigned seed = 1; seed <= seeds; seed++) fewer += check_merge(seed);
+    expect(fewer > seeds / 10, "lists with fewer blocks when tiles are merged", fewer);
+}
+
 int main(int argc, char **argv) {
     unsigned seeds = (unsigned)gpu_number(argc, argv, "--seeds", 60);
     for (unsigned seed = 1; seed <= seeds; seed++) {
@@ -289,6 +410,7 @@ int main(int argc, char **argv) {
         tile_case_free(&c);
     }
     check_uneven_heads();
+    check_merges(seeds * 10);
     if (!failures) printf("lists of %u cases: as they were listed\n", seeds);
     return failures != 0;
 }

@@ -66,11 +66,21 @@ static int is_right(const test_case *c, const sweep_result *result) {
     return is_close(c, result) && !result->wrong_infinities && !result->traffic_differs;
 }
 
-static int check_one(uint64_t seed, int ranks, int staged) {
+/* One of those whose keys stay in the backward pass: nothing but causal, and its keys are in no tile's way. */
+static void make_plainer(test_case *c, uint64_t seed) {
+    ra_problem *p = &c->problem;
+    p->branches = 0, p->documents = 1, p->cu_seqlens_q = p->cu_seqlens_k = NULL;
+    p->window_left = p->window_right = -1;
+    c->options.strategy = seed % 2 ? RA_STRATEGY_RING : RA_STRATEGY_ALLGATHER;
+    if (c->options.layout == RA_LAYOUT_DOCUMENTS) c->options.layout = RA_LAYOUT_ZIGZAG;
+}
+
+static int check_one(uint64_t seed, int ranks, int staged, int plainer) {
     static test_case c;
     char text[512];
     queued_device *queued = queued_create((queued_habits){.seed = seed, .delay_one_in = 6, .delay_most_us = 300});
     make_case(&c, seed, queued_backend(queued));
+    if (plainer) make_plainer(&c, seed);
     sweep_data *data = sweep_data_make(&c);
     sweep_result result = {0};
     ra_status status = data ? run_case(data, ranks, staged, 2, &result) : RA_ERR_MEMORY;
@@ -89,22 +99,42 @@ static int check_one(uint64_t seed, int ranks, int staged) {
     return good;
 }
 
-static void sweep(int full, int staged) {
+static void sweep(int full, int staged, int plainer) {
     int count = number_from("RINGATTN_SWEEP", full), first = number_from("RINGATTN_SEED", 1), bad = 0;
     printf("problems %d, seeds %d to %d\n", count, first, first + count - 1);
     for (int i = 0; i < count && bad < 5; i++)
-        bad += !check_one((uint64_t)(first + i), 1 + (first + i) % MOST_RANKS, staged);
+        bad += !check_one((uint64_t)(first + i), 1 + (first + i) % MOST_RANKS, staged, plainer);
     assert_int_equal(bad, 0);
 }
 
 static void test_in_process(void **state) {
     (void)state;
-    sweep(300, 0);
+    sweep(300, 0, 0);
+}
+
+static void test_keys_that_stay(void **state) {
+    (void)state;
+    sweep(150, 0, 1);
+}
+
+/* Long stripes, whose queries are split. */
+static void test_keys_that_stay_on_stripes(void **state) {
+    (void)state;
+    static test_case c;
+    sweep_result result;
+    queued_device *queued = queued_create((queued_habits){.seed = 3, .delay_one_in = 6, .delay_most_us = 300});
+    case_plain(&c, RA_STRATEGY_RING, queued_backend(queued));
+    c.problem.seq_q = 2 * 600 + 1, c.options.layout = RA_LAYOUT_STRIPED;
+    sweep_data *data = sweep_data_make(&c);
+    assert_int_equal(run_case(data, 2, 0, 1, &result), RA_OK);
+    assert_true(is_right(&c, &result));
+    sweep_data_free(data);
+    queued_destroy(queued);
 }
 
 static void test_through_host_memory(void **state) {
     (void)state;
-    sweep(100, 1);
+    sweep(100, 1, 0);
 }
 
 /* ---- the same bits, and what a missing wait does --------------------------------------------------------- */
@@ -195,6 +225,8 @@ static void test_a_missing_wait_is_seen(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_in_process),
+        cmocka_unit_test(test_keys_that_stay),
+        cmocka_unit_test(test_keys_that_stay_on_stripes),
         cmocka_unit_test(test_through_host_memory),
         cmocka_unit_test(test_delays_change_no_bit),
         cmocka_unit_test(test_ranks_of_one_device_copy_nothing),

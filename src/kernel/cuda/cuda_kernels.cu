@@ -2,10 +2,12 @@
  * each level of key sets. */
 #include "kernel/cuda/cuda_kernels.h"
 
+#include "kernel/cuda/call_parts.cuh"
 #include "kernel/cuda/cuda_rows.h"
 #include "kernel/cuda/prepared.cuh"
 #include "kernel/cuda/variants.cuh"
 
+#include <algorithm>
 #include <climits>
 #include <cuda_runtime.h>
 
@@ -81,6 +83,37 @@ KERNEL_VARIANTS(sm90, ALL_SMEM, ALL_VARIANTS(forward, mma_split, wgmma), ALL_VAR
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
+/* So many of X as parameters of a kernel, which are 4 KB on some devices. */
+enum { PARAMETERS = 16 };
+template <class X> struct parameters { X of[PARAMETERS]; };
+
+template <class X> static __global__ void write_some(X *to, int count, parameters<X> from) {
+    static_assert(sizeof from <= 3584, "parameters of a kernel");
+    int i = (int)threadIdx.x;
+    if (i < count) to[i] = from.of[i];
+}
+
+/* What comes with a call to where its kernels read it. */
+template <class X> static void write_all(const X *to, const X *from, size_t total, cudaStream_t stream) {
+    for (size_t at = 0; at < total; at += PARAMETERS) {
+        parameters<X> some;
+        size_t count = std::min(total - at, (size_t)PARAMETERS);
+        std::copy(from + at, from + at + count, some.of);
+        write_some<<<1, PARAMETERS, 0, stream>>>((X *)to + at, (int)count, some);
+    }
+}
+
+/* Before a call's launches. queries: NULL, or those of several ranks. */
+static void take(const ra_prepared *prepared, const ra_kv_rows *parts, const ra_query_rows *queries,
+                 cudaStream_t stream) {
+    write_all(prepared->parts, parts, prepared->call_parts, stream);
+    write_all(prepared->queries, queries, prepared->query_count, stream);
+#if RA_HAVE_SM90
+    if (prepared->call_parts || prepared->query_count)
+        tensor_maps_take(prepared->maps, parts, prepared->call_parts, queries, prepared->query_count);
+#endif
+}
+
 static gpu_problem problem_of(const ra_shape *shape, const ra_kv_rows *parts, const ra_prepared *prepared) {
     gpu_problem p = {};
     p.batch = (int)shape->batch;
@@ -106,6 +139,7 @@ static void forward(const ra_forward_call *call) {
     const ra_prepared *prepared = call->prepared;
     const ra_shape *shape = call->shape;
     if (prepared->launches.empty()) return;
+    take(prepared, call->parts, NULL, (cudaStream_t)call->context.stream);
     gpu_forward args = {};
     args.problem = problem_of(shape, call->parts, prepared);
     args.tally = prepared->tally;
@@ -153,33 +187,37 @@ static void backward(const ra_backward_call *call) {
     const ra_shape *shape = call->shape;
     cudaStream_t stream = (cudaStream_t)call->context.stream;
     if (prepared->launches.empty()) return;
+    take(prepared, call->parts, call->queries, stream);
     cudaMemsetAsync(prepared->tickets, 0, prepared->zero_bytes, stream);
     gpu_backward args = {};
     args.problem = problem_of(shape, call->parts, prepared);
     args.turns = prepared->turns;
     args.ticket = prepared->tickets;
     args.chains = prepared->chains;
-    args.q = call->q;
-    args.dout = call->dout;
-    args.dq = call->dq;
+    args.own = {call->q, call->dout, call->lse, call->delta, call->dq, shape->rows_q};
+    if (call->queries) args.own = call->queries[0];
+    args.queries = prepared->queries;
     args.overwrite = call->overwrite;
     args.maps = &prepared->maps;
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;
         args.items = prepared->items + launch.first;
         args.heads = launch.per_entry / args.problem.batch;
-        args.lse = state_array(call->lse, shape, launch.state);
-        args.delta = state_array(call->delta, shape, launch.state);
+        args.own.lse = state_array(call->queries ? args.own.lse : call->lse, shape, launch.state);
+        args.own.delta = state_array(call->queries ? args.own.delta : call->delta, shape, launch.state);
         prepared->backward->launch(&args, launch.count, stream);
         args.ticket++;
         args.overwrite = 0;
     }
 }
 
+/* Two items of 128 key rows for each multiprocessor of a large device. */
+enum { BUSY_KEYS = 2 * 132 * 128 };
+
 #define KERNEL(name, usable)                                                                                           \
     {                                                                                                                  \
         "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_list_size, gpu_place, gpu_discard, overwrites,       \
-            finishes, forward, backward, gpu_rows_begin, gpu_rows_merge, gpu_rows_finish, gpu_rows_delta,              \
+            finishes, BUSY_KEYS, forward, backward, gpu_rows_begin, gpu_rows_merge, gpu_rows_finish, gpu_rows_delta,   \
             gpu_rows_carry, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill              \
     }
 

@@ -129,15 +129,12 @@ void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_vi
 template <class IN, class OUT, class ACC, int N>
 static __global__ void delta_rows(ra_shape shape, ra_view dout, ra_view o, ACC *delta_out, int64_t each) {
     for (int64_t i = first_group(); i < each; i += group_step()) {
+        row_number n = row_number_of_lane(i, each, shape.heads_q, shape.rows_q);
         const IN *x[ROWS_AT_ONCE];
         const OUT *y[ROWS_AT_ONCE];
+        rows_of_lanes(x, (const IN *)row_of<IN>(dout, n.b, n.row, n.h));
+        rows_of_lanes(y, (const OUT *)row_of<OUT>(o, n.b, n.row, n.h));
         double sum[ROWS_AT_ONCE] = {};
-#pragma unroll
-        for (int r = 0; r < ROWS_AT_ONCE; r++) {
-            row_number n = row_number_of(i + r < each ? i + r : i, shape.heads_q, shape.rows_q);
-            x[r] = row_of<IN>(dout, n.b, n.row, n.h);
-            y[r] = row_of<OUT>(o, n.b, n.row, n.h);
-        }
         for (int64_t d = lane() * N; d < shape.dim_v; d += 32 * N) {
             together<IN, N> a[ROWS_AT_ONCE];
             together<OUT, N> b[ROWS_AT_ONCE];
@@ -151,13 +148,9 @@ static __global__ void delta_rows(ra_shape shape, ra_view dout, ra_view o, ACC *
 #pragma unroll
                 for (int e = 0; e < N; e++) sum[r] += widen(a[r].e[e]) * widen(b[r].e[e]);
         }
-        double mine = 0; /* lane r has that of row r */
-#pragma unroll
-        for (int r = 0; r < ROWS_AT_ONCE; r++) {
-            sum[r] = warp_sum(sum[r]);
-            if (lane() == r) mine = sum[r];
-        }
-        if (lane() < ROWS_AT_ONCE && i + lane() < each) delta_out[i + lane()] = (ACC)(mine / shape.weight);
+        double mine = warp_sums(sum);
+        if (shape.weight != 1) mine /= shape.weight; /* which takes long */
+        if (lane() < ROWS_AT_ONCE && i + lane() < each) delta_out[i + lane()] = (ACC)mine;
     }
 }
 
@@ -222,14 +215,11 @@ static __global__ void store_rows(ra_view to, ra_view from, int64_t batch, int64
                                   double weight) {
     int64_t count = batch * rows * heads;
     for (int64_t i = first_group(); i < count; i += group_step()) {
+        row_number n = row_number_of_lane(i, count, heads, rows);
         OUT *y[ROWS_AT_ONCE];
         const ACC *x[ROWS_AT_ONCE];
-#pragma unroll
-        for (int r = 0; r < ROWS_AT_ONCE; r++) {
-            row_number n = row_number_of(i + r < count ? i + r : i, heads, rows);
-            y[r] = row_of<OUT>(to, n.b, n.row, n.h);
-            x[r] = row_of<ACC>(from, n.b, n.row, n.h);
-        }
+        rows_of_lanes(y, row_of<OUT>(to, n.b, n.row, n.h));
+        rows_of_lanes(x, (const ACC *)row_of<ACC>(from, n.b, n.row, n.h));
         for (int64_t d = lane() * N; d < width; d += 32 * N) {
             together<ACC, N> a[ROWS_AT_ONCE];
 #pragma unroll
@@ -270,16 +260,20 @@ static __global__ void fill_rows(ra_view to, int64_t batch, int64_t rows, int64_
     together<OUT, N> x;
 #pragma unroll
     for (int e = 0; e < N; e++) narrow(&x.e[e], value);
-    for (int64_t i = first_row(); i < batch * rows * heads; i += row_step()) {
-        row_number n = row_number_of(i, heads, rows);
-        OUT *y = row_of<OUT>(to, n.b, n.row, n.h);
-        for (int64_t d = lane() * N; d < width; d += 32 * N) *(together<OUT, N> *)(y + d * to.dim) = x;
+    int64_t count = batch * rows * heads;
+    for (int64_t i = first_group(); i < count; i += group_step()) {
+        row_number n = row_number_of_lane(i, count, heads, rows);
+        OUT *y[ROWS_AT_ONCE]; /* behind the last row: the first again */
+        rows_of_lanes(y, row_of<OUT>(to, n.b, n.row, n.h));
+        for (int64_t d = lane() * N; d < width; d += 32 * N)
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) *(together<OUT, N> *)(y[r] + d * to.dim) = x;
     }
 }
 
 void gpu_rows_fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
                    const ra_context *context) {
-    unsigned blocks = row_blocks(shape->batch * rows * heads);
+    unsigned blocks = group_blocks(shape->batch * rows * heads);
     cudaStream_t stream = (cudaStream_t)context->stream;
     if (blocks == 0) return;
     WITH_TYPE(shape->out_dtype, OUT, {

@@ -13,6 +13,7 @@
  * visible are left out.
  */
 #include "kernel/cuda/prepared.cuh"
+#include "kernel/cuda/sm90/backward_turns.cuh"
 
 #include <algorithm>
 #include <climits>
@@ -329,5 +330,36 @@ void gpu_list_key_boxes(int keys, gpu_lists *lists) {
         const gpu_tile &t = lists->tiles[(size_t)item.first];
         item.k_map = t.k_map;
         item.k_row = t.k_at + item.block * keys;
+    }
+}
+
+/* Whether the last queries of a tile see all of its keys, and the first ones do not. */
+static bool is_triangle(const gpu_tile &t) {
+    return t.lo <= 1 - t.q_count && t.hi < t.k_count - 1;
+}
+
+static bool sees_all(const gpu_tile &t) {
+    return t.lo <= 1 - t.q_count && t.hi >= t.k_count - 1;
+}
+
+/* Some of a key set's tiles are triangles, and all others are seen whole. */
+static bool takes_groups(const gpu_tile *tiles, int count) {
+    bool some = std::any_of(tiles, tiles + count, is_triangle);
+    return some && std::all_of(tiles, tiles + count, [](const gpu_tile &t) { return is_triangle(t) || sees_all(t); });
+}
+
+/* A key set's items lie side by side, and tiles belong to one set. */
+void gpu_list_turn_groups(int rows, int group, gpu_lists *lists) {
+    for (auto set = lists->items.begin(), end = set; set != lists->items.end(); set = end) {
+        end = std::find_if(set, lists->items.end(), [&](const gpu_item &item) { return item.first != set->first; });
+        const gpu_tile *tiles = &lists->tiles[(size_t)set->first];
+        bool in_groups = takes_groups(tiles, set->count);
+        for (const gpu_tile *t = tiles; t < tiles + set->count; t++)
+            for (int64_t i = t->order; i < t->order + blocks_of(t->q_count, rows); i++)
+                lists->turns[(size_t)i] = turns_listed(lists->turns[(size_t)i], in_groups);
+        if (!in_groups) continue;
+        std::stable_sort(set, end, [group](const gpu_item &x, const gpu_item &y) {
+            return std::make_pair(x.block / group, -x.block) < std::make_pair(y.block / group, -y.block);
+        });
     }
 }

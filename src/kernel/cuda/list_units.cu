@@ -22,6 +22,7 @@ void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists) {
         t.head_stride = (int)from->heads.stride;
         t.head_count = (int)from->heads.count;
         t.part = from->part;
+        t.queries = from->queries;
         if (from->k_index) {
             auto key = std::make_pair(from->k_index, from->k_rows.count);
             auto found = known.find(key);
@@ -33,6 +34,37 @@ void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists) {
             t.k_index = (const int64_t *)(uintptr_t)(at + 1);
         }
         lists->tiles.push_back(t);
+    }
+}
+
+/* Whether all of the tile's queries see keys [0, count). */
+static bool all_see(const gpu_tile &t, int count) {
+    return t.lo <= 1 - t.q_count && t.hi >= count - 1;
+}
+
+/* b's keys follow a's in memory, and what is visible of both is a band. */
+static bool is_continued(const gpu_tile &a, const gpu_tile &b) {
+    return a.part == b.part && !a.k_index && !b.k_index && a.k_stride == b.k_stride &&
+           a.k_first + a.k_count * a.k_stride == b.k_first && all_see(a, a.k_count) && all_see(b, 0);
+}
+
+/* a becomes the tile of both, and nothing is left of b. */
+static void merge(gpu_tile *a, gpu_tile *b) {
+    a->lo = -a->q_count;
+    a->hi = a->k_count + b->hi;
+    a->k_count += b->k_count;
+    b->k_count = 0;
+}
+
+void gpu_merge_tiles(const ra_tile_list *tiles, gpu_lists *lists) {
+    for (int64_t g = 0; g < tiles->group_count; g++) {
+        gpu_tile *first = &lists->tiles[(size_t)tiles->groups[g].first], *last = first;
+        for (gpu_tile *t = first + 1; t < first + tiles->groups[g].count; t++) {
+            if (last->k_count > 0 && t->k_count > 0 && is_continued(*last, *t))
+                merge(last, t);
+            else
+                last = t;
+        }
     }
 }
 

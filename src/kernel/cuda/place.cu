@@ -1,11 +1,12 @@
 /* Place: where the arrays of a prepared object lie on the device, and their bytes for the upload.
  *
- *     lists      | parts | index | tiles | units | items | turns | other units | tally | maps |
+ *     lists      | parts | queries | index | tiles | units | items | turns | other units | tally | maps |
  *     counters   | tickets | chains |        backward
  *                | pieces |                  forward, where there is a tally
  *
  * Each array starts at a multiple of RA_LIST_ALIGNMENT, which is more than tensor maps need. No CUDA call is made here.
  */
+#include "kernel/cuda/call_parts.cuh"
 #include "kernel/cuda/prepared.cuh"
 
 #include <algorithm>
@@ -23,9 +24,10 @@ template <class X> static size_t bytes_of(const std::vector<X> &x) {
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 static size_t list_bytes(const gpu_lists &lists) {
-    return aligned(bytes_of(lists.parts)) + aligned(bytes_of(lists.index)) + aligned(bytes_of(lists.tiles)) +
-           aligned(bytes_of(lists.units)) + aligned(bytes_of(lists.items)) + aligned(bytes_of(lists.turns)) +
-           aligned(bytes_of(lists.other_units)) + aligned(bytes_of(lists.tally)) + aligned(bytes_of(lists.part_maps));
+    return aligned(bytes_of(lists.parts)) + aligned(bytes_of(lists.queries)) + aligned(bytes_of(lists.index)) +
+           aligned(bytes_of(lists.tiles)) + aligned(bytes_of(lists.units)) + aligned(bytes_of(lists.items)) +
+           aligned(bytes_of(lists.turns)) + aligned(bytes_of(lists.other_units)) + aligned(bytes_of(lists.tally)) +
+           aligned(bytes_of(lists.part_maps));
 }
 
 /* Of the list of pieces that another kernel does again. */
@@ -43,6 +45,8 @@ static size_t ticket_bytes(const gpu_lists &lists) {
 void gpu_keep_lists(ra_prepared *prepared) {
     gpu_lists &lists = prepared->lists;
     prepared->launches = lists.launches;
+    prepared->call_parts = parts_come_with_calls(lists.parts) ? lists.parts.size() : 0;
+    prepared->query_count = lists.queries.size();
     prepared->overwritten = lists.overwritten;
     prepared->maps = lists.maps;
     prepared->other_launches = lists.other_launches;
@@ -74,6 +78,7 @@ struct placer {
 /* The tiles point into the index, which so comes first. */
 static void put_lists(placer &p, gpu_lists &lists, ra_prepared *to) {
     to->parts = p.put(lists.parts);
+    to->queries = p.put(lists.queries);
     const int64_t *index = p.put(lists.index);
     for (gpu_tile &t : lists.tiles)
         if (t.k_index) t.k_index = index + ((uintptr_t)t.k_index - 1);

@@ -84,6 +84,13 @@ static ra_status choose(const gpu_variants *variants, const ra_shape *shape, ra_
     return error ? device_failed(error, "setting up a CUDA kernel") : RA_OK;
 }
 
+/* How many ranks' queries the tiles are of, up to the last; 0: one rank's alone. */
+static size_t count_queries(const ra_tile_list *tiles) {
+    int last = 0;
+    for (int64_t i = 0; i < tiles->tile_count; i++) last = std::max(last, tiles->tiles[i].queries);
+    return last ? (size_t)last + 1 : 0;
+}
+
 static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
                          const ra_kv_rows *parts, int64_t part_count, ra_pass pass, ra_prepared *to) {
     gpu_lists &lists = to->lists;
@@ -91,6 +98,8 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
     RA_TRY(check_sizes(shape, tiles));
     if (parts) lists.parts.assign(parts, parts + part_count);
     gpu_list_tiles(tiles, &lists);
+    lists.queries.resize(count_queries(tiles));
+    if (pass == RA_FORWARD) gpu_merge_tiles(tiles, &lists);
     if (pass == RA_FORWARD)
         list_units(shape, tiles, to->forward, &lists);
     else

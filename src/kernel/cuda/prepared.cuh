@@ -16,7 +16,8 @@ struct gpu_launch {
 
 /* The arrays before they are placed. tiles[i].k_index is an offset into `index` plus 1 there; 0: none. */
 struct gpu_lists {
-    std::vector<ra_kv_rows> parts; /* none for the rank's own rows */
+    std::vector<ra_kv_rows> parts;      /* none for the rank's own rows */
+    std::vector<ra_query_rows> queries; /* backward: places for those of several ranks, which come with every call */
     std::vector<gpu_tile> tiles;
     std::vector<int64_t> index;
     std::vector<gpu_unit> units; /* forward */
@@ -61,6 +62,9 @@ struct ra_prepared {
     gpu_maps maps;
     const gpu_forward_variant *forward;
     const gpu_backward_variant *backward;
+    size_t call_parts; /* how many parts come with every call; the one of the rank's own rows does not count */
+    const ra_query_rows *queries;
+    size_t query_count; /* 0: one rank's */
 };
 
 /* Fills lists->tiles and lists->index from the tiles; then the units, or the items, in whose order the tiles are then.
@@ -69,6 +73,10 @@ void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists);
 void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, gpu_lists *lists);
 void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int rows, int keys,
                     gpu_lists *lists);
+
+/* Forward: tiles of a group whose keys follow one another in a part become one, so that fewer blocks of keys are
+ * padded; the others of them have no keys then. */
+void gpu_merge_tiles(const ra_tile_list *tiles, gpu_lists *lists);
 
 /* When tensor maps of the tiles' rows are listed too: where the items' keys, in blocks of so many, are in them. */
 void gpu_list_key_boxes(int keys, gpu_lists *lists);

@@ -93,6 +93,18 @@ static __device__ __forceinline__ double warp_sum(double x) {
     return x;
 }
 
+/* The sums over all lanes of ROWS_AT_ONCE numbers, one of them in each lane: that of x[r] is in lane r. Lanes that add
+ * up different ones exchange what the other needs. */
+static __device__ __forceinline__ double warp_sums(const double (&x)[ROWS_AT_ONCE]) {
+    static_assert(ROWS_AT_ONCE == 4, "halved twice");
+    bool odd = lane() & 1, upper = lane() & 2;
+    double low = (odd ? x[1] : x[0]) + __shfl_xor_sync(~0u, odd ? x[0] : x[1], 1);
+    double high = (odd ? x[3] : x[2]) + __shfl_xor_sync(~0u, odd ? x[2] : x[3], 1);
+    double sum = (upper ? high : low) + __shfl_xor_sync(~0u, upper ? low : high, 2);
+    for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    return sum;
+}
+
 /* Element [b, row, h, 0]. */
 template <class T> static __device__ __forceinline__ T *row_of(const ra_view &view, int64_t b, int64_t row, int64_t h) {
     return (T *)view.data + b * view.batch + row * view.row + h * view.head;
@@ -115,6 +127,19 @@ static __device__ __forceinline__ row_number row_number_of(int64_t i, int64_t he
     n.b = quotient(band, heads);
     n.h = band - n.b * heads;
     return n;
+}
+
+/* The number of a lane's row of ROWS_AT_ONCE neighbours from i on, below count: lane r has that of row i + r, so that
+ * numbers are divided once for all of them. */
+static __device__ __forceinline__ row_number row_number_of_lane(int64_t i, int64_t count, int64_t heads, int64_t rows) {
+    int64_t mine = i + lane() % ROWS_AT_ONCE;
+    return row_number_of(mine < count ? mine : i, heads, rows);
+}
+
+/* What lane r has as `mine`, in all lanes, as row r. */
+template <class T> static __device__ __forceinline__ void rows_of_lanes(T *(&to)[ROWS_AT_ONCE], T *mine) {
+#pragma unroll
+    for (int r = 0; r < ROWS_AT_ONCE; r++) to[r] = (T *)__shfl_sync(~0u, (uint64_t)mine, r);
 }
 
 /* N elements that are loaded or stored at once. */

@@ -182,17 +182,23 @@ template <class ACC> struct query_source {
     int count, keys, lo, hi;
 };
 
+/* The queries that a tile is about. */
+__device__ __forceinline__ const ra_query_rows &query_rows_of(const gpu_backward &args, const gpu_tile &tile) {
+    return args.queries ? args.queries[tile.queries] : args.own;
+}
+
 template <class T, class ACC, int ROWS>
 __device__ __forceinline__ void set_queries(query_source<ACC> *to, const gpu_backward &args, int b, int at, int head) {
     const gpu_problem &p = args.problem;
     const gpu_tile &t = p.tiles[at];
     int h = t.head_first + head * t.head_stride, blocks = (t.q_count + ROWS - 1) / ROWS;
-    int64_t row = ((int64_t)b * p.heads_q + h) * p.rows_q + t.q_first;
-    to->q = source_of<T>(args.q, b, h, t.q_first, t.q_stride, NULL);
-    to->dout = source_of<T>(args.dout, b, h, t.q_first, t.q_stride, NULL);
-    to->dq = source_of<ACC>(args.dq, b, h, t.q_first, t.q_stride, NULL);
-    to->lse = (const ACC *)args.lse + row;
-    to->delta = (const ACC *)args.delta + row;
+    const ra_query_rows &rows = query_rows_of(args, t);
+    int64_t row = ((int64_t)b * p.heads_q + h) * rows.rows + t.q_first;
+    to->q = source_of<T>(rows.q, b, h, t.q_first, t.q_stride, NULL);
+    to->dout = source_of<T>(rows.dout, b, h, t.q_first, t.q_stride, NULL);
+    to->dq = source_of<ACC>(rows.dq, b, h, t.q_first, t.q_stride, NULL);
+    to->lse = (const ACC *)rows.lse + row;
+    to->delta = (const ACC *)rows.delta + row;
     to->each = t.q_stride;
     to->chain = args.chains + t.chain + ((int64_t)b * t.head_count + head) * blocks;
     to->turns = args.turns + t.order;

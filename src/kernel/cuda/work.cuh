@@ -26,6 +26,7 @@ struct gpu_tile {
     int64_t order;   /* backward: turns [blocks of query rows], where its first key block stands in the block's queue */
     int q_map, q_at; /* where tensor maps are listed: that of its queries, and which of the map's rows is its first */
     int k_map, k_at;
+    int queries; /* backward: of which rank its queries are */
 };
 
 /* Rows that one tensor map has: first + i * stride for i below count, of a part or of the queries. */
@@ -110,13 +111,13 @@ struct gpu_backward {
     gpu_problem problem;
     const gpu_item *items;
     const int *turns;
-    int heads;        /* numbers of an entry: [batch, heads] */
-    unsigned *ticket; /* the next number to be taken */
-    int *chains;      /* how many key blocks have been added to a block of dq */
-    int overwrite;    /* dk and dv are written, not added to */
-    ra_view q, dout, dq;
-    const void *lse, *delta; /* [batch, heads_q, rows_q] of the pass's state */
-    const gpu_maps *maps;    /* host */
+    int heads;                    /* numbers of an entry: [batch, heads] */
+    unsigned *ticket;             /* the next number to be taken */
+    int *chains;                  /* how many key blocks have been added to a block of dq */
+    int overwrite;                /* dk and dv are written, not added to */
+    ra_query_rows own;            /* the one rank's, where queries is NULL */
+    const ra_query_rows *queries; /* device memory */
+    const gpu_maps *maps;         /* host */
 };
 
 struct gpu_lists;

@@ -18,12 +18,22 @@ struct ra_prepared {
     const ra_tile *planned;
     const ra_kv_rows *parts; /* likewise; NULL: the rank's own rows, which come with the call */
     int64_t part_count;
+    int come_with_calls; /* the parts, too: each call writes them there */
+    int last_queries;    /* of those that the tiles are of */
     void *counters;
     int64_t overwritten;
     int states;
 };
 
-enum { COUNTER_BYTES = 100 };
+/* Some of the problems of tests have more keys, and some fewer. */
+enum { COUNTER_BYTES = 100, BUSY_KEYS = 65 };
+
+static int last_queries(const ra_tile_list *tiles) {
+    int last = 0;
+    for (int64_t i = 0; i < tiles->tile_count; i++)
+        last = tiles->tiles[i].queries > last ? tiles->tiles[i].queries : last;
+    return last;
+}
 
 /* ---- gradients that hold nothing yet ---------------------------------------------------------------------------- */
 
@@ -106,7 +116,9 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
     p->planned = tiles->tiles;
     p->parts = parts;
     p->states = (int)shape->states;
+    p->last_queries = last_queries(tiles);
     p->part_count = parts ? part_count : 0;
+    for (int64_t i = 0; i < p->part_count; i++) p->come_with_calls |= !parts[i].k.data;
     if (pass == RA_BACKWARD) p->overwritten = count_rows(shape, tiles, parts);
     *prepared_out = p;
     return RA_OK;
@@ -176,6 +188,25 @@ static void put(const ra_context *context, const job *j) {
     queued_put(context->stream, j);
 }
 
+static void run_write_parts(const job *j) {
+    memcpy(j->to, j->to_too, (size_t)j->count * sizeof(ra_kv_rows));
+    free(j->to_too);
+}
+
+/* In stream order, as a device does it. */
+static void take_parts(const ra_shape *shape, const ra_prepared *prepared, const ra_kv_rows *parts,
+                       const ra_context *context) {
+    job j = job_of(shape, context, run_write_parts);
+    size_t bytes = (size_t)prepared->part_count * sizeof *parts;
+    if (!prepared->come_with_calls) return;
+    j.to = (void *)(intptr_t)prepared->parts;
+    j.to_too = malloc(bytes);
+    j.count = prepared->part_count;
+    if (!j.to_too) abort();
+    memcpy(j.to_too, parts, bytes);
+    put(context, &j);
+}
+
 static void run_forward(const job *j) {
     ra_forward_call call = j->forward;
     call.shape = &j->shape;
@@ -191,6 +222,7 @@ static void run_forward(const job *j) {
 static void forward(const ra_forward_call *call) {
     job j = job_of(call->shape, &call->context, run_forward);
     if (!call->prepared || call->prepared->planned != call->tiles.tiles) abort();
+    take_parts(call->shape, call->prepared, call->parts, &call->context);
     j.forward = *call;
     j.forward.tiles = call->prepared->tiles;
     j.forward.parts = call->prepared->parts;
@@ -202,6 +234,26 @@ static void forward(const ra_forward_call *call) {
     put(&call->context, &j);
 }
 
+/* The groups of one rank's queries alone, all of one round. */
+static void run_queries(ra_backward_call call, ra_shape shape, const ra_query_rows *rows, int number) {
+    ra_tile_group *groups = malloc((size_t)call.tiles.group_count * sizeof *groups + 1);
+    ra_tile_round round = {0};
+    if (!groups) abort();
+    for (int64_t g = 0; g < call.tiles.group_count; g++)
+        if (call.tiles.tiles[call.tiles.groups[g].first].queries == number)
+            groups[round.count++] = call.tiles.groups[g];
+    shape.rows_q = rows->rows;
+    call.shape = &shape;
+    call.q = rows->q, call.dout = rows->dout, call.dq = rows->dq;
+    call.lse = rows->lse, call.delta = rows->delta;
+    call.tiles.groups = groups;
+    call.tiles.rounds = &round;
+    call.tiles.group_count = round.count;
+    call.queries = NULL;
+    inner()->backward(&call);
+    free(groups);
+}
+
 static void run_backward(const job *j) {
     ra_backward_call call = j->backward;
     call.shape = &j->shape;
@@ -210,18 +262,28 @@ static void run_backward(const job *j) {
     if (call.overwrite) for_each_key(&j->shape, &call.tiles, call.parts, clear_row, (void *)(intptr_t)&j->shape);
     call.overwrite = 0;
     memset(j->to, 0xff, COUNTER_BYTES);
-    inner()->backward(&call);
+    const ra_query_rows *queries = j->to_too;
+    if (!queries) inner()->backward(&call);
+    for (int i = 0; queries && i <= last_queries(&call.tiles); i++) run_queries(call, j->shape, &queries[i], i);
+    free(j->to_too);
 }
 
 static void backward(const ra_backward_call *call) {
     job j = job_of(call->shape, &call->context, run_backward);
     if (!call->prepared || call->prepared->planned != call->tiles.tiles) abort();
+    take_parts(call->shape, call->prepared, call->parts, &call->context);
     j.backward = *call;
     j.backward.tiles = call->prepared->tiles;
     j.backward.parts = call->prepared->parts;
     j.backward.prepared = NULL;
     j.own = call->parts[0];
     j.to = call->prepared->counters;
+    if (call->queries) { /* the caller's array does not stay */
+        size_t bytes = (size_t)(call->prepared->last_queries + 1) * sizeof *call->queries;
+        j.to_too = malloc(bytes);
+        if (!j.to_too) abort();
+        memcpy(j.to_too, call->queries, bytes);
+    }
     put(&call->context, &j);
 }
 
@@ -349,6 +411,7 @@ const ra_kernel *queued_kernel_at(int index) {
                                      .discard = discard,
                                      .overwrites = overwrites,
                                      .finishes = finishes,
+                                     .busy_keys = BUSY_KEYS,
                                      .forward = forward,
                                      .backward = backward,
                                      .begin = begin,

@@ -52,7 +52,7 @@ static void random_case(test_case *c, uint64_t seed, ra_seat *seat_out) {
     c->options.backward = 1;
     c->options.strategy = strategies[seed % 4];
     int ranks = (int)rng_between(&r, 2, 6);
-    *seat_out = (ra_seat){(int)rng_between(&r, 0, ranks - 1), ranks, ranks, ranks};
+    *seat_out = (ra_seat){(int)rng_between(&r, 0, ranks - 1), ranks, ranks, ranks, 0};
 }
 
 /* Every message lies in the block; receives of a step overlap nothing that the step sends or receives; and the group

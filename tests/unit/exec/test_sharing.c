@@ -6,14 +6,38 @@
 
 #include "exec/plan.h"
 
-enum { RANKS = 3 };
+enum { RANKS = 3, WORKSPACE = 1 << 20, INSIDE = 1, ACROSS = 2 /* segments and ranks */ };
 
 typedef struct share_case {
     const ra_backend *backends[RANKS]; /* NULL: the CPU */
     ra_strategy strategy;
-    int backward, dilated, windowed;
+    int backward, dilated, windowed, tokens; /* tokens 0: as many as keys do not stay for */
     int shares[RANKS], sums[RANKS], closing[RANKS], without_data[RANKS];
+    int forward_calls[RANKS], backward_calls[RANKS], lent[RANKS], stays[RANKS], finishing_alone[RANKS];
+    int64_t tiles[RANKS];    /* of the last forward call */
+    void *workspaces[RANKS]; /* NULL: the library's */
+    ra_strategy chosen[RANKS];
 } share_case;
+
+static int calls_of(const ra_program *program) {
+    int64_t calls = 0;
+    for (int s = 0; program->steps && s < program->schedule->step_count; s++) calls += program->steps[s].compute_count;
+    return (int)calls;
+}
+
+/* The calls of a plan's passes, and what the last forward one is like. */
+static void note_calls(share_case *c, int rank, const ra_plan *plan) {
+    const ra_program *forward = &plan->forward;
+    c->forward_calls[rank] = calls_of(forward);
+    c->backward_calls[rank] = calls_of(&plan->backward);
+    c->stays[rank] = plan->backward.call_queries != NULL;
+    c->finishing_alone[rank] = forward->finishing_alone;
+    for (int s = 0; s < forward->schedule->step_count; s++)
+        for (int64_t i = 0; i < forward->steps[s].compute_count; i++) {
+            c->lent[rank] = forward->steps[s].computes[i].lent != NULL;
+            c->tiles[rank] = forward->steps[s].computes[i].tiles.tile_count;
+        }
+}
 
 static int messages_without_data(const ra_program *program) {
     int count = 0;
@@ -23,17 +47,21 @@ static int messages_without_data(const ra_program *program) {
 }
 
 static ra_status body(ra_comm *comm, void *user) {
-    static const ra_branch branches[] = {{16, 1}, {32, 2}};
+    static const ra_branch branches[] = {{16, 1}, {32, 2}, {16, 1}, {96, 2}};
     share_case *c = user;
     int rank = ra_comm_rank(comm);
     ra_problem p = RA_PROBLEM_INIT;
     ra_options o = RA_OPTIONS_INIT;
     ra_plan *plan;
-    p.seq_q = 96, p.heads_q = 2, p.dim = 8, p.dtype = RA_F32;
-    if (c->dilated) p.branches = 2, p.dilated = branches;
+    p.seq_q = c->tokens ? c->tokens : 96, p.heads_q = 2, p.dim = 8, p.dtype = RA_F32;
+    if (c->dilated) p.branches = 2, p.dilated = &branches[c->dilated == ACROSS ? 2 : 0];
     o.backend = c->backends[rank], o.strategy = c->strategy, o.layout = RA_LAYOUT_CONTIGUOUS, o.backward = c->backward;
     if (c->windowed) p.window_left = p.window_right = 24, o.layout = RA_LAYOUT_ZIGZAG;
+    if (c->strategy == RA_STRATEGY_AUTO) p.causal = 1, o.layout = RA_LAYOUT_ZIGZAG;
+    if (c->workspaces[rank]) o.workspace = c->workspaces[rank], o.workspace_bytes = WORKSPACE;
     RA_TRY(ra_plan_create(comm, &p, &o, &plan));
+    note_calls(c, rank, plan);
+    c->chosen[rank] = plan->prediction.setup.strategy;
     c->shares[rank] = plan->sharing.lenders != NULL;
     c->sums[rank] = plan->sharing.sums;
     c->closing[rank] = plan->forward.closing_count;
@@ -89,7 +117,7 @@ static void test_rounds_are_summed_apart(void **state) {
     (void)state;
     queued_device *a = queued_create((queued_habits){.seed = 1}), *one[] = {a, a, a};
     share_case c = case_of(one, RA_STRATEGY_ALLGATHER, 1);
-    c.dilated = 1;
+    c.dilated = INSIDE;
     run(&c);
     expect(&c, 1, 0, 2, 4);
     queued_destroy(a);
@@ -109,11 +137,113 @@ static void test_overlapping_keys_are_summed_apart(void **state) {
     queued_destroy(a);
 }
 
+/* Everything that a forward pass receives is used where it is: it is one call of the kernel, which begins and finishes.
+ */
+static void test_a_forward_pass_is_one_call(void **state) {
+    (void)state;
+    queued_device *a = queued_create((queued_habits){.seed = 1}), *b = queued_create((queued_habits){.seed = 2});
+    queued_device *one[] = {a, a, a}, *two[] = {a, a, b};
+    static const ra_strategy strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_ALLGATHER};
+    for (int i = 0; i < 2; i++) {
+        share_case c = case_of(one, strategies[i], 0);
+        run(&c);
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(c.forward_calls[r], 1);
+            assert_int_equal(c.tiles[r], RANKS);
+            assert_true(c.lent[r] && c.finishing_alone[r]);
+        }
+    }
+    share_case c = case_of(two, RA_STRATEGY_RING, 0);
+    run(&c);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(c.forward_calls[r], RANKS);
+        assert_true(!c.lent[r] && !c.finishing_alone[r]);
+    }
+    queued_destroy(a);
+    queued_destroy(b);
+}
+
+/* Rows of several branches lie strewn, and are found in a slot by an index: they are packed. Nor are there rounds that
+ * can be one call. */
+static void test_strewn_rows_are_packed(void **state) {
+    (void)state;
+    queued_device *a = queued_create((queued_habits){.seed = 1}), *one[] = {a, a, a};
+    share_case c = case_of(one, RA_STRATEGY_RING, 0);
+    c.dilated = ACROSS;
+    run(&c);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(c.shares[r], 1);
+        assert_true(c.forward_calls[r] > 1);
+        assert_int_equal(c.finishing_alone[r], 0);
+    }
+    queued_destroy(a);
+}
+
+/* With enough of them, and where each is added to once, keys stay in the backward pass. */
+static void test_keys_that_stay(void **state) {
+    (void)state;
+    queued_device *a = queued_create((queued_habits){.seed = 1}), *b = queued_create((queued_habits){.seed = 2});
+    queued_device *one[] = {a, a, a}, *two[] = {a, a, b};
+    share_case c = case_of(one, RA_STRATEGY_RING, 1);
+    c.tokens = 600;
+    run(&c);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(c.stays[r], 1);
+        assert_int_equal(c.backward_calls[r], 1);
+    }
+    c = case_of(one, RA_STRATEGY_RING, 1);
+    run(&c);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(c.stays[r], 0); /* too few */
+    c = case_of(one, RA_STRATEGY_RING, 1);
+    c.tokens = 600;
+    c.windowed = 1;
+    run(&c);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(c.stays[r], 0); /* few would travel */
+    c.windowed = 0;
+    c.dilated = ACROSS;
+    run(&c);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(c.stays[r], 0);
+    c = case_of(one, RA_STRATEGY_PAIRWISE, 1);
+    c.tokens = 600;
+    run(&c);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(c.stays[r], 0);
+    c = case_of(two, RA_STRATEGY_RING, 1);
+    c.tokens = 600;
+    run(&c);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(c.stays[r], 0);
+    queued_destroy(a);
+    queued_destroy(b);
+}
+
+/* "auto" is what was predicted, unless nothing need be copied and no rank has brought memory of a predicted size. */
+static void test_what_auto_is(void **state) {
+    (void)state;
+    queued_device *a = queued_create((queued_habits){.seed = 1}), *b = queued_create((queued_habits){.seed = 2});
+    queued_device *one[] = {a, a, a}, *two[] = {a, a, b};
+    share_case c = case_of(one, RA_STRATEGY_AUTO, 0);
+    run(&c);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(c.chosen[r], RA_STRATEGY_RING);
+    c = case_of(two, RA_STRATEGY_AUTO, 0);
+    run(&c);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(c.chosen[r], RA_STRATEGY_PAIRWISE);
+    c = case_of(one, RA_STRATEGY_AUTO, 0);
+    assert_int_equal(ra_backend_allocate(queued_backend(a), WORKSPACE, &c.workspaces[1]), RA_OK);
+    run(&c);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(c.chosen[r], RA_STRATEGY_PAIRWISE);
+    ra_backend_release(queued_backend(a), c.workspaces[1]);
+    queued_destroy(a);
+    queued_destroy(b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_shares),
         cmocka_unit_test(test_rounds_are_summed_apart),
         cmocka_unit_test(test_overlapping_keys_are_summed_apart),
+        cmocka_unit_test(test_a_forward_pass_is_one_call),
+        cmocka_unit_test(test_strewn_rows_are_packed),
+        cmocka_unit_test(test_keys_that_stay),
+        cmocka_unit_test(test_what_auto_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

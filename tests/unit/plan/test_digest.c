@@ -11,7 +11,7 @@ static ra_setup plain_setup(ra_problem problem) {
     problem.seq_q = problem.seq_q ? problem.seq_q : 100;
     problem.heads_q = 4;
     problem.dim = 8;
-    assert_int_equal(ra_setup_make(&problem, NULL, (ra_seat){0, 4, 1, 1}, &setup), RA_OK);
+    assert_int_equal(ra_setup_make(&problem, NULL, (ra_seat){0, 4, 1, 1, 0}, &setup), RA_OK);
     return setup;
 }
 

@@ -92,7 +92,7 @@ static void test_nothing_overlaps(void **state) {
         ra_pool pool = {0};
         ra_prediction p = {0};
         case_text(&c, text, sizeof text);
-        if (ra_setup_make(&c.problem, &c.options, (ra_seat){rank, ranks, ranks, ranks}, &p.setup) != RA_OK ||
+        if (ra_setup_make(&c.problem, &c.options, (ra_seat){rank, ranks, ranks, ranks, 0}, &p.setup) != RA_OK ||
             ra_prediction_make(&pool, &p) != RA_OK)
             fail_msg("%s: %s", text, ra_last_error());
         layout forward = layout_of(&p, RA_FORWARD);

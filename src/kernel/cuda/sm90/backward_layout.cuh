@@ -5,7 +5,8 @@
  *   dS^T      [KEYS, ROWS], two stages
  *   dQ        [ROWS, DIM] of f32: two stages, in panels of 32 columns, swizzled as the copy engine reads boxes; or one
  *             stage of rows, padded so that a warp's accumulators meet all banks
- *   lse, delta [ROWS] each, two stages
+ *   lse, -delta [ROWS] each, two stages; lse as what it adds to exponents (backward_score.cuh), or as it is where pairs
+ *             are looked at one by one
  *   dV, dK    [KEYS, DIM] of f32 each, when the last products have come, from K on (backward_keys.cuh)
  *
  * One thread takes the item, makes the barriers and, where tiles come by boxes, starts the copies of K and V. Behind a
@@ -17,7 +18,8 @@
  *   producers      warp 0: lane 0 starts bulk copies                warps 0 and 1
  *   adders         lane 0 of warps 2 and 3, for every second step   warp 3
  *
- *   keys_full         K and V have come
+ *   keys_full         K has come
+ *   values_full       V has come
  *   planned[plan]     planner ──► producers, adders   the plan has been written
  *   done[plan]        adder ──► planner               dQ is in memory, and nobody needs the plan
  *   full[stage]       producers ──► consumers         Q, dO, lse, delta have come; through it, the plan
@@ -32,6 +34,7 @@
 #define RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
 
 #include "kernel/cuda/sm80/mma.cuh"
+#include "kernel/cuda/sm90/backward_turns.cuh"
 #include "kernel/cuda/sm90/bulk_copy.cuh"
 #include "kernel/cuda/sm90/tensor_maps.cuh"
 #include "kernel/cuda/sm90/wgmma.cuh"
@@ -46,11 +49,11 @@ struct query_plan {
     int lo, hi, keys; /* of the tile */
     int map, row;     /* of Q, dO, dQ: the first map and the block's first row in it */
     int head;
-    int turn;          /* of the item among those of its tile, at the block's dQ */
+    int queries;       /* of which rank its queries are */
+    int turn;          /* of the item among those of its tile, at the block's dQ, in the order of keys */
     const int *queued; /* device memory: how many turns come before the tile's; looked up by the adder */
     int *chain;
     int64_t first, each; /* the block's first row, and rows from one query to the next */
-    int64_t sums_at;     /* of the first row in lse and delta */
 };
 
 /* Where the rows of a step's queries are, for those who copy and add row by row. */
@@ -82,15 +85,17 @@ template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_sha
     static constexpr int ENDS = ADDERS;                  /* plans of no step, behind the last */
     static constexpr int DQ_WRITERS = 256, RELEASES = 1; /* threads that write dQ; of a turn */
     static constexpr int STEP_ADDERS = 1;                /* of a step's dQ, in this CTA */
-    /* OTHER + 2 * CONSUMER = 504, what there is. */
-    static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+    static constexpr int TURNS_TOGETHER = TURN_GROUP;
+    /* OTHER + 2 * CONSUMER = 504, what there is. With 24 the planner spills, to a cache that every turn empties; DIM 64
+     * has 128 queries, and its consumers would spill with less than 240. */
+    static constexpr int OTHER_REGISTERS = DIM > 64 ? 40 : 24, CONSUMER_REGISTERS = DIM > 64 ? 232 : 240;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
     static constexpr int DQ_STAGES = BOXES ? 2 : 1, DQ_PITCH = DIM * 4 + 32 /* of rows */, DQ_PANEL = ROWS * 128;
     static constexpr int DQ_TILE = ROWS * (BOXES ? DIM * 4 : DQ_PITCH);
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 4 * QUERY_TILE, DQ_AT = DS_AT + 2 * PAIR_TILE;
     static constexpr int IDLE_BYTES = DQ_AT; /* which nobody uses any more when an item's last products have come */
     static constexpr int SUMS_AT = DQ_AT + DQ_STAGES * DQ_TILE, BARRIERS_AT = SUMS_AT + 4 * ROWS * 4;
-    static constexpr int BARRIERS = 14 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
+    static constexpr int BARRIERS = 15 + 2 * QUERY_PLANS, PLAN_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int QUERY_ROWS_AT = PLAN_AT + (int)sizeof(item_plan);
     static constexpr int BYTES = QUERY_ROWS_AT + (BOXES ? 0 : QUERY_PLANS * (int)sizeof(query_rows));
     static_assert(WIDTH <= DIM && WIDTH > DIM - PANEL_WIDTH && WIDTH % 32 == 0, "dQ is in panels of 32 columns");
@@ -116,13 +121,13 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ uint32_t ds(int stage) const {
         return base + S::DS_AT + stage * S::PAIR_TILE;
     }
-    __device__ __forceinline__ uint32_t dq(int j) const {
+    __device__ __forceinline__ uint32_t dq(uint32_t j) const {
         return base + S::DQ_AT + j % S::DQ_STAGES * S::DQ_TILE;
     }
     __device__ __forceinline__ float *lse(int stage) const {
         return (float *)(generic + S::SUMS_AT) + stage * 2 * S::ROWS;
     }
-    __device__ __forceinline__ float *delta(int stage) const {
+    __device__ __forceinline__ float *minus_delta(int stage) const {
         return lse(stage) + S::ROWS;
     }
     __device__ __forceinline__ item_plan &plan(void) const {
@@ -146,10 +151,10 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ uint32_t empty(int stage) const {
         return barrier(4 + stage);
     }
-    __device__ __forceinline__ uint32_t dq_full(int j) const {
+    __device__ __forceinline__ uint32_t dq_full(uint32_t j) const {
         return barrier(6 + j % S::DQ_STAGES);
     }
-    __device__ __forceinline__ uint32_t dq_empty(int j) const {
+    __device__ __forceinline__ uint32_t dq_empty(uint32_t j) const {
         return barrier(8 + j % S::DQ_STAGES);
     }
     __device__ __forceinline__ uint32_t planned(int j) const {
@@ -164,6 +169,9 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ uint32_t ds_empty(int stage) const {
         return barrier(12 + 2 * QUERY_PLANS + stage);
     }
+    __device__ __forceinline__ uint32_t values_full(void) const {
+        return barrier(14 + 2 * QUERY_PLANS);
+    }
 };
 
 /* Named barriers of the consumers. PAIRS_BARRIER: when P and dS are written (backward_nonfinite.cuh). ORDER_BARRIER +
@@ -173,6 +181,7 @@ enum { PAIRS_BARRIER = 3, ORDER_BARRIER = 10 };
 /* By one thread; the others see it behind a barrier. */
 template <class S> __device__ __forceinline__ void make_barriers(const backward_memory<S> &memory) {
     mbarrier_init(memory.keys_full(), S::BOXES ? 1 : S::PRODUCERS);
+    mbarrier_init(memory.values_full(), S::BOXES ? 1 : S::PRODUCERS);
     mbarrier_init(memory.checked(), 1);
     for (int stage = 0; stage < 2; stage++) {
         mbarrier_init(memory.full(stage), S::PRODUCERS);

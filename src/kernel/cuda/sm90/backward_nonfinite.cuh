@@ -27,6 +27,15 @@ template <class S> struct panel_keys {
     }
 };
 
+/* The turn of the item at a block of queries. */
+template <class S>
+__device__ __forceinline__ int slow_turn(const query_source<float> &s, int query_block, int key_block) {
+    int queued = s.turns[query_block], a0 = query_block * S::ROWS;
+    if (S::TURNS_TOGETHER == 1) return turn_of<S::ROWS, S::KEYS>(s, query_block, key_block);
+    int group = turns_in_groups(queued) ? S::TURNS_TOGETHER : 1;
+    return turns_before(queued) + turn_at_queries(key_block, a0, S::ROWS, S::KEYS, s.lo, s.hi, s.count, s.keys, group);
+}
+
 template <class S>
 __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory<S> memory, bool with_dq) {
     using T = typename S::T;
@@ -44,7 +53,7 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory
         set_queries<T, float, S::ROWS>(&s, args, item.b, c.at, c.head);
         int *chain = s.chain + c.block;
         if (with_dq && thread == 0) {
-            chain_wait(chain, 0, S::RELEASES * turn_of<S::ROWS, S::KEYS>(s, c.block, item.block));
+            chain_wait(chain, 0, S::RELEASES * slow_turn<S>(s, c.block, item.block));
             global_proxies_meet();
         }
 #pragma unroll 1

@@ -4,6 +4,7 @@
 #define RA_KERNEL_CUDA_SM90_BACKWARD_PRODUCER_CUH
 
 #include "kernel/cuda/sm90/backward_layout.cuh"
+#include "kernel/cuda/sm90/backward_score.cuh"
 
 /* ---- before all ------------------------------------------------------------------------------------------------ */
 
@@ -60,16 +61,19 @@ __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_
     to->turn = item.block - max(0, a0 + t.lo) / S::KEYS;
     to->queued = args.turns + t.order + c.block;
     to->chain = args.chains + t.chain + ((int64_t)item.b * t.head_count + c.head) * blocks + c.block;
+    to->queries = t.queries;
     to->first = t.q_first + a0 * t.q_stride;
     to->each = t.q_stride;
-    to->sums_at = ((int64_t)item.b * p.heads_q + to->head) * p.rows_q + to->first;
 }
 
 template <class T>
-__device__ __forceinline__ void plan_rows(const gpu_backward &args, int batch, const query_plan &step, query_rows *to) {
-    to->q = source_of<T>(args.q, batch, step.head, step.first, step.each, NULL);
-    to->dout = source_of<T>(args.dout, batch, step.head, step.first, step.each, NULL);
-    to->dq = source_of<float>(args.dq, batch, step.head, step.first, step.each, NULL);
+__device__ __forceinline__ void plan_rows(const gpu_backward &args, int batch, int tile, const query_plan &step,
+                                          query_rows *to) {
+    const gpu_tile &t = args.problem.tiles[tile];
+    const ra_query_rows &rows = query_rows_of(args, t);
+    to->q = source_of<T>(rows.q, batch, step.head, step.first, step.each, NULL);
+    to->dout = source_of<T>(rows.dout, batch, step.head, step.first, step.each, NULL);
+    to->dq = source_of<float>(rows.dq, batch, step.head, step.first, step.each, NULL);
 }
 
 /* A few steps ahead, so that nobody waits for what it looks up; behind the last, one that is none for each adder. By
@@ -90,7 +94,7 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
         }
         to.block = there ? c.block : -1;
         if (there) plan_block<S>(args, item, c, &to);
-        if (there && !S::BOXES) plan_rows<typename S::T>(args, item.b, to, &memory.rows_of(j));
+        if (there && !S::BOXES) plan_rows<typename S::T>(args, item.b, c.at, to, &memory.rows_of(j));
         mbarrier_arrive(memory.planned(j));
         if (there)
             c = next_heads<S::ROWS, S::KEYS>(args, item, c);
@@ -107,9 +111,10 @@ template <class S>
 __device__ __forceinline__ void copy_keys(const tensor_maps &maps, const backward_memory<S> &memory,
                                           const gpu_item &entry, const item_place &item, int row) {
     const CUtensorMap *map = key_map(maps, entry.k_map);
-    mbarrier_arrive_expecting(memory.keys_full(), 2 * S::KEY_TILE);
+    mbarrier_arrive_expecting(memory.keys_full(), S::KEY_TILE);
     copy_tile<S::DIM, S::KEYS>(memory.k(), map, row, item.head, item.b, memory.keys_full());
-    copy_tile<S::DIM, S::KEYS>(memory.v(), map + 1, row, item.head, item.b, memory.keys_full());
+    mbarrier_arrive_expecting(memory.values_full(), S::KEY_TILE);
+    copy_tile<S::DIM, S::KEYS>(memory.v(), map + 1, row, item.head, item.b, memory.values_full());
 }
 
 /* What the consumers do not look at one by one: whether all pairs of the block are visible. */
@@ -122,35 +127,45 @@ template <class S> __device__ __forceinline__ bool all_is_seen(const query_plan 
 template <int EACH> struct sums_read { float lse[EACH], delta[EACH]; };
 
 template <class S>
-__device__ __forceinline__ void read_sums(const gpu_backward &args, const query_plan &plan, int lane,
+__device__ __forceinline__ void read_sums(const gpu_backward &args, int batch, const query_plan &plan, int lane,
                                           sums_read<S::ROWS / 32> &sums) {
+    /* One by one: those of one rank are parameters of the kernel, and not looked up in memory. */
+    bool own = !args.queries;
+    const float *lse = (const float *)(own ? args.own.lse : args.queries[plan.queries].lse);
+    const float *delta = (const float *)(own ? args.own.delta : args.queries[plan.queries].delta);
+    int64_t rows = own ? args.own.rows : args.queries[plan.queries].rows;
+    int64_t first = ((int64_t)batch * args.problem.heads_q + plan.head) * rows + plan.first;
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
         int row = lane + i * 32;
         bool there = plan.a0 + row < plan.count;
-        int64_t at = plan.sums_at + row * plan.each;
-        sums.lse[i] = there ? ((const float *)args.lse)[at] : -INFINITY;
-        sums.delta[i] = there ? ((const float *)args.delta)[at] : 0;
+        sums.lse[i] = there ? lse[first + row * plan.each] : -INFINITY;
+        sums.delta[i] = there ? delta[first + row * plan.each] : 0;
     }
 }
 
-/* By a warp. Returns whether a row's lse is not finite, or large. */
+/* By a warp: lse and delta of the step as its consumers take them, and whether they have to look at pairs one by one.
+ */
 template <class S>
-__device__ __forceinline__ bool write_sums(const backward_memory<S> &memory, int stage, int lane,
+__device__ __forceinline__ void write_sums(const folded_backward &args, const backward_memory<S> &memory,
+                                           const query_plan &step, int stage, int lane,
                                            const sums_read<S::ROWS / 32> &sums) {
-    bool odd = false;
+    item_plan &plan = memory.plan();
+    bool odd = false; /* not finite, or large */
+#pragma unroll
+    for (int i = 0; i < S::ROWS / 32; i++) odd |= is_large(sums.lse[i]);
+    bool masked = __any_sync(~0u, odd) || !all_is_seen<S>(step, plan.item.block * S::KEYS);
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
-        memory.lse(stage)[lane + i * 32] = sums.lse[i];
-        memory.delta(stage)[lane + i * 32] = sums.delta[i];
-        odd |= is_large(sums.lse[i]);
+        memory.lse(stage)[lane + i * 32] = masked ? sums.lse[i] : score_shift(args.fold, sums.lse[i]);
+        memory.minus_delta(stage)[lane + i * 32] = -sums.delta[i];
     }
-    return __any_sync(~0u, odd);
+    if (lane == 0) plan.masked[stage] = masked;
 }
 
 /* By a warp. The step behind the last brings nothing. */
 template <class S>
-__device__ __forceinline__ void produce_queries(const gpu_backward &args, const tensor_maps &maps,
+__device__ __forceinline__ void produce_queries(const folded_backward &args, const tensor_maps &maps,
                                                 const backward_memory<S> &memory, int lane) {
     item_plan &plan = memory.plan();
 #pragma unroll 1
@@ -160,7 +175,7 @@ __device__ __forceinline__ void produce_queries(const gpu_backward &args, const 
         sums_read<S::ROWS / 32> sums;
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         bool there = step.block >= 0;
-        if (there) read_sums<S>(args, step, lane, sums);
+        if (there) read_sums<S>(args, plan.item.b, step, lane, sums);
         if (j >= 2) {
             mbarrier_wait(memory.checked(), 0);
             if (plan.odd_keys) return;
@@ -177,13 +192,21 @@ __device__ __forceinline__ void produce_queries(const gpu_backward &args, const 
             copy_tile<S::DIM, S::ROWS>(memory.dout(stage), map + 1, step.row, step.head, plan.item.b,
                                        memory.full(stage));
         }
-        bool odd = write_sums<S>(memory, stage, lane, sums);
-        if (lane == 0) plan.masked[stage] = odd || !all_is_seen<S>(step, plan.item.block * S::KEYS);
+        write_sums<S>(args, memory, step, stage, lane, sums);
         mbarrier_arrive(memory.full(stage));
     }
 }
 
 /* ---- adders ------------------------------------------------------------------------------------------------------ */
+
+/* The turn of key block `block` at a step. */
+template <class S> __device__ __forceinline__ int turn_of_step(const query_plan &step, int block) {
+    int queued = *step.queued, turn = step.turn;
+    if (turns_in_groups(queued))
+        turn = turn_at_queries(block, step.a0, S::ROWS, S::KEYS, step.lo, step.hi, step.count, step.keys,
+                               S::TURNS_TOGETHER);
+    return turns_before(queued) + turn;
+}
 
 /* dQ of a stage is given to the copy engine, which adds it to device memory. */
 template <class S>
@@ -208,8 +231,8 @@ __device__ __forceinline__ void add_queries(const tensor_maps &maps, const backw
         const query_plan &step = plan.queries[j % QUERY_PLANS];
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         if (step.block < 0) return;
-        int queued = *step.queued;
-        chain_wait(step.chain, chain_read(step.chain), queued + step.turn);
+        int turn = turn_of_step<S>(step, plan.item.block);
+        chain_wait(step.chain, chain_read(step.chain), turn);
         mbarrier_wait(memory.dq_full(stage), j / S::ADDERS % 2);
         global_proxies_meet();
         add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b);

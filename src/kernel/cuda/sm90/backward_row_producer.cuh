@@ -29,12 +29,13 @@ __device__ __forceinline__ void copy_key_rows(const gpu_backward &args, const ba
 
 /* By two warps. The step behind the last brings nothing. */
 template <class S>
-__device__ __forceinline__ void produce_query_rows(const gpu_backward &args, const backward_memory<S> &memory,
+__device__ __forceinline__ void produce_query_rows(const folded_backward &args, const backward_memory<S> &memory,
                                                    int thread) {
     using T = typename S::T;
     item_plan &plan = memory.plan();
     copy_key_rows<S>(args, memory, thread);
     announce_copies(memory.keys_full());
+    mbarrier_arrive(memory.values_full());
 #pragma unroll 1
     for (int j = 0;; j++) {
         int stage = j % 2;
@@ -56,9 +57,8 @@ __device__ __forceinline__ void produce_query_rows(const gpu_backward &args, con
                                                       thread);
         if (thread < 32) {
             sums_read<S::ROWS / 32> sums;
-            read_sums<S>(args, step, thread, sums);
-            bool odd = write_sums<S>(memory, stage, thread, sums);
-            if (thread == 0) plan.masked[stage] = odd || !all_is_seen<S>(step, plan.item.block * S::KEYS);
+            read_sums<S>(args, plan.item.b, step, thread, sums);
+            write_sums<S>(args, memory, step, stage, thread, sums);
         }
         announce_copies(memory.full(stage));
     }
@@ -104,7 +104,7 @@ __device__ __forceinline__ void add_query_rows(const gpu_backward &args, const b
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         int seen = 0, turn = 0;
         if (lane == 0 && step.block >= 0) {
-            turn = *step.queued + step.turn;
+            turn = turn_of_step<S>(step, plan.item.block);
             seen = chain_read(step.chain);
         }
         if (j > 0) {

@@ -7,6 +7,7 @@
 #define RA_KERNEL_CUDA_SM90_BACKWARD_SOFTMAX_CUH
 
 #include "kernel/cuda/sm90/backward_layout.cuh"
+#include "kernel/cuda/sm90/backward_score.cuh"
 
 template <class S> using pair_columns = float[S::ROWS / 8][4];
 template <class S> using pair_fragments = uint32_t[S::ROWS / 16][4];
@@ -20,35 +21,42 @@ __device__ __forceinline__ float2 two_of(const float *column, int n, int a) {
     return *(const float2 *)(column + n * 8 + a);
 }
 
-/* s becomes p where every pair is visible. */
+/* s becomes p where every pair is visible. shift: what each query's lse adds to exponents. */
 template <class S>
-__device__ __forceinline__ void make_p(pair_columns<S> &s, const float *lse, const gpu_score<float> &score,
+__device__ __forceinline__ void make_p(pair_columns<S> &s, const float *shift, const gpu_score<float> &score,
                                        const pairs_place &at) {
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
-        float2 l = two_of(lse, n, at.a);
+        float2 x = two_of(shift, n, at.a);
 #pragma unroll
-        for (int e = 0; e < 4; e++) s[n][e] = score_weight_of(score, s[n][e], e % 2 ? l.y : l.x);
+        for (int e = 0; e < 4; e++) s[n][e] = score_weight_shifted(score, s[n][e], e % 2 ? x.y : x.x);
     }
 }
 
-/* dp becomes ds, without the scale. */
+/* dp = - delta: the product of V and dO is added to it. */
 template <class S>
-__device__ __forceinline__ void make_ds(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
-                                        const pairs_place &at) {
+__device__ __forceinline__ void begin_dp(pair_columns<S> &dp, const float *minus_delta, const pairs_place &at) {
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++) {
-        float2 d = two_of(delta, n, at.a);
+        float2 x = two_of(minus_delta, n, at.a);
 #pragma unroll
-        for (int e = 0; e < 4; e++) dp[n][e] = score_slope(p[n][e], dp[n][e], e % 2 ? d.y : d.x);
+        for (int e = 0; e < 4; e++) dp[n][e] = e % 2 ? x.y : x.x;
     }
+}
+
+/* dp, less delta, becomes ds, without the scale. */
+template <class S> __device__ __forceinline__ void make_ds(const pair_columns<S> &p, pair_columns<S> &dp) {
+#pragma unroll
+    for (int n = 0; n < S::ROWS / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) dp[n][e] = score_slope(p[n][e], dp[n][e]);
 }
 
 /* The same where some pairs are not visible, or where a query saw nothing (its lse is -inf), or a score is -inf, which
  * counts as unseen, or where scores are large. */
 template <class S>
 __device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *lse, const gpu_score<float> &params,
-                                              const query_plan &step, const pairs_place &at) {
+                                              const score_fold &fold, const query_plan &step, const pairs_place &at) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int b = at.b + r * 8, start = step.a0 + at.a;
@@ -60,22 +68,17 @@ __device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *l
             for (int e = 0; e < 2; e++) {
                 float base = counted_lse(e ? l.y : l.x), score = score_of(params, s[n][r * 2 + e]);
                 bool part = n * 8 + e >= first && n * 8 + e < end && base != -INFINITY && score != -INFINITY;
-                s[n][r * 2 + e] = part ? score_weight_to_one(score, base) : NO_PART;
+                s[n][r * 2 + e] = part ? score_weight_folded(fold, score, base) : NO_PART;
             }
         }
     }
 }
 
-template <class S>
-__device__ __forceinline__ void make_ds_masked(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
-                                               const pairs_place &at) {
+template <class S> __device__ __forceinline__ void make_ds_masked(const pair_columns<S> &p, pair_columns<S> &dp) {
 #pragma unroll
-    for (int n = 0; n < S::ROWS / 8; n++) {
-        float2 d = two_of(delta, n, at.a);
+    for (int n = 0; n < S::ROWS / 8; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            dp[n][e] = takes_part(p[n][e]) ? score_slope(p[n][e], dp[n][e], e % 2 ? d.y : d.x) : NO_PART;
-    }
+        for (int e = 0; e < 4; e++) dp[n][e] = takes_part(p[n][e]) ? score_slope(p[n][e], dp[n][e]) : NO_PART;
 }
 
 /* x as the A operand of products. */
@@ -89,8 +92,8 @@ template <class S> __device__ __forceinline__ void pack_pairs(pair_fragments<S> 
 
 /* The thread's number, which the compiler cannot know to be the same as before: what is computed from it is computed
  * where it is used, and not kept, for which there are no registers. */
-__device__ __forceinline__ int thread_anew(void) {
-    int thread = (int)threadIdx.x;
+__device__ __forceinline__ uint32_t thread_anew(void) {
+    uint32_t thread = threadIdx.x;
     asm volatile("" : "+r"(thread));
     return thread;
 }
@@ -98,31 +101,33 @@ __device__ __forceinline__ int thread_anew(void) {
 /* S of a step has come: s becomes P. masked: pairs need to be looked at one by one. */
 template <class S>
 __device__ __forceinline__ void weigh_pairs(pair_columns<S> &s, const float *lse, const gpu_score<float> &score,
-                                            const query_plan &step, const pairs_place &at, bool masked) {
+                                            const score_fold &fold, const query_plan &step, const pairs_place &at,
+                                            bool masked) {
     if (masked)
-        make_p_masked<S>(s, lse, score, step, at);
+        make_p_masked<S>(s, lse, score, fold, step, at);
     else
         make_p<S>(s, lse, score, at);
 }
 
-/* dP has come too: dp becomes dS, without the scale. */
+/* dP has come too, less delta: dp becomes dS, without the scale. */
 template <class S>
-__device__ __forceinline__ void differentiate_pairs(const pair_columns<S> &p, pair_columns<S> &dp, const float *delta,
-                                                    const pairs_place &at, bool masked) {
+__device__ __forceinline__ void differentiate_pairs(const pair_columns<S> &p, pair_columns<S> &dp, bool masked) {
     if (masked)
-        make_ds_masked<S>(p, dp, delta, at);
+        make_ds_masked<S>(p, dp);
     else
-        make_ds<S>(p, dp, delta, at);
+        make_ds<S>(p, dp);
 }
 
 /* tile [KEYS, ROWS] in panels; this warp's keys are from key0 on. Four 8 x 8 matrices at a time: lane l has the address
  * of row l % 8 of matrix l / 8. */
 template <class S>
 __device__ __forceinline__ void store_fragments(uint32_t tile, const pair_fragments<S> &x, int key0) {
-    int lane = thread_anew() % 32, key = key0 + lane % 16;
+    constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
+    uint32_t lane = thread_anew() % 32, key = key0 + lane % 16;
+    uint32_t first = tile + key * PANEL_ROW_BYTES + ((key % 8 ^ lane / 16) << 4);
 #pragma unroll
     for (int k = 0; k < S::ROWS / 16; k++) {
-        uint32_t to = tile + panel_chunk_at<S::KEYS>(key, 2 * k + lane / 16);
+        uint32_t to = (first ^ k % 4 * 32) + k / 4 * PANEL;
         asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(x[k][0]),
                      "r"(x[k][1]), "r"(x[k][2]), "r"(x[k][3])
                      : "memory");
@@ -133,35 +138,35 @@ __device__ __forceinline__ void store_fragments(uint32_t tile, const pair_fragme
  * panels of f32. Lanes of odd rows store the tile 16 columns further on first, and meet other banks than those of even
  * rows. */
 template <class S, int TILES>
-__device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES][4], int row0, int column0, float scale,
+__device__ __forceinline__ void store_dq(uint32_t tile, const float (&dq)[TILES][4], int row0, int column0,
                                          int columns = 8 * TILES) {
-    int thread = thread_anew(), lane = thread % 32, row = row0 + thread / 32 % 4 * 16 + lane / 4;
-    bool odd = row & 1;
-    int swizzle = (row & 7) ^ (odd ? 4 : 0);
-    uint32_t at = tile + column0 / 32 * S::DQ_PANEL + row * 128 + lane % 2 * 8;
+    uint32_t thread = thread_anew(), lane = thread % 32, row = row0 + thread / 32 % 4 * 16 + lane / 4;
+    bool odd = lane & 4;
+    uint32_t swizzle = lane / 4 ^ lane & 4 ^ lane % 4 / 2;
+    uint32_t first = tile + column0 / 32 * S::DQ_PANEL + row * 128 + (swizzle << 4) + lane % 2 * 8;
 #pragma unroll
     for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             if (n / 4 * 32 >= columns) continue;
             float x = odd ? dq[n ^ 2][r * 2] : dq[n][r * 2], y = odd ? dq[n ^ 2][r * 2 + 1] : dq[n][r * 2 + 1];
-            uint32_t to = at + n / 4 * S::DQ_PANEL + r * 8 * 128 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
-            asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(scale * x), "f"(scale * y) : "memory");
+            uint32_t to = (first ^ n % 4 * 32) + n / 4 * S::DQ_PANEL + r * 8 * 128;
+            asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(x), "f"(y) : "memory");
         }
 }
 
 /* The same into rows. */
 template <class S>
-__device__ __forceinline__ void store_dq_rows(uint32_t tile, const float (&dq)[8][4], int row0, int column0,
-                                              float scale) {
-    int thread = thread_anew(), row = row0 + thread / 32 % 4 * 16 + thread % 32 / 4, column = column0 + thread % 4 * 2;
+__device__ __forceinline__ void store_dq_rows(uint32_t tile, const float (&dq)[8][4], int row0, int column0) {
+    uint32_t thread = thread_anew(), row = row0 + thread / 32 % 4 * 16 + thread % 32 / 4;
+    uint32_t column = column0 + thread % 4 * 2;
     uint32_t at = tile + row * S::DQ_PITCH + column * 4;
 #pragma unroll
     for (int n = 0; n < 8; n++)
 #pragma unroll
         for (int r = 0; r < 2; r++)
             asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(at + r * 8 * S::DQ_PITCH + n * 32),
-                         "f"(scale * dq[n][r * 2]), "f"(scale * dq[n][r * 2 + 1])
+                         "f"(dq[n][r * 2]), "f"(dq[n][r * 2 + 1])
                          : "memory");
 }
 

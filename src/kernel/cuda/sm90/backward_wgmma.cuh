@@ -35,16 +35,16 @@ struct product_place {
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* x [64 keys, ROWS] = keys [64, WIDTH] . queries [ROWS, WIDTH]^T, begun. keys: the warpgroup's first. */
-template <class S, int WIDTH = S::DIM>
+/* x [64 keys, ROWS] = keys [64, WIDTH] . queries [ROWS, WIDTH]^T, or += that, begun. keys: the warpgroup's first. */
+template <class S, int WIDTH = S::DIM, bool ADDED = false>
 __device__ __forceinline__ void start_pairs(pair_columns<S> &x, uint32_t keys, uint32_t queries) {
     constexpr int PANEL_K = S::KEYS * PANEL_ROW_BYTES, PANEL_Q = S::ROWS * PANEL_ROW_BYTES;
     uint32_t a = operand_at(keys, PANEL_K), b = operand_at(queries, PANEL_Q);
     products_begin();
 #pragma unroll
     for (int d = 0; d < WIDTH / 16; d++)
-        wgmma<typename S::T, S::ROWS>::template shared<false, false>(x, operand(a, d / 4 * PANEL_K + d % 4 * 32),
-                                                                     operand(b, d / 4 * PANEL_Q + d % 4 * 32), d == 0);
+        wgmma<typename S::T, S::ROWS>::template shared<false, false>(
+            x, operand(a, d / 4 * PANEL_K + d % 4 * 32), operand(b, d / 4 * PANEL_Q + d % 4 * 32), d == 0 && !ADDED);
     products_commit();
 }
 
@@ -69,6 +69,10 @@ template <class S> __device__ __forceinline__ int dq_column0(int group) {
     return S::DIM == 64 ? 0 : group * 64;
 }
 
+template <class S> __device__ __forceinline__ int dq_columns(int group) {
+    return S::WIDTH % 64 == 0 ? 64 : min(64, S::WIDTH - dq_column0<S>(group));
+}
+
 /* dq [64 queries, 64] = dS [64, KEYS] . K [KEYS, 64], begun. ds, keys: the panels with those queries and columns. */
 template <class S> __device__ __forceinline__ void start_dq(float (&dq)[8][4], uint32_t ds, uint32_t keys) {
     constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
@@ -90,24 +94,33 @@ __device__ __forceinline__ void leave(uint32_t barrier, int lane) {
 /* The warpgroup's rows or columns of dQ of step j, begun: when dS of both warpgroups is there. */
 template <class S>
 __device__ __forceinline__ void start_dq_of(float (&dq)[8][4], const backward_memory<S> &memory,
-                                            const product_place &at, int j) {
+                                            const product_place &at, uint32_t j) {
     constexpr int PANEL = S::KEYS * PANEL_ROW_BYTES;
     mbarrier_wait(memory.ds_full(j & 1), j >> 1 & 1);
     start_dq<S>(dq, memory.ds(j & 1) + dq_row0<S>(at.group) / 64 * PANEL,
                 memory.k() + dq_column0<S>(at.group) / 64 * PANEL);
 }
 
+/* dq *= rest, which is mostly 1. */
+template <int TILES> __device__ __forceinline__ void multiply_dq(float (&dq)[TILES][4], float rest) {
+    if (rest == 1) return;
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) dq[n][e] *= rest;
+}
+
 /* It has been multiplied: its dS is not needed any more, and it goes to the adders. */
 template <class S>
-__device__ __forceinline__ void give_dq(const backward_memory<S> &memory, int j, const float (&dq)[8][4],
-                                        const product_place &at, float scale) {
+__device__ __forceinline__ void give_dq(const backward_memory<S> &memory, uint32_t j, float (&dq)[8][4],
+                                        const product_place &at, float rest) {
     leave(memory.ds_empty(j % 2), at.lane);
     if (j >= S::DQ_STAGES) mbarrier_wait(memory.dq_empty(j), (j / S::DQ_STAGES - 1) % 2);
+    multiply_dq(dq, rest);
     if constexpr (S::BOXES)
-        store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale,
-                    min(64, S::WIDTH - dq_column0<S>(at.group)));
+        store_dq<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), dq_columns<S>(at.group));
     else
-        store_dq_rows<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group), scale);
+        store_dq_rows<S>(memory.dq(j), dq, dq_row0<S>(at.group), dq_column0<S>(at.group));
     shared_writes_to_products();
     mbarrier_arrive(memory.dq_full(j));
 }
@@ -140,10 +153,25 @@ template <class S> __device__ __forceinline__ bool keys_are_odd(const backward_m
     return odd;
 }
 
-/* The main loop and what follows it; K is finite. Returns whether dk or dv are not, and have not been written. */
+/* By the consumers, while their first S is multiplied: whether K has infinities or NaNs. What others do behind the
+ * second step waits for it, and where K has some, no more copies are under way then. */
+template <class S> __device__ __forceinline__ bool check_keys(const backward_memory<S> &memory) {
+    item_plan &plan = memory.plan();
+    bool odd_keys = consumers_any(keys_are_odd<S>(memory));
+    if (threadIdx.x == 128) {
+        plan.odd_keys = odd_keys;
+        mbarrier_arrive(memory.checked());
+    }
+    return odd_keys;
+}
+
+enum item_end { WRITTEN, ODD_KEYS, ODD_SUMS };
+
+/* The main loop and what follows it. Returns whether dk and dv have been written; if not, K is not finite and nothing
+ * has been added to dq, or dk or dv are not. */
 template <class S>
-__device__ __forceinline__ bool consume_queries(const gpu_backward &args, const backward_memory<S> &memory,
-                                                const product_place &at) {
+__device__ __forceinline__ item_end consume_queries(const folded_backward &args, const backward_memory<S> &memory,
+                                                    const product_place &at) {
     item_plan &plan = memory.plan();
     float scale = (float)args.problem.scale;
     pairs_place pairs = {at.lane % 4 * 2, plan.item.block * S::KEYS + at.key0 + at.warp * 16 + at.lane / 4};
@@ -151,11 +179,15 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     pair_columns<S> s, dp;
     uint32_t k = memory.k() + at.key0 * PANEL_ROW_BYTES, v = memory.v() + at.key0 * PANEL_ROW_BYTES;
     start_pairs<S, S::WIDTH>(s, k, memory.q(0));
-    start_pairs<S, S::WIDTH>(dp, v, memory.dout(0));
-    products_wait<1>();
+    bool odd_keys = check_keys<S>(memory);
+    products_wait<0>();
     keep_registers(s);
+    mbarrier_wait(memory.values_full(), 0);
+    if (odd_keys) return ODD_KEYS;
+    begin_dp<S>(dp, memory.minus_delta(0), pairs);
+    start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(0));
     bool masked = plan.masked[0];
-    weigh_pairs<S>(s, memory.lse(0), {scale}, plan.queries[0], pairs, masked);
+    weigh_pairs<S>(s, memory.lse(0), {scale}, args.fold, plan.queries[0], pairs, masked);
     products_wait<0>();
     keep_registers(dp);
     float dq[8][4];
@@ -165,7 +197,7 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     for (;; j++) { /* nothing is under way here: the compiler would put products one after the other */
         int stage = j % 2;
         pair_fragments<S> p, ds;
-        differentiate_pairs<S>(s, dp, memory.delta(stage), pairs, masked);
+        differentiate_pairs<S>(s, dp, masked);
         pack_pairs<S>(p, s);
         pack_pairs<S>(ds, dp);
         mbarrier_wait(memory.ds_empty(stage), ((j >> 1) - 1) & 1);
@@ -184,13 +216,15 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
         named_barrier_arrive(ORDER_BARRIER + (at.group ^ 1), 256);
         products_wait<1>();
         keep_registers(dq);
-        if (j) give_dq<S>(memory, j - 1, dq, at, scale);
+        if (j) give_dq<S>(memory, j - 1, dq, at, args.fold.dq_left);
         if (!more) break;
         products_wait<0>();
         keep_registers(s);
-        start_pairs<S, S::WIDTH>(dp, v, memory.dout(stage ^ 1));
+        begin_dp<S>(dp, memory.minus_delta(stage ^ 1), pairs);
+        start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(stage ^ 1));
         masked = plan.masked[stage ^ 1];
-        weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, plan.queries[(j + 1) % QUERY_PLANS], pairs, masked);
+        weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, args.fold, plan.queries[(j + 1) % QUERY_PLANS], pairs,
+                       masked);
         products_wait<0>();
         keep_registers(dp);
     }
@@ -201,40 +235,45 @@ __device__ __forceinline__ bool consume_queries(const gpu_backward &args, const 
     start_dq_of<S>(dq, memory, at, j);
     products_wait<0>();
     keep_registers(dq);
-    give_dq<S>(memory, j, dq, at, scale);
+    give_dq<S>(memory, j, dq, at, args.fold.dq_left);
     int count = plan.outputs.count, first = plan.item.block * S::KEYS + at.key0 + at.warp * WARP_ROWS;
     if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))
-        return true;
+        return ODD_SUMS;
     key_output dv = {plan.outputs.dv, first, count, args.problem.dim_v, args.overwrite};
-    add_to_key_rows<S>(dv, key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS), sum.dv, 1, at.lane);
+    add_to_key_rows<S>(dv, key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS), sum.dv, args.fold.dv_left,
+                       at.lane);
     __syncwarp(); /* registers are short: one after the other */
     key_output dk = {plan.outputs.dk, first, count, args.problem.dim, args.overwrite};
-    add_to_key_rows<S>(dk, key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS), sum.dk, scale, at.lane);
+    add_to_key_rows<S>(dk, key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS), sum.dk, args.fold.dq_left,
+                       at.lane);
     key_rows_sent();
-    return false;
+    return WRITTEN;
 }
 
-/* By the consumers, before anything else: whether K has infinities or NaNs. The first step is planned behind it, and
- * where K has some, no more copies are under way. */
+/* What the warpgroups do that multiply. */
 template <class S>
-__device__ __forceinline__ bool check_keys(const gpu_backward &args, const backward_memory<S> &memory) {
+__device__ __forceinline__ void consume(const folded_backward &args, const backward_memory<S> &memory,
+                                        const product_place &at) {
     item_plan &plan = memory.plan();
     find_outputs(args, plan);
-    mbarrier_wait(memory.keys_full(), 0);
-    bool odd_keys = consumers_any(keys_are_odd<S>(memory));
-    if (threadIdx.x == 128) {
-        plan.odd_keys = odd_keys;
-        mbarrier_arrive(memory.checked());
-    }
     mbarrier_wait(memory.full(0), 0);
-    if (odd_keys && plan.queries[0].block >= 0) mbarrier_wait(memory.full(1), 0);
-    return odd_keys;
+    bool idle = plan.queries[0].block < 0;
+    mbarrier_wait(memory.keys_full(), 0);
+    if (idle) {
+        check_keys<S>(memory);
+        mbarrier_wait(memory.values_full(), 0);
+        return;
+    }
+    item_end end = consume_queries<S>(args, memory, at);
+    if (end == WRITTEN) return;
+    if (end == ODD_KEYS) mbarrier_wait(memory.full(1), 0);
+    slow_item<S>(args, memory, end == ODD_KEYS);
 }
 
 /* What the warps do that do not multiply: backward_layout.cuh has a table of their roles. */
 template <class S>
-__device__ __forceinline__ void serve(const gpu_backward &args, const tensor_maps *maps,
+__device__ __forceinline__ void serve(const folded_backward &args, const tensor_maps *maps,
                                       const backward_memory<S> &memory, int warp, int lane) {
     if constexpr (S::BOXES) {
         if (warp == 0)
@@ -267,7 +306,7 @@ __device__ __forceinline__ void begin_item(const gpu_backward &args, const tenso
 }
 
 /* maps: where tiles come by boxes. */
-template <class S> __device__ __forceinline__ void backward_item(const gpu_backward &args, const tensor_maps *maps) {
+template <class S> __device__ __forceinline__ void backward_item(const folded_backward &args, const tensor_maps *maps) {
     extern __shared__ __align__(1024) unsigned char shared[];
     backward_memory<S> memory = {shared, shared_address(shared)};
     int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0);
@@ -283,20 +322,18 @@ template <class S> __device__ __forceinline__ void backward_item(const gpu_backw
         registers_more<S::CONSUMER_REGISTERS>();
         int group = warp / 4 - 1;
         product_place at = {group, warp % 4, thread % 32, group * 64};
-        bool odd_keys = check_keys<S>(args, memory);
-        if (memory.plan().queries[0].block < 0) return;
-        if (odd_keys || consume_queries<S>(args, memory, at)) slow_item<S>(args, memory, odd_keys);
+        consume<S>(args, memory, at);
     }
 }
 
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1)
-    backward_by_boxes(const __grid_constant__ gpu_backward args, const __grid_constant__ tensor_maps maps) {
+    backward_by_boxes(const __grid_constant__ folded_backward args, const __grid_constant__ tensor_maps maps) {
     backward_item<S>(args, &maps);
 }
 
 template <class S>
-__global__ void __launch_bounds__(S::THREADS, 1) backward_by_rows(const __grid_constant__ gpu_backward args) {
+__global__ void __launch_bounds__(S::THREADS, 1) backward_by_rows(const __grid_constant__ folded_backward args) {
     backward_item<S>(args, NULL);
 }
 
@@ -316,18 +353,20 @@ template <class T, int DIM, int NARROW> struct backward_wgmma {
     }
     static void launch(const gpu_backward *args, unsigned count, cudaStream_t stream) {
         tensor_maps maps;
+        folded_backward folded = fold_scale<T>(*args);
         int width = std::max(args->problem.dim, args->problem.dim_v);
         if (!tensor_maps_backward(args, dtype_of<T>, boxes::ROWS, &maps))
-            backward_by_rows<rows><<<count, rows::THREADS, rows::BYTES, stream>>>(*args);
+            backward_by_rows<rows><<<count, rows::THREADS, rows::BYTES, stream>>>(folded);
         else if (width <= NARROW)
-            backward_by_boxes<narrow><<<count, narrow::THREADS, narrow::BYTES, stream>>>(*args, maps);
+            backward_by_boxes<narrow><<<count, narrow::THREADS, narrow::BYTES, stream>>>(folded, maps);
         else
-            backward_by_boxes<boxes><<<count, boxes::THREADS, boxes::BYTES, stream>>>(*args, maps);
+            backward_by_boxes<boxes><<<count, boxes::THREADS, boxes::BYTES, stream>>>(folded, maps);
     }
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
         (void)tiles;
         tensor_maps_list(shape, parts, boxes::KEYS, lists);
         gpu_list_key_boxes(boxes::KEYS, lists);
+        gpu_list_turn_groups(boxes::ROWS, boxes::TURNS_TOGETHER, lists);
     }
     static constexpr gpu_backward_variant variant(void) {
         return {boxes::ROWS, boxes::KEYS, boxes::BYTES, allow, launch, NULL, list_maps};

@@ -70,14 +70,15 @@ template <class S> __device__ __forceinline__ void leave_ds(const backward_wide_
 /* Piece `piece` of step j, which has been multiplied, into the consumer's buffer. */
 template <class S, int PIECE>
 __device__ __forceinline__ void give_piece(const backward_wide_memory<S> &memory, const product_place &at, int j,
-                                           const float (&dq)[8][4], float scale) {
+                                           const float (&dq)[8][4], float left) {
     float half[4][4];
 #pragma unroll
     for (int n = 0; n < 4; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) half[n][e] = dq[PIECE * 4 + n][e];
     if (j || PIECE) mbarrier_wait(memory.dq_empty(at.group), PIECE ^ 1);
-    store_dq<S>(memory.dq(at.group), half, 0, 0, scale);
+    multiply_dq(half, left);
+    store_dq<S>(memory.dq(at.group), half, 0, 0);
     shared_writes_to_products();
     leave(memory.dq_full(at.group), at.lane);
 }
@@ -133,7 +134,7 @@ __device__ __forceinline__ void hand_over_ds(const backward_wide_memory<S> &memo
 /* dV of the item's keys. Nothing is under way where a step begins. P of the next step is made while dQ is multiplied.
  */
 template <class S>
-__device__ __forceinline__ void consume_p(const gpu_backward &args, const backward_wide_memory<S> &memory,
+__device__ __forceinline__ void consume_p(const folded_backward &args, const backward_wide_memory<S> &memory,
                                           const product_place &at, int rank, float (&dv)[S::DIM / 8][4]) {
     item_plan &plan = memory.plan();
     float scale = (float)args.problem.scale;
@@ -144,7 +145,7 @@ __device__ __forceinline__ void consume_p(const gpu_backward &args, const backwa
     start_pairs<S>(s, memory.k(), memory.q(0));
     products_wait<0>();
     keep_registers(s);
-    weigh_pairs<S>(s, memory.lse(0), {scale}, plan.queries[0], pairs, plan.masked[0]);
+    weigh_pairs<S>(s, memory.lse(0), {scale}, args.fold, plan.queries[0], pairs, plan.masked[0]);
     leave(memory.empty(0), at.lane);
     hand_over_p<S>(memory, s);
 #pragma unroll 1
@@ -159,37 +160,39 @@ __device__ __forceinline__ void consume_p(const gpu_backward &args, const backwa
         start_pairs<S>(s, memory.k(), memory.q(stage ^ 1)); /* of nothing, behind the last step */
         products_wait<1>();
         leave(memory.dout_empty(), at.lane);
-        if (j) give_piece<S, 1>(memory, at, j - 1, dq, scale);
+        if (j) give_piece<S, 1>(memory, at, j - 1, dq, args.fold.dq_left);
         mbarrier_wait(memory.ds_full(), j % 2);
         start_wide_dq<S>(dq, memory, 0, rank);
         products_wait<1>();
         keep_registers(s);
-        if (more) weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, plan.queries[(j + 1) % QUERY_PLANS], pairs, masked);
+        if (more)
+            weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, args.fold, plan.queries[(j + 1) % QUERY_PLANS], pairs,
+                           masked);
         leave(memory.empty(stage ^ 1), at.lane);
         named_barrier(P_EMPTY, 256);
         if (more) hand_over_p<S>(memory, s);
         products_wait<0>();
         keep_registers(dq);
         leave_ds<S>(memory, at.lane, rank);
-        give_piece<S, 0>(memory, at, j, dq, scale);
+        give_piece<S, 0>(memory, at, j, dq, args.fold.dq_left);
         if (!more) break;
     }
-    give_piece<S, 1>(memory, at, j, dq, scale);
+    give_piece<S, 1>(memory, at, j, dq, args.fold.dq_left);
     keep_registers(dv);
 }
 
 /* dK likewise. */
 template <class S>
-__device__ __forceinline__ void consume_ds(const gpu_backward &args, const backward_wide_memory<S> &memory,
+__device__ __forceinline__ void consume_ds(const folded_backward &args, const backward_wide_memory<S> &memory,
                                            const product_place &at, int rank, float (&dk)[S::DIM / 8][4]) {
     item_plan &plan = memory.plan();
-    float scale = (float)args.problem.scale;
     pairs_place pairs = {at.lane % 4 * 2, 0};
     pair_columns<S> dp;
     float dq[8][4];
     int j = 0;
     mbarrier_wait(memory.dout_full(), 0);
-    start_pairs<S>(dp, memory.v(), memory.dout());
+    begin_dp<S>(dp, memory.minus_delta(0), pairs);
+    start_pairs<S, S::DIM, true>(dp, memory.v(), memory.dout());
     products_wait<0>();
     keep_registers(dp);
     leave(memory.dout_empty(), at.lane);
@@ -202,12 +205,12 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
             named_barrier(P_FULL, 256);
             get_p<S>(memory, p);
             named_barrier_arrive(P_EMPTY, 256);
-            differentiate_pairs<S>(p, dp, memory.delta(stage), pairs, plan.masked[stage]);
+            differentiate_pairs<S>(p, dp, plan.masked[stage]);
         }
         pack_pairs<S>(ds, dp);
         hand_over_ds<S>(memory, ds, at, rank, j);
         start_sums<S>(dk, ds, memory.q(stage));
-        if (j) give_piece<S, 1>(memory, at, j - 1, dq, scale);
+        if (j) give_piece<S, 1>(memory, at, j - 1, dq, args.fold.dq_left);
         mbarrier_wait(memory.ds_full(), j % 2);
         start_wide_dq<S>(dq, memory, 1, rank);
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
@@ -215,17 +218,18 @@ __device__ __forceinline__ void consume_ds(const gpu_backward &args, const backw
         products_wait<1>();
         leave(memory.empty(stage), at.lane);
         if (more) mbarrier_wait(memory.dout_full(), (j + 1) % 2);
-        start_pairs<S>(dp, memory.v(), memory.dout()); /* of nothing, behind the last step */
+        begin_dp<S>(dp, memory.minus_delta(stage ^ 1), pairs);
+        start_pairs<S, S::DIM, true>(dp, memory.v(), memory.dout()); /* of nothing, behind the last step */
         products_wait<1>();
         keep_registers(dq);
         leave_ds<S>(memory, at.lane, rank);
-        give_piece<S, 0>(memory, at, j, dq, scale);
+        give_piece<S, 0>(memory, at, j, dq, args.fold.dq_left);
         products_wait<0>();
         keep_registers(dp);
         leave(memory.dout_empty(), at.lane);
         if (!more) break;
     }
-    give_piece<S, 1>(memory, at, j, dq, scale);
+    give_piece<S, 1>(memory, at, j, dq, args.fold.dq_left);
     mbarrier_wait(memory.ds_empty(), j % 2); /* dS is in the other CTA: slow_item may write there */
     keep_registers(dk);
 }
@@ -248,16 +252,16 @@ __device__ __forceinline__ bool write_sum(const gpu_backward &args, const backwa
 /* The main loop and what follows it; K of both CTAs is finite. Returns whether dk or dv are not. has_keys: of its own.
  */
 template <class S>
-__device__ __forceinline__ bool consume_wide(const gpu_backward &args, const backward_wide_memory<S> &memory,
+__device__ __forceinline__ bool consume_wide(const folded_backward &args, const backward_wide_memory<S> &memory,
                                              const product_place &at, int rank, bool has_keys) {
     const gpu_problem &p = args.problem;
     float sum[S::DIM / 8][4] = {};
     if (at.group == 0) {
         consume_p<S>(args, memory, at, rank, sum);
-        return has_keys && write_sum<S>(args, memory, at, SUM_OF_DV, sum, p.dim_v, 1);
+        return has_keys && write_sum<S>(args, memory, at, SUM_OF_DV, sum, p.dim_v, args.fold.dv_left);
     }
     consume_ds<S>(args, memory, at, rank, sum);
-    return has_keys && write_sum<S>(args, memory, at, SUM_OF_DK, sum, p.dim, (float)p.scale);
+    return has_keys && write_sum<S>(args, memory, at, SUM_OF_DK, sum, p.dim, args.fold.dq_left);
 }
 
 /* As check_keys: whether K of one of the CTAs has infinities or NaNs. Both find the same. */
@@ -267,6 +271,7 @@ __device__ __forceinline__ bool check_wide_keys(const gpu_backward &args, const 
     item_plan &plan = memory.plan();
     find_outputs(args, plan);
     mbarrier_wait(memory.keys_full(), 0);
+    mbarrier_wait(memory.values_full(), 0);
     bool odd_keys = consumers_any(keys_are_odd<S>(memory));
     if (threadIdx.x == 128) {
         cluster_store(
@@ -288,7 +293,7 @@ __device__ __forceinline__ bool check_wide_keys(const gpu_backward &args, const 
 
 /* What a CTA does of it. */
 template <class S>
-__device__ __forceinline__ void backward_wide_half(const gpu_backward &args, const tensor_maps &maps,
+__device__ __forceinline__ void backward_wide_half(const folded_backward &args, const tensor_maps &maps,
                                                    const backward_wide_memory<S> &memory, int rank, int warp,
                                                    int thread) {
     if (warp < 4) {
@@ -311,7 +316,7 @@ __device__ __forceinline__ void backward_wide_half(const gpu_backward &args, con
 
 template <class S>
 __global__ void __cluster_dims__(S::CTAS, 1, 1) __launch_bounds__(S::THREADS, 1)
-    backward_wide(const __grid_constant__ gpu_backward args, const __grid_constant__ tensor_maps maps) {
+    backward_wide(const __grid_constant__ folded_backward args, const __grid_constant__ tensor_maps maps) {
     extern __shared__ __align__(1024) unsigned char shared[];
     backward_wide_memory<S> memory = {{shared, shared_address(shared)}};
     int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0), rank = cluster_rank();
@@ -348,8 +353,9 @@ template <class T, const gpu_backward_variant &MMA> struct backward_wide_calls {
     }
     static void launch(const gpu_backward *args, unsigned count, cudaStream_t stream) {
         tensor_maps maps;
+        folded_backward folded = fold_scale<T>(*args);
         if (tensor_maps_backward(args, dtype_of<T>, shape::ROWS, &maps))
-            backward_wide<shape><<<shape::CTAS * count, shape::THREADS, shape::BYTES, stream>>>(*args, maps);
+            backward_wide<shape><<<shape::CTAS * count, shape::THREADS, shape::BYTES, stream>>>(folded, maps);
         else
             MMA.launch(args, count, stream);
     }

@@ -21,14 +21,15 @@ template <class T_> struct backward_wide_shape {
     static constexpr int DIM = 256, KEYS = 64, ROWS = 64, THREADS = 384, CTAS = 2;
     static constexpr int PRODUCERS = 32, ENDS = 1, DQ_WRITERS = 4, DQ_STAGES = 2 /* consumers */;
     static constexpr int STEP_ADDERS = 2, RELEASES = CTAS; /* of a step, in a CTA; of a turn */
-    static constexpr int OTHER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+    static constexpr int TURNS_TOGETHER = 1;
+    static constexpr int OTHER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
     static constexpr int KEY_TILE = KEYS * DIM * 2, QUERY_TILE = ROWS * DIM * 2, PAIR_TILE = KEYS * ROWS * 2;
     static constexpr int DQ_PANEL = ROWS * 128, DQ_TILE = DQ_PANEL, DQ_COLUMNS = 64 /* of a consumer */;
     static constexpr int Q_AT = 2 * KEY_TILE, DS_AT = Q_AT + 3 * QUERY_TILE, P_AT = DS_AT + CTAS * PAIR_TILE;
     static constexpr int IDLE_BYTES = DS_AT; /* as in backward_layout.cuh */
     static constexpr int DQ_AT = P_AT + KEYS * ROWS * 4, OTHER_K_AT = DQ_AT + 2 * DQ_TILE;
     static constexpr int KEY_PANEL = KEYS * PANEL_ROW_BYTES, SUMS_AT = OTHER_K_AT + 2 * KEY_PANEL;
-    static constexpr int BARRIERS_AT = SUMS_AT + 4 * ROWS * 4, MORE_BARRIERS = 14 + 2 * QUERY_PLANS;
+    static constexpr int BARRIERS_AT = SUMS_AT + 4 * ROWS * 4, MORE_BARRIERS = 15 + 2 * QUERY_PLANS;
     static constexpr int PLAN_AT = BARRIERS_AT + (MORE_BARRIERS + 5) * 8;
     static constexpr int CLUSTER_PLAN_AT = PLAN_AT + (int)sizeof(item_plan);
     static constexpr int QUERY_ROWS_AT = CLUSTER_PLAN_AT + (int)sizeof(cluster_plan), BYTES = QUERY_ROWS_AT;

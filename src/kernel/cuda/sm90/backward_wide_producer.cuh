@@ -110,7 +110,7 @@ __device__ __forceinline__ void plan_wide(const gpu_backward &args, const backwa
 
 /* By a warp. dO of a step behind its Q, and so behind Q of no later step. */
 template <class S>
-__device__ __forceinline__ void produce_wide(const gpu_backward &args, const tensor_maps &maps,
+__device__ __forceinline__ void produce_wide(const folded_backward &args, const tensor_maps &maps,
                                              const backward_wide_memory<S> &memory, int lane) {
     item_plan &plan = memory.plan();
 #pragma unroll 1
@@ -120,7 +120,7 @@ __device__ __forceinline__ void produce_wide(const gpu_backward &args, const ten
         sums_read<S::ROWS / 32> sums;
         mbarrier_wait(memory.planned(j), j / QUERY_PLANS % 2);
         bool there = step.block >= 0;
-        if (there) read_sums<S>(args, step, lane, sums);
+        if (there) read_sums<S>(args, plan.item.b, step, lane, sums);
         if (j >= 2) mbarrier_wait(memory.empty(stage), (j / 2 - 1) % 2);
         if (!there) {
             mbarrier_arrive(memory.full(stage));
@@ -131,8 +131,7 @@ __device__ __forceinline__ void produce_wide(const gpu_backward &args, const ten
             mbarrier_expect(memory.full(stage), S::QUERY_TILE);
             copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.row, step.head, plan.item.b, memory.full(stage));
         }
-        bool odd = write_sums<S>(memory, stage, lane, sums);
-        if (lane == 0) plan.masked[stage] = odd || !all_is_seen<S>(step, plan.item.block * S::KEYS);
+        write_sums<S>(args, memory, step, stage, lane, sums);
         mbarrier_arrive(memory.full(stage));
         if (j >= 1) {
             mbarrier_wait(memory.checked(), 0);

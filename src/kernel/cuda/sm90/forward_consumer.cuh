@@ -23,6 +23,7 @@ static constexpr float LOST_WEIGHT = 0x1p100f;
 
 template <class S> using output_block = float[S::DIM / 8][4];
 template <class S> using score_block = float[S::KEYS / 8][4];
+template <class S> using weight_block = uint32_t[S::KEYS / 16][4]; /* P */
 
 /* Of the thread's row 0 among the unit's rows. */
 __device__ __forceinline__ int row_in_unit(void) {
@@ -78,29 +79,84 @@ template <class S> __device__ __forceinline__ void mask_block(const key_block &k
     }
 }
 
+/* ---- P ------------------------------------------------------------------------------------------------------------ */
+
+/* P as the products take it from registers: of keys [16 k, 16 k + 16) of row r. */
+template <class S>
+__device__ __forceinline__ void pack_keys(const score_block<S> &s, int r, int k, weight_block<S> &p) {
+    using E = element<typename S::T>;
+    p[k][r] = E::pack(s[2 * k][r * 2], s[2 * k][r * 2 + 1]);
+    p[k][2 + r] = E::pack(s[2 * k + 1][r * 2], s[2 * k + 1][r * 2 + 1]);
+}
+
+template <class S> __device__ __forceinline__ void pack_scores(const score_block<S> &s, weight_block<S> &p) {
+#pragma unroll
+    for (int k = 0; k < S::KEYS / 16; k++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) pack_keys<S>(s, r, k, p);
+}
+
+/* Beside the exponentials of row 1, columns n: an even share of what has been exponentiated when n is PACKED_FROM. */
+template <class S> __device__ __forceinline__ void pack_share(const score_block<S> &s, int n, weight_block<S> &p) {
+    constexpr int FROM = S::PACKED_FROM, SHARES = S::KEYS / 8 - FROM;
+#pragma unroll
+    for (int k = 0; k < S::KEYS / 16; k++) {
+        if (k * SHARES / (S::KEYS / 16) == n - FROM) pack_keys<S>(s, 0, k, p);
+        if (k < FROM / 2 && k * SHARES / (FROM / 2) == n - FROM) pack_keys<S>(s, 1, k, p);
+    }
+}
+
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
-/* Scores become P, relative to m, and are added to l. LARGE: m may be large. Returns whether this thread's P are: then
- * m has to follow. */
+/* Columns [8 from, 8 to) of row r: scores become P, relative to m, and are added to sum. LARGE: m may be large. */
 template <class S, bool LARGE>
-__device__ __forceinline__ bool exponentiate(score_block<S> &s, row_sums &rows, const gpu_score<float> &score) {
-    bool above = false;
+__device__ __forceinline__ void weigh(score_block<S> &s, int r, int from, int to, float m,
+                                      const gpu_score<float> &score, float (&sum)[2]) {
+#pragma unroll
+    for (int n = from; n < to; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float x = s[n][r * 2 + e];
+            float p = LARGE ? score_weight(score_of(score, x), m) : score_weight_of(score, x, m);
+            s[n][r * 2 + e] = p;
+            sum[e] += p;
+        }
+}
+
+/* Scores become P, relative to m, and are added to l; packed, if P is packed beside exponentials and none are large
+ * before that begins. Returns whether some of the warp's P are large: then m has to follow.
+ *
+ *   row 0 ........ row 1 ......│ large? free() │.... row 1, beside it P is packed │ large?
+ *
+ * free() returns when P may be written: until then products may be reading the P before. What it waits for is waited
+ * for there because of the branch: without one, the compiler moves the wait to the front of the exponentials. */
+template <class S, bool LARGE, class FREE>
+__device__ __forceinline__ bool exponentiate(score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
+                                             weight_block<S> &p, FREE free) {
+    constexpr int FROM = S::PACKED_FROM, COLUMNS = S::KEYS / 8;
+    float m[2], sum[2][2] = {};
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float m = rows.m[r] == -INFINITY ? 0 : rows.m[r], sum[2] = {0, 0};
-#pragma unroll
-        for (int n = 0; n < S::KEYS / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float x = s[n][r * 2 + e];
-                float p = LARGE ? score_weight(score_of(score, x), m) : score_weight_of(score, x, m);
-                s[n][r * 2 + e] = p;
-                sum[e] += p;
-            }
-        sum[0] += sum[1];
-        above |= sum[0] > LARGE_SUM;
-        rows.l[r] += sum[0];
+        m[r] = rows.m[r] == -INFINITY ? 0 : rows.m[r];
+        weigh<S, LARGE>(s, r, 0, r ? FROM : COLUMNS, m[r], score, sum[r]);
     }
+    bool above = __any_sync(~0u, sum[0][0] + sum[0][1] > LARGE_SUM || sum[1][0] + sum[1][1] > LARGE_SUM);
+    if (S::PACKS_BESIDE && above) {
+        free();
+        weigh<S, LARGE>(s, 1, FROM, COLUMNS, m[1], score, sum[1]);
+    } else if (S::PACKS_BESIDE) {
+        free();
+#pragma unroll
+        for (int n = FROM; n < COLUMNS; n++) {
+            weigh<S, LARGE>(s, 1, n, n + 1, m[1], score, sum[1]);
+            pack_share<S>(s, n, p);
+        }
+#pragma unroll
+        for (int k = FROM / 2; k < COLUMNS / 2; k++) pack_keys<S>(s, 1, k, p);
+        above = __any_sync(~0u, sum[1][0] + sum[1][1] > LARGE_SUM);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) rows.l[r] += sum[r][0] + sum[r][1];
     return above;
 }
 
@@ -143,23 +199,26 @@ template <class S> __device__ __forceinline__ void follow_weights(score_block<S>
     }
 }
 
-/* Scores become P; l, and m where it has to, follow. Returns whether it has, in this warp: then o has to be multiplied
- * by `keep`. m is a row's maximum of the first block that it sees something of. From then on no maximum is looked for,
- * unless a row's m is large or -inf, which `large` says: what P add up to tells where scores are far above m. */
-template <class S>
+/* Scores become P, packed when free() has returned; l, and m where it has to, follow. Returns whether it has, in this
+ * warp: then o has to be multiplied by `keep`. m is a row's maximum of the first block that it sees something of. From
+ * then on no maximum is looked for, unless a row's m is large or -inf, which `large` says: what P add up to tells where
+ * scores are far above m. */
+template <class S, class FREE>
 __device__ __forceinline__ bool accumulate_scores(score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
-                                                  bool large, float (&keep)[2]) {
+                                                  bool large, weight_block<S> &p, FREE free, float (&keep)[2]) {
     bool moved = large, above;
     keep[0] = keep[1] = 1;
     if (moved) find_maxima<S>(s, rows, score, keep);
     if (moved && some_are_large(rows.m))
-        above = exponentiate<S, true>(s, rows, score);
+        above = exponentiate<S, true>(s, rows, score, p, free);
     else
-        above = exponentiate<S, false>(s, rows, score);
-    if (__any_sync(~0u, above)) {
+        above = exponentiate<S, false>(s, rows, score, p, free);
+    if (above) {
         follow_weights<S>(s, rows, keep);
         moved = true;
     }
+    if (!S::PACKS_BESIDE) free();
+    if (!S::PACKS_BESIDE || above) pack_scores<S>(s, p);
     return moved;
 }
 
@@ -168,19 +227,6 @@ template <class S> __device__ __forceinline__ void rescale(output_block<S> &o, c
     for (int n = 0; n < S::DIM / 8; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) o[n][e] *= keep[e / 2];
-}
-
-/* P as the products take it from registers. */
-template <class S>
-__device__ __forceinline__ void pack_scores(const score_block<S> &s, uint32_t (&p)[S::KEYS / 16][4]) {
-    using E = element<typename S::T>;
-#pragma unroll
-    for (int k = 0; k < S::KEYS / 16; k++) {
-        p[k][0] = E::pack(s[2 * k][0], s[2 * k][1]);
-        p[k][1] = E::pack(s[2 * k][2], s[2 * k][3]);
-        p[k][2] = E::pack(s[2 * k + 1][0], s[2 * k + 1][1]);
-        p[k][3] = E::pack(s[2 * k + 1][2], s[2 * k + 1][3]);
-    }
 }
 
 #endif

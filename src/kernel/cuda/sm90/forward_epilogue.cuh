@@ -305,9 +305,9 @@ __device__ __forceinline__ bool put_rows(const gpu_forward &args, const unit_not
 struct staged_outputs {
     uint32_t empty;
     __device__ __forceinline__ void release(void) {
-        if (empty && threadIdx.x % 32 == 0) {
-            bulk_wait_read<0>();
-            mbarrier_arrive(empty);
+        if (empty) {
+            if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
+            leave_stage(empty);
         }
         empty = 0;
     }
@@ -338,8 +338,8 @@ __device__ __forceinline__ void end_unit(const gpu_forward &args, const CUtensor
                            tile + (int)threadIdx.x / 32 % 4 * (S::DIM / 32 * OUTPUT_BOX), rows, o);
     if (sent)
         staged.empty = empty;
-    else if (S::STAGED && threadIdx.x % 32 == 0)
-        mbarrier_arrive(empty);
+    else if (S::STAGED)
+        leave_stage(empty);
 }
 
 #endif

@@ -2,8 +2,8 @@
  *
  *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | notes | maxima | mbarriers
  *
- * The producer goes through the units that the CTA takes and brings their tiles: one thread that starts bulk copies, or
- * a warpgroup that copies row by row. GROUPS warpgroups, the consumers, compute, 64 query rows each. Steps (a block of
+ * The producer goes through the units that the CTA takes and brings their tiles: a warp that starts bulk copies, or a
+ * warpgroup that copies row by row. GROUPS warpgroups, the consumers, compute, 64 query rows each. Steps (a block of
  * keys for a unit) are numbered through all units; a step has a stage, a stage has four mbarriers, and Q has one:
  *
  *             producer                              consumers
@@ -77,9 +77,16 @@ struct forward_wgmma_shape {
     static constexpr int DIM = DIM_, KEYS = KEYS_, GROUPS = GROUPS_, STAGES = STAGES_;
     static constexpr bool TURNS = TURNS_, BOXES = BOXES_;
     static constexpr int ROWS = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
-    static constexpr int PRODUCERS = BOXES ? 1 : 128; /* threads */
-    static constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : BOXES ? 40 : 56;
+    static constexpr int PRODUCERS = BOXES ? 1 : 128; /* threads that arrive when a tile has been copied */
+    /* S, P and o of 192 keys at D = 128 alone are 208 of a consumer's registers. */
+    static constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : !BOXES ? 56 : KEYS * DIM >= 192 * 128 ? 24 : 40;
     static constexpr int CONSUMER_REGISTERS = ((GROUPS == 2 ? 504 : 512) - PRODUCER_REGISTERS) / GROUPS;
+    /* P is packed beside the last quarter of the exponentials of the thread's second row, from this block of 8 columns
+     * on; KEYS / 8: behind all of them. The former takes the packing out of the way of the next products and costs a
+     * branch for each step, which pays where a step has many products: 1.01 of the rate at 176 keys and D = 128 (192
+     * have not been timed without it), 1.03 at D = 256, but 0.99 at 128 keys, and 0.96 at D = 64. */
+    static constexpr bool PACKS_BESIDE = BOXES && KEYS * DIM >= 80 * 256;
+    static constexpr int PACKED_FROM = PACKS_BESIDE ? KEYS / 8 * 3 / 4 / 2 * 2 : KEYS / 8;
     static constexpr int KEY_TILE = KEYS * DIM * 2, Q_TILE = ROWS * DIM * 2;
     /* o of 64 rows fits into a tile of keys, and there is one for each consumer. */
     static constexpr bool STAGED = BOXES && TURNS && GROUPS == 2 && 64 * DIM * 4 <= KEY_TILE;
@@ -133,6 +140,11 @@ template <class S> struct forward_memory {
         return barrier(4, 0);
     }
 };
+
+/* A warp has read what is in a stage. */
+__device__ __forceinline__ void leave_stage(uint32_t empty) {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty);
+}
 
 /* The next of the notes on units. */
 template <class S> __device__ __forceinline__ int next_slot(int slot) {

@@ -35,7 +35,7 @@ __device__ __forceinline__ void plan_row_step(const gpu_forward &args, unsigned 
         step->keys = before->keys;
     step->next = next_keys(p, step->unit, step->at, S::KEYS);
     step->ends = step->next.tile == step->unit.end;
-    if (step->ends) *number = take_number(args);
+    if (step->ends) *number = take_number<S>(args);
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */

@@ -48,8 +48,8 @@ __device__ __forceinline__ void start_scores(const forward_memory<S> &memory, in
 
 /* o += P V, begun. */
 template <class S>
-__device__ __forceinline__ void start_outputs(const forward_memory<S> &memory, int stage,
-                                              const uint32_t (&p)[S::KEYS / 16][4], output_block<S> &o) {
+__device__ __forceinline__ void start_outputs(const forward_memory<S> &memory, int stage, const weight_block<S> &p,
+                                              output_block<S> &o) {
     uint32_t v = operand_at(memory.v(stage), S::KEYS * PANEL_ROW_BYTES);
     products_begin();
 #pragma unroll
@@ -60,20 +60,33 @@ __device__ __forceinline__ void start_outputs(const forward_memory<S> &memory, i
 
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
 
-/* Where S of a step has come: K is left, scores become P. large: some_are_large(rows.m), which there is time to find
- * out before S comes. Returns whether o has to be multiplied by keep. */
+/* K of a step has been read, and so has Q, if that was the unit's last. Where o is staged, consumer 0 leaves the last K
+ * in end_unit. (One branch for both arrivals where none depends on the consumer, and two where one does: the other way
+ * round the main loops compile to 0.99 of the rate.) */
 template <class S>
-__device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory, int group, int stage,
-                                                 const key_block &keys, const gpu_score<float> &score, bool large,
-                                                 score_block<S> &s, row_sums &rows, float (&keep)[2]) {
-    bool ends = keys.flags & STEP_ENDS;
-    if (threadIdx.x % 32 == 0) {
-        if (!(S::STAGED && ends && group == 0)) mbarrier_arrive(memory.k_empty(stage)); /* else: end_unit */
+__device__ __forceinline__ void leave_keys(const forward_memory<S> &memory, int group, int stage, bool ends) {
+    if (S::STAGED) {
+        if (!(ends && group == 0)) leave_stage(memory.k_empty(stage));
+        if (ends) leave_stage(memory.q_empty());
+        if (ends && group == 1) named_barrier_arrive(K_READ_BARRIER, 256);
+    } else if (threadIdx.x % 32 == 0) {
+        mbarrier_arrive(memory.k_empty(stage));
         if (ends) mbarrier_arrive(memory.q_empty());
     }
-    if (S::STAGED && ends && group == 1) named_barrier_arrive(K_READ_BARRIER, 256);
+}
+
+/* Where S of a step has come: K is left, scores become P, which is written when free() has returned. large:
+ * some_are_large(rows.m), which there is time to find out before S comes. Returns whether o has to be multiplied by
+ * keep. */
+template <class S, class FREE>
+__device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory, int group, int stage,
+                                                 const key_block &keys, const gpu_score<float> &score, bool large,
+                                                 score_block<S> &s, row_sums &rows, weight_block<S> &p, FREE free,
+                                                 float (&keep)[2]) {
+    bool ends = keys.flags & STEP_ENDS;
+    leave_keys<S>(memory, group, stage, ends);
     if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
-    return accumulate_scores<S>(s, rows, score, large, keep);
+    return accumulate_scores<S>(s, rows, score, large, p, free, keep);
 }
 
 /* Where a consumer stands: at the unit that is noted in `slot`, whose next step is at the ring's place. */
@@ -93,7 +106,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
     output_block<S> o;
     score_block<S> s;
     row_sums rows;
-    uint32_t p[S::KEYS / 16][4];
+    weight_block<S> p;
     float keep[2];
     uint32_t q = operand_at(memory.q() + group * 64 * PANEL_ROW_BYTES, S::ROWS * PANEL_ROW_BYTES);
     turn_wait<S>(group);
@@ -107,8 +120,9 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
     keep_registers(s);
     begin_outputs<S>(o);
     __syncwarp();
-    if (accumulate_block<S>(memory, group, at.stage, keys, score, large, s, rows, keep)) rescale<S>(o, keep);
-    pack_scores<S>(s, p);
+    bool far = accumulate_block<S>(
+        memory, group, at.stage, keys, score, large, s, rows, p, [] {}, keep);
+    if (far) rescale<S>(o, keep);
 #pragma unroll 1
     while (!(keys.flags & STEP_ENDS)) {
         ring_place<S::STAGES> before = at;
@@ -123,19 +137,22 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
         large = some_are_large(rows.m);
         products_wait<1>();
         keep_registers(s);
-        bool far = accumulate_block<S>(memory, group, at.stage, keys, score, large, s, rows, keep);
-        products_wait<0>();
-        keep_registers(o);
-        keep_registers(s); /* or P would be packed while the P before is still in use */
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.v_empty(before.stage));
+        far = accumulate_block<S>(
+            memory, group, at.stage, keys, score, large, s, rows, p,
+            [&] {
+                products_wait<0>();
+                keep_registers(o);
+                keep_registers(s); /* or P would be packed while the P before is still in use */
+                leave_stage(memory.v_empty(before.stage));
+            },
+            keep);
         if (far) rescale<S>(o, keep);
-        pack_scores<S>(s, p);
     }
     mbarrier_wait(memory.v_full(at.stage), at.parity);
     start_outputs<S>(memory, at.stage, p, o);
     products_wait<0>();
     keep_registers(o);
-    if (threadIdx.x % 32 == 0 && !(S::STAGED && group == 1)) mbarrier_arrive(memory.v_empty(at.stage));
+    if (!(S::STAGED && group == 1)) leave_stage(memory.v_empty(at.stage));
     end_unit<S>(args, outputs, memory, note, group, at.stage, rows, o, place.staged);
     at.advance();
     place.slot = next_slot<S>(place.slot);
@@ -171,7 +188,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     __syncthreads();
     if (threadIdx.x < 128) {
         registers_fewer<S::PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) produce<S>(args, maps, memory, count);
+        if (threadIdx.x < 32) produce<S>(args, maps, memory, count);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
         consume<S>(args, maps.outputs ? &maps.map[maps.outputs] : NULL, memory);

@@ -1,5 +1,7 @@
 #include "kernel/cuda/sm90/tensor_maps.cuh"
 
+#include "kernel/cuda/call_parts.cuh"
+
 #include <algorithm>
 #include <cstring>
 #include <cuda_runtime.h>
@@ -88,10 +90,30 @@ struct made_maps {
         map_views views;
         tensor_maps maps;
     } of[2];
+    std::vector<ra_kv_rows> parts;      /* of the last call, where they come with every call */
+    std::vector<ra_query_rows> queries; /* likewise, where they are several ranks' */
     made_maps() {
         of[0].known = of[1].known = false;
     }
 };
+
+static_assert(sizeof(ra_kv_rows) == 23 * sizeof(int64_t) && sizeof(ra_query_rows) == 18 * sizeof(int64_t),
+              "they are compared byte by byte");
+
+/* Makes `kept` the same as what has come; returns whether it was. */
+template <class X> static bool keep(const X *come, size_t count, std::vector<X> *kept) {
+    if (kept->size() == count && (count == 0 || !memcmp(kept->data(), come, count * sizeof *come))) return true;
+    kept->assign(come, come + count);
+    return false;
+}
+
+void tensor_maps_take(const gpu_maps &listed, const ra_kv_rows *parts, size_t part_count, const ra_query_rows *queries,
+                      size_t query_count) {
+    made_maps *made = listed.made.get();
+    if (!made) return;
+    bool same_parts = keep(parts, part_count, &made->parts), same_queries = keep(queries, query_count, &made->queries);
+    if (!same_parts || !same_queries) made->of[0].known = made->of[1].known = false;
+}
 
 static bool same_views(const map_views &x, const map_views &y) {
     return !memcmp(&x.q, &y.q, 5 * sizeof(ra_view)) && x.half == y.half;
@@ -143,7 +165,7 @@ static void list_rows(gpu_lists *lists) {
     row_sets q = {&lists->maps.q, {}}, k = {&lists->maps.k, {}};
     for (gpu_tile &t : lists->tiles) {
         if (is_empty(t)) continue;
-        t.q_map = q.with(0, t.q_first, t.q_stride, t.q_count);
+        t.q_map = q.with(t.queries, t.q_first, t.q_stride, t.q_count);
         t.k_map = k.with(t.part, t.k_first, t.k_stride, t.k_count);
     }
     for (gpu_tile &t : lists->tiles) {
@@ -164,7 +186,7 @@ void tensor_maps_list(const ra_shape *shape, const ra_kv_rows *parts, int keys, 
     lists->maps.made = std::make_shared<made_maps>();
     lists->maps.listed = true;
     lists->maps.keys = keys;
-    if (!parts) return;
+    if (!parts || parts_come_with_calls(lists->parts)) return;
     lists->part_maps.resize(lists->maps.k.size() * 2 * sizeof(CUtensorMap));
     for (size_t i = 0; i < lists->maps.k.size() && lists->maps.listed; i++) {
         const gpu_map_rows &rows = lists->maps.k[i];
@@ -183,9 +205,11 @@ static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_sha
     maps->own = (int)queries;
     if (maps->parts) return true;
     if (queries + 2 * listed.k.size() > TENSOR_MAPS) return false;
-    for (size_t i = 0; i < listed.k.size(); i++)
-        if (!encode_keys(shape, p.own, listed.k[i], p.dim, p.dim_v, listed.keys, &maps->map[queries + 2 * i]))
+    for (size_t i = 0; i < listed.k.size(); i++) {
+        const ra_kv_rows &part = p.parts ? listed.made->parts[(size_t)listed.k[i].part] : p.own;
+        if (!encode_keys(shape, part, listed.k[i], p.dim, p.dim_v, listed.keys, &maps->map[queries + 2 * i]))
             return false;
+    }
     return true;
 }
 
@@ -237,9 +261,10 @@ static bool make_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, 
     if (3 * listed.q.size() > TENSOR_MAPS || p.dim % 4) return false;
     for (size_t i = 0; i < listed.q.size(); i++) {
         CUtensorMap *to = &maps_out->map[3 * i];
-        if (!encode(shape, args->q, listed.q[i], p.dim, p.heads_q, rows_q, &to[0]) ||
-            !encode(shape, args->dout, listed.q[i], p.dim_v, p.heads_q, rows_q, &to[1]) ||
-            !encode(sums, args->dq, listed.q[i], p.dim, p.heads_q, rows_q, &to[2]))
+        const ra_query_rows &from = args->queries ? listed.made->queries[(size_t)listed.q[i].part] : args->own;
+        if (!encode(shape, from.q, listed.q[i], p.dim, p.heads_q, rows_q, &to[0]) ||
+            !encode(shape, from.dout, listed.q[i], p.dim_v, p.heads_q, rows_q, &to[1]) ||
+            !encode(sums, from.dq, listed.q[i], p.dim, p.heads_q, rows_q, &to[2]))
             return false;
     }
     return add_keys(p, listed, shape, 3 * listed.q.size(), maps_out);
@@ -248,7 +273,7 @@ static bool make_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, 
 bool tensor_maps_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out) {
     const gpu_maps &listed = *args->maps;
     const ra_kv_rows &own = args->problem.own;
-    map_views views = {args->q, args->dout, args->dq, own.k, own.v, 0};
+    map_views views = {args->own.q, args->own.dout, args->own.dq, own.k, own.v, 0};
     if (!listed.listed) return false;
     if (find_made(listed, 0, views, maps_out)) return true;
     if (!make_backward(args, dtype, rows_q, maps_out)) return false;

@@ -22,11 +22,12 @@ enum { TENSOR_MAPS = 24 };
 #endif
 
 /* The maps of a launch: first those of the queries' rows (forward: Q; backward: Q, dO and dQ in turn), then, where the
- * keys are the rank's own, K's and V's in turn, then those of the rows that the forward kernel writes. */
+ * keys are the rank's own or come with every call, K's and V's in turn, then those of the rows that the forward kernel
+ * writes. */
 struct tensor_maps {
     CUtensorMap map[TENSOR_MAPS];
     const CUtensorMap *parts; /* device memory: K's and V's of slots in turn; NULL: they are in map */
-    int own;                  /* where those of the rank's own keys start */
+    int own;                  /* where those of keys that are in map start */
     int outputs;              /* where those of the forward pass's o start, one for each of Q's; 0: there are none */
 };
 

@@ -106,7 +106,7 @@ template <class T, int N> struct wgmma;
 #define RA_WGMMA_D_80 RA_WGMMA_D_64, RA_WGMMA_D_8(8), RA_WGMMA_D_8(9)
 #define RA_WGMMA_D_96 RA_WGMMA_D_64, RA_WGMMA_D_32(8)
 #define RA_WGMMA_D_128 RA_WGMMA_D_64, RA_WGMMA_D_32(8), RA_WGMMA_D_32(12)
-#define RA_WGMMA_D_176 RA_WGMMA_D_128, RA_WGMMA_D_32(16), RA_WGMMA_D_8(20), RA_WGMMA_D_8(21)
+#define RA_WGMMA_D_192 RA_WGMMA_D_128, RA_WGMMA_D_32(16), RA_WGMMA_D_32(20)
 #define RA_WGMMA_D_256 RA_WGMMA_D_128, RA_WGMMA_D_32(16), RA_WGMMA_D_32(20), RA_WGMMA_D_32(24), RA_WGMMA_D_32(28)
 #define RA_WGMMA_NAMES_64                                                                                              \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
@@ -116,10 +116,10 @@ template <class T, int N> struct wgmma;
                       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "               \
                       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-#define RA_WGMMA_NAMES_176                                                                                             \
+#define RA_WGMMA_NAMES_192                                                                                             \
     RA_WGMMA_NAMES_128 ", "                                                                                            \
                        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "              \
-                       "%80, %81, %82, %83, %84, %85, %86, %87"
+                       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 
 #define RA_WGMMA_NAMES_96                                                                                              \
     RA_WGMMA_NAMES_64 ", "                                                                                             \
@@ -160,7 +160,7 @@ template <class T, int N> struct wgmma;
 RA_WGMMA(__nv_bfloat16, bf16, 64, 32, 33, 34, 35, 36, 37, 38);
 RA_WGMMA(__nv_bfloat16, bf16, 96, 48, 49, 50, 51, 52, 53, 54);
 RA_WGMMA(__nv_bfloat16, bf16, 128, 64, 65, 66, 67, 68, 69, 70);
-RA_WGMMA(__nv_bfloat16, bf16, 176, 88, 89, 90, 91, 92, 93, 94);
+RA_WGMMA(__nv_bfloat16, bf16, 192, 96, 97, 98, 99, 100, 101, 102);
 RA_WGMMA(__nv_bfloat16, bf16, 80, 40, 41, 42, 43, 44, 45, 46);
 RA_WGMMA(__nv_bfloat16, bf16, 256, 128, 129, 130, 131, 132, 133, 134);
 RA_WGMMA(__half, f16, 80, 40, 41, 42, 43, 44, 45, 46);
@@ -168,17 +168,17 @@ RA_WGMMA(__half, f16, 256, 128, 129, 130, 131, 132, 133, 134);
 RA_WGMMA(__half, f16, 64, 32, 33, 34, 35, 36, 37, 38);
 RA_WGMMA(__half, f16, 96, 48, 49, 50, 51, 52, 53, 54);
 RA_WGMMA(__half, f16, 128, 64, 65, 66, 67, 68, 69, 70);
-RA_WGMMA(__half, f16, 176, 88, 89, 90, 91, 92, 93, 94);
+RA_WGMMA(__half, f16, 192, 96, 97, 98, 99, 100, 101, 102);
 
 #undef RA_WGMMA
 #undef RA_WGMMA_TEXT
 #undef RA_WGMMA_NAMES_256
-#undef RA_WGMMA_NAMES_176
+#undef RA_WGMMA_NAMES_192
 #undef RA_WGMMA_NAMES_128
 #undef RA_WGMMA_NAMES_80
 #undef RA_WGMMA_NAMES_64
 #undef RA_WGMMA_D_256
-#undef RA_WGMMA_D_176
+#undef RA_WGMMA_D_192
 #undef RA_WGMMA_D_128
 #undef RA_WGMMA_D_80
 #undef RA_WGMMA_D_64

@@ -1,0 +1,63 @@
+#include "exec/lent_rows.h"
+
+/* Kernels of devices copy rows in chunks of so many bytes where they lie in such. */
+enum { CHUNK = 16 };
+
+static int is_whole(int64_t elements, int64_t count, int64_t bytes) {
+    return count == 1 || (elements > 0 && elements * bytes % CHUNK == 0);
+}
+
+static int is_in_chunks(const ra_setup *setup, ra_view view) {
+    const ra_shape *shape = &setup->shape;
+    int64_t bytes = (int64_t)ra_dtype_bytes(shape->dtype);
+    return view.dim == 1 && (uintptr_t)view.data % CHUNK == 0 && is_whole(view.row, setup->rows_k, bytes) &&
+           is_whole(view.head, shape->heads_kv, bytes) && is_whole(view.batch, shape->batch, bytes);
+}
+
+static ra_query_rows own_queries(const ra_pass_run *run) {
+    const ra_queries *own = &run->queries;
+    return (ra_query_rows){own->q, own->dout, own->lse, own->delta, own->dq, own->shape.rows_q};
+}
+
+void ra_lend_rows(const ra_pass_run *run) {
+    const ra_program *program = run->program;
+    ra_lent_rows lent = {0};
+    if (!program->lent) return;
+    if (is_in_chunks(program->setup, run->own.k) && is_in_chunks(program->setup, run->own.v)) {
+        lent.k = run->own.k;
+        lent.v = run->own.v;
+    }
+    if (program->call_queries) lent.queries = own_queries(run);
+    *program->lent = lent;
+}
+
+int ra_lends_keys(const ra_program *program) {
+    return program->lent && program->lent->k.data;
+}
+
+/* Those rows and heads of a view. */
+static ra_view view_within(ra_view view, ra_span rows, ra_span heads, size_t bytes) {
+    int64_t first = rows.first * view.row + heads.first * view.head;
+    view.data = (unsigned char *)view.data + first * (int64_t)bytes;
+    view.row *= rows.stride;
+    view.head *= heads.stride;
+    return view;
+}
+
+ra_kv_rows ra_lent_part_rows(const ra_pass_run *run, const ra_lent_part *lent, ra_kv_rows part) {
+    const ra_program *program = run->program;
+    size_t bytes = ra_dtype_bytes(program->setup->shape.dtype);
+    ra_lent_rows keys = {.k = run->own.k, .v = run->own.v};
+    if (lent->owner != program->setup->rank) keys = *program->lenders[lent->owner].rows;
+    part.k = keys.k.data ? view_within(keys.k, lent->rows, lent->heads, bytes) : lent->packed_k;
+    part.v = keys.k.data ? view_within(keys.v, lent->rows, lent->heads, bytes) : lent->packed_v;
+    return part;
+}
+
+const ra_query_rows *ra_lent_queries(const ra_pass_run *run) {
+    const ra_program *program = run->program;
+    if (!program->call_queries) return NULL;
+    for (int r = 0; r < program->setup->ranks; r++)
+        program->call_queries[r] = r == program->setup->rank ? own_queries(run) : program->lenders[r].rows->queries;
+    return program->call_queries;
+}

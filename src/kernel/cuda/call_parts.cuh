@@ -1,0 +1,22 @@
+/* Parts, and queries of several ranks, that come with every call (kernel.h): their place only the pass knows. Kernels
+ * read them in device memory, which a launch of its own, with them as its parameters, writes before theirs: so a graph
+ * keeps them. Their tensor maps are parameters of the kernels, as those of the rank's own rows are. */
+#ifndef RA_KERNEL_CUDA_CALL_PARTS_CUH
+#define RA_KERNEL_CUDA_CALL_PARTS_CUH
+
+#include "kernel/cuda/work.cuh"
+
+#include <vector>
+
+/* parts: as they were given to prepare. */
+static inline bool parts_come_with_calls(const std::vector<ra_kv_rows> &parts) {
+    for (const ra_kv_rows &part : parts)
+        if (!part.k.data) return true;
+    return false;
+}
+
+/* Before a call's launches: what the maps are made of, where it comes with every call; counts 0: it does not. */
+void tensor_maps_take(const gpu_maps &listed, const ra_kv_rows *parts, size_t part_count, const ra_query_rows *queries,
+                      size_t query_count);
+
+#endif

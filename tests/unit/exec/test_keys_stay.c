@@ -1,0 +1,137 @@
+/* The backward pass in which keys stay, of random problems and ranks: every rank computes in a step of its own, all
+ * pairs are computed once, each tile has rows of the rank that it says, and no two groups have a row of dQ in common.
+ */
+#include "support/cmocka.h"
+#include "support/problems/case.h"
+#include "support/queued/queued.h"
+#include "support/rng.h"
+
+#include "core/shard.h"
+#include "exec/keys_stay.h"
+#include "plan/predict.h"
+
+#include <stdlib.h>
+
+enum { CASES = 400 };
+
+/* The one compute, which is in the rank's own step, behind the rounds in which all wait for all. */
+static const ra_compute *only_compute(const ra_schedule *s) {
+    int own = ra_rounds_of(s->ranks) + s->rank;
+    assert_int_equal(s->step_count, ra_rounds_of(s->ranks) + s->ranks);
+    for (int i = 0; i < s->step_count; i++) assert_int_equal(s->steps[i].compute_count, i == own);
+    return s->steps[own].computes;
+}
+
+static int64_t position_of(const ra_setup *setup, int queries, int rank, int64_t row) {
+    const ra_problem *p = &setup->problem;
+    ra_sequence sequence = {queries ? p->seq_q : p->seq_k, p->documents, queries ? p->cu_seqlens_q : p->cu_seqlens_k};
+    return ra_sequence_position(&sequence, setup->layout, setup->ranks, rank, row);
+}
+
+static void check_tile(const ra_setup *setup, const ra_tile *t) {
+    const ra_positions *at = &t->positions;
+    assert_true(t->queries >= 0 && t->queries < setup->ranks && t->part == 0 && !t->k_index);
+    int64_t rows = ra_shard_of(setup->layout, setup->problem.seq_q, setup->ranks, t->queries).rows;
+    for (int64_t a = 0; a < t->q_rows.count; a++) {
+        int64_t row = ra_span_at(t->q_rows, a);
+        assert_true(row >= 0 && row < rows);
+        assert_int_equal(position_of(setup, 1, t->queries, row), at->query + a * at->stride);
+    }
+    for (int64_t b = 0; b < t->k_rows.count; b++)
+        assert_int_equal(position_of(setup, 0, setup->rank, ra_span_at(t->k_rows, b)), at->key + b * at->stride);
+}
+
+/* Rows of dQ, over ranks and heads, that groups write to: each once. */
+static void check_groups(const ra_setup *setup, const ra_tile_list *list) {
+    int64_t heads = setup->problem.heads_q, most = setup->problem.seq_q;
+    unsigned char *seen = calloc((size_t)(setup->ranks * heads * (most + 1)), 1);
+    assert_non_null(seen);
+    for (int64_t g = 0; g < list->group_count; g++) {
+        const ra_tile *first = &list->tiles[list->groups[g].first];
+        for (int64_t i = 0; i < list->groups[g].count; i++) {
+            assert_int_equal(first[i].queries, first->queries);
+            assert_true(ra_span_same(first[i].q_rows, first->q_rows) && ra_span_same(first[i].heads, first->heads));
+        }
+        for (int64_t h = 0; h < first->heads.count; h++)
+            for (int64_t a = 0; a < first->q_rows.count; a++) {
+                int64_t row = (first->queries * heads + ra_span_at(first->heads, h)) * most;
+                assert_int_equal(seen[row + ra_span_at(first->q_rows, a)]++, 0);
+            }
+    }
+    free(seen);
+}
+
+static int64_t check_rank(const test_case *c, ra_seat seat, int *stays_out) {
+    ra_pool pool = {0};
+    ra_prediction p = {0};
+    ra_schedule s;
+    int64_t pairs = 0;
+    if (ra_setup_make(&c->problem, &c->options, seat, &p.setup) != RA_OK) fail_msg("%s", ra_last_error());
+    assert_int_equal(ra_prediction_make(&pool, &p), RA_OK);
+    *stays_out = ra_keys_stay(&pool, &p.setup, &p.backward, &s);
+    if (*stays_out) {
+        const ra_compute *compute = only_compute(&s);
+        for (int64_t i = 0; i < compute->tiles.tile_count; i++) {
+            const ra_tile *t = &compute->tiles.tiles[i];
+            check_tile(&p.setup, t);
+            pairs += ra_tile_pairs(t) * t->heads.count * p.setup.problem.batch;
+        }
+        check_groups(&p.setup, &compute->tiles);
+        assert_int_equal(pairs, s.pairs);
+        pairs -= p.forward.pairs; /* of its own queries: over all ranks they are the same pairs */
+    }
+    ra_pool_free(&pool);
+    return pairs;
+}
+
+static void test_random_problems(void **state) {
+    (void)state;
+    int staying = 0;
+    queued_device *queued = queued_create((queued_habits){.seed = 1});
+    for (uint64_t seed = 1; seed <= CASES; seed++) {
+        static test_case c;
+        rng r = {seed};
+        int ranks = (int)rng_between(&r, 2, 6), all_stay = 1;
+        int64_t more = 0;
+        case_make(&c, seed, RA_F32, 1e6);
+        if (seed % 2) c.problem.branches = 0, c.problem.window_left = c.problem.window_right = -1;
+        c.options.backend = queued_backend(queued), c.options.kernel = NULL, c.options.backward = 1;
+        c.options.strategy = rng_one_in(&r, 2) ? RA_STRATEGY_RING : RA_STRATEGY_ALLGATHER;
+        for (int rank = 0; rank < ranks; rank++) {
+            int stays;
+            more += check_rank(&c, (ra_seat){rank, ranks, ranks, ranks, 1}, &stays);
+            all_stay &= stays;
+        }
+        if (all_stay) assert_int_equal(more, 0);
+        staying += all_stay;
+    }
+    print_message("%d of %d problems\n", staying, CASES);
+    assert_true(staying > CASES / 20);
+    queued_destroy(queued);
+}
+
+/* Long enough for queries to be split where they lie among each other. */
+static void test_stripes(void **state) {
+    (void)state;
+    queued_device *queued = queued_create((queued_habits){.seed = 1});
+    for (int64_t tokens = 3998; tokens < 4003; tokens++) {
+        static test_case c;
+        int64_t more = 0;
+        c = (test_case){.problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT};
+        c.problem.seq_q = tokens, c.problem.heads_q = 2, c.problem.dim = 8, c.problem.causal = 1;
+        c.options.backend = queued_backend(queued), c.options.backward = 1, c.options.layout = RA_LAYOUT_STRIPED;
+        c.options.strategy = RA_STRATEGY_RING;
+        for (int rank = 0; rank < 3; rank++) {
+            int stays;
+            more += check_rank(&c, (ra_seat){rank, 3, 3, 3, 1}, &stays);
+            assert_int_equal(stays, 1);
+        }
+        assert_int_equal(more, 0);
+    }
+    queued_destroy(queued);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_problems), cmocka_unit_test(test_stripes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
