@@ -2,9 +2,10 @@
  *
  *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | notes | maxima | mbarriers
  *
- * The producer goes through the units that the CTA takes and brings their tiles: a warp that starts bulk copies, or a
- * warpgroup that copies row by row. GROUPS warpgroups, the consumers, compute, 64 query rows each. Steps (a block of
- * keys for a unit) are numbered through all units; a step has a stage, a stage has four mbarriers, and Q has one:
+ * The producer goes through the units that the CTA takes and brings their tiles: two warps that start bulk copies, one
+ * of Q and K and one of V, or a warpgroup that copies row by row. GROUPS warpgroups, the consumers, compute, 64 query
+ * rows each. Steps (a block of keys for a unit) are numbered through all units; a step has a stage, a stage has four
+ * mbarriers, and Q has one:
  *
  *             producer                              consumers
  *   k_full    writes the note, arrives   ────────►  wait, read the note, S = Q K^T
@@ -14,6 +15,13 @@
  *   v_full    arrives (V has landed) ─────────────► wait, O += P V
  *   v_empty   waits ◄─────────────────────────────  every warp arrives when O has come
  *   q_empty   waits before a unit's Q ◄───────────  every warp arrives when the unit's last S has come
+ *
+ * Where there are two warps, the first tells the second of every step: v_told, of which there are 2 STAGES, as there
+ * are of the notes that go with it. It tells of step n + STAGES when K of step n - 1 has been left, so that V of step n
+ * - 2 has landed, whose note has been read.
+ *
+ * When S of step n has come, K of step n + STAGES can be copied; V of step n + STAGES - 1 only when P V of step n - 1
+ * has come, which is multiplied behind S of step n, and P of step n has been exponentiated to three quarters.
  *
  * The consumers are ever only one step apart from each other, and the producer is at most STAGES ahead of the last.
  *
@@ -51,6 +59,12 @@ struct unit_note {
     int64_t q_first, q_stride; /* of its tile, whose row a is q_first + a q_stride of the pass's rows */
     unsigned number;           /* of the unit in the launch */
     int map, row; /* where there are tensor maps: that of its queries, and which of the map's rows is its first */
+};
+
+/* What the copy of a step's V needs. map NULL: there is no more work. */
+struct value_note {
+    const CUtensorMap *map;
+    int row, head, batch;
 };
 
 /* Named barriers of the consumers, behind those of the turns and of the warpgroups. */
@@ -92,9 +106,10 @@ struct forward_wgmma_shape {
     static constexpr bool STAGED = BOXES && TURNS && GROUPS == 2 && 64 * DIM * 4 <= KEY_TILE;
     static constexpr int NOTES_AT = Q_TILE + STAGES * 2 * KEY_TILE;
     static constexpr int UNITS_AT = NOTES_AT + STAGES * (int)sizeof(key_block);
-    static constexpr int MAXIMA_AT = UNITS_AT + ((STAGES + 1) * (int)sizeof(unit_note) + 15) / 16 * 16;
+    static constexpr int VALUES_AT = UNITS_AT + ((STAGES + 1) * (int)sizeof(unit_note) + 15) / 16 * 16;
+    static constexpr int MAXIMA_AT = VALUES_AT + (BOXES ? 2 * STAGES * (int)sizeof(value_note) : 0);
     static constexpr int BARRIERS_AT = MAXIMA_AT + ROWS * 4;
-    static constexpr int PLAN_AT = BARRIERS_AT + (4 * STAGES + 1) * 8, BYTES = PLAN_AT + (BOXES ? 0 : ROW_PLAN_BYTES);
+    static constexpr int PLAN_AT = BARRIERS_AT + (6 * STAGES + 1) * 8, BYTES = PLAN_AT + (BOXES ? 0 : ROW_PLAN_BYTES);
     static_assert(KEYS % 16 == 0 && KEYS * PANEL_ROW_BYTES % 1024 == 0, "panels start at multiples of 1024 bytes");
     static_assert(BYTES <= 227 * 1024, "a multiprocessor has no more");
 };
@@ -139,6 +154,13 @@ template <class S> struct forward_memory {
     __device__ __forceinline__ uint32_t q_empty(void) const {
         return barrier(4, 0);
     }
+    /* slot: of 2 STAGES, one for each of as many steps. */
+    __device__ __forceinline__ uint32_t v_told(int slot) const {
+        return q_empty() + 8 + slot * 8;
+    }
+    __device__ __forceinline__ value_note &value(int slot) const {
+        return ((value_note *)(generic + S::VALUES_AT))[slot];
+    }
 };
 
 /* A warp has read what is in a stage. */
@@ -160,6 +182,7 @@ template <class S> __device__ __forceinline__ void make_barriers(const forward_m
         mbarrier_init(memory.v_empty(stage), 4 * S::GROUPS);
     }
     mbarrier_init(memory.q_empty(), 4 * S::GROUPS);
+    for (int slot = 0; slot < 2 * S::STAGES; slot++) mbarrier_init(memory.v_told(slot), 1);
     mbarrier_inits_done();
 }
 

@@ -1,6 +1,7 @@
-/* The producer of the forward kernel: a warp that goes through the units, one step after the other, writes what
- * consumers need to know of a step, and starts its copies. All lanes know the same; the first does what is done once.
- */
+/* The producers of the forward kernel, two warps. The first goes through the units, one step after the other, writes
+ * what others need to know of a step, and starts the copies of Q and K; the second starts those of V. K of a step has
+ * its place before V of the step before it has (forward_layout.cuh): one warp that brings both in the order of steps
+ * starts K late by what it waits for V. All lanes know the same; the first does what is done once. */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_PRODUCER_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_PRODUCER_CUH
 
@@ -43,21 +44,69 @@ __device__ __forceinline__ int near(int64_t x) {
     return (int)max((int64_t)-4096, min((int64_t)4096, x));
 }
 
-template <class S>
-__device__ __forceinline__ key_block block_of(const gpu_tile &t, const unit_place &unit, int b0, bool ends) {
-    int b1 = b0 + S::KEYS;
-    bool full = b1 <= t.k_count && block_is_full(t.lo, t.hi, unit.a0, unit.a1, b0, b1);
-    int64_t apart = (int64_t)unit.a0 - b0;
-    return {(full ? 0 : STEP_MASKED) | (ends ? STEP_ENDS : 0), near(apart + t.lo), near(apart + t.hi + 1),
-            near(t.k_count - b0)};
+/* A tile's keys for the head of a unit: what all steps of the tile have in common. */
+struct tile_keys {
+    const CUtensorMap *map; /* of K; that of V is behind it */
+    int head, at;           /* head: of the map; at: which of its rows is the tile's first */
+    int count, lo, hi;
+};
+
+__device__ __forceinline__ tile_keys keys_of(const gpu_problem &p, const tensor_maps &maps, const unit_place &unit,
+                                             int tile) {
+    const gpu_tile &t = p.tiles[tile];
+    int head = (int)kv_head_in(kv_rows_of(p, t), unit.h / p.gqa_ratio);
+    return {key_map(maps, t), head, t.k_at, t.k_count, t.lo, t.hi};
 }
 
+/* The note on the step of keys [b0, ...), made here: left to itself, the compiler makes it where it is stored, while a
+ * stage waits for its copy. */
 template <class S>
-__device__ __forceinline__ void produce(const gpu_forward &args, const tensor_maps &maps,
-                                        const forward_memory<S> &memory, unsigned count) {
+__device__ __forceinline__ key_block block_of(int lo, int hi, int count, const unit_place &unit, int b0, bool ends) {
+    int b1 = b0 + S::KEYS;
+    bool full = b1 <= count && block_is_full(lo, hi, unit.a0, unit.a1, b0, b1);
+    int64_t apart = (int64_t)unit.a0 - b0;
+    key_block block = {(full ? 0 : STEP_MASKED) | (ends ? STEP_ENDS : 0), near(apart + lo), near(apart + hi + 1),
+                       near(count - b0)};
+    asm volatile("" : "+r"(block.flags), "+r"(block.lo), "+r"(block.hi), "+r"(block.count));
+    return block;
+}
+
+/* The place of a step in the rings: the stage and the parity of its phase follow from that of its value_note. */
+template <class S> struct step_place : ring_place<2 * S::STAGES> {
+    __device__ __forceinline__ int in_ring(void) const {
+        return this->stage % S::STAGES;
+    }
+    /* Of the phase of empty barriers that is over when the stage has been left. */
+    __device__ __forceinline__ uint32_t left_parity(void) const {
+        return this->stage < S::STAGES;
+    }
+};
+
+/* By one lane: the copies of V of the step at `at` may begin when its stage has been left. map NULL: there is none. */
+template <class S>
+__device__ __forceinline__ void tell_values(const forward_memory<S> &memory, int slot, const value_note &note) {
+    memory.value(slot) = note;
+    mbarrier_arrive(memory.v_told(slot));
+}
+
+/* Q of a unit, whose first step is in `stage`: when all have read the Q before. */
+template <class S>
+__device__ __forceinline__ void produce_queries(const tensor_maps &maps, const forward_memory<S> &memory,
+                                                const gpu_tile &t, const unit_place &unit, int stage, uint32_t parity) {
+    mbarrier_wait(memory.q_empty(), parity);
+    if (threadIdx.x) return;
+    mbarrier_expect(memory.k_full(stage), S::Q_TILE);
+    copy_tile<S::DIM, S::ROWS>(memory.q(), &maps.map[t.q_map], t.q_at + unit.a0, unit.h, unit.b, memory.k_full(stage));
+}
+
+/* Everything that a copy needs is computed before the stage is waited for, and what consumers are told is written
+ * behind the copy: the arrival at k_full, which they wait for too, comes last. */
+template <class S>
+__device__ __forceinline__ void produce_keys(const gpu_forward &args, const tensor_maps &maps,
+                                             const forward_memory<S> &memory, unsigned count) {
     const gpu_problem &p = args.problem;
     const bool lead = threadIdx.x == 0;
-    ring_place<S::STAGES> at = {0, 0};
+    step_place<S> at = {0, 0};
     unsigned number = blockIdx.x, place;
     uint32_t q_parity = 1;
     int slot = 0;
@@ -65,44 +114,56 @@ __device__ __forceinline__ void produce(const gpu_forward &args, const tensor_ma
     key_cursor keys;
     while (next_unit<S>(args, count, &number, &place, &unit, &keys)) {
         bool begins = true, ends;
+        tile_keys source = keys_of(p, maps, unit, keys.tile);
 #pragma unroll 1
         do {
-            const gpu_tile &t = p.tiles[keys.tile];
-            const CUtensorMap *k_map = key_map(maps, t);
-            int g = (int)kv_head_in(kv_rows_of(p, t), unit.h / p.gqa_ratio), row = t.k_at + keys.b0;
+            int stage = at.in_ring(), row = source.at + keys.b0;
             key_cursor next = next_keys(p, unit, keys, S::KEYS);
             ends = next.tile == unit.end;
-            mbarrier_wait(memory.k_empty(at.stage), at.parity ^ 1);
-            if (lead) memory.note(at.stage) = block_of<S>(t, unit, keys.b0, ends);
+            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends);
+            if (lead) tell_values<S>(memory, at.stage, {source.map + 1, row, source.head, unit.b});
+            mbarrier_wait(memory.k_empty(stage), at.left_parity());
+            if (lead) {
+                mbarrier_expect(memory.k_full(stage), S::KEY_TILE);
+                copy_tile<S::DIM, S::KEYS>(memory.k(stage), source.map, row, source.head, unit.b, memory.k_full(stage));
+                memory.note(stage) = block;
+            }
             if (begins) {
+                const gpu_tile &t = p.tiles[keys.tile];
                 if (lead) memory.unit(slot) = {unit, t.q_first, t.q_stride, place, t.q_map, t.q_at + unit.a0};
-                mbarrier_wait(memory.q_empty(), q_parity);
+                produce_queries<S>(maps, memory, t, unit, stage, q_parity);
                 q_parity ^= 1;
             }
-            if (lead) {
-                mbarrier_arrive_expecting(memory.k_full(at.stage), (begins ? S::Q_TILE : 0) + S::KEY_TILE);
-                if (begins)
-                    copy_tile<S::DIM, S::ROWS>(memory.q(), &maps.map[t.q_map], t.q_at + unit.a0, unit.h, unit.b,
-                                               memory.k_full(at.stage));
-                copy_tile<S::DIM, S::KEYS>(memory.k(at.stage), k_map, row, g, unit.b, memory.k_full(at.stage));
-            }
-            mbarrier_wait(memory.v_empty(at.stage), at.parity ^ 1);
-            if (lead) {
-                mbarrier_arrive_expecting(memory.v_full(at.stage), S::KEY_TILE);
-                copy_tile<S::DIM, S::KEYS>(memory.v(at.stage), k_map + 1, row, g, unit.b, memory.v_full(at.stage));
-            }
+            if (lead) mbarrier_arrive(memory.k_full(stage));
             __syncwarp(); /* a lane that is steps behind could wait for the wrong phase */
             at.advance();
+            if (!ends && next.tile != keys.tile) source = keys_of(p, maps, unit, next.tile);
             keys = next;
             begins = false;
         } while (!ends);
         number = take_number<S>(args);
         slot = next_slot<S>(slot);
     }
-    mbarrier_wait(memory.k_empty(at.stage), at.parity ^ 1);
+    if (lead) tell_values<S>(memory, at.stage, {NULL, 0, 0, 0});
+    mbarrier_wait(memory.k_empty(at.in_ring()), at.left_parity());
     if (lead) {
-        memory.note(at.stage) = {STEP_NONE, 0, 0, 0};
-        mbarrier_arrive(memory.k_full(at.stage));
+        memory.note(at.in_ring()) = {STEP_NONE, 0, 0, 0};
+        mbarrier_arrive(memory.k_full(at.in_ring()));
+    }
+}
+
+template <class S> __device__ __forceinline__ void produce_values(const forward_memory<S> &memory) {
+    step_place<S> at = {0, 0};
+    for (;; at.advance()) {
+        int stage = at.in_ring();
+        mbarrier_wait(memory.v_told(at.stage), at.parity);
+        value_note note = memory.value(at.stage);
+        if (!note.map) return;
+        mbarrier_wait(memory.v_empty(stage), at.left_parity());
+        __syncwarp(); /* all lanes have read the note, and none is steps behind */
+        if (threadIdx.x % 32) continue;
+        mbarrier_arrive_expecting(memory.v_full(stage), S::KEY_TILE);
+        copy_tile<S::DIM, S::KEYS>(memory.v(stage), note.map, note.row, note.head, note.batch, memory.v_full(stage));
     }
 }
 

@@ -95,7 +95,10 @@ __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forw
         named_barrier(1, S::PRODUCERS);
         pending.wait_empty(memory.k_empty(at.stage), at.parity ^ 1);
         if (step.none) break;
-        if (thread == 0) memory.note(at.stage) = block_of<S>(p.tiles[step.at.tile], step.unit, step.at.b0, step.ends);
+        if (thread == 0) {
+            const gpu_tile &t = p.tiles[step.at.tile];
+            memory.note(at.stage) = block_of<S>(t.lo, t.hi, t.k_count, step.unit, step.at.b0, step.ends);
+        }
         if (step.begins) {
             const gpu_tile &tile = p.tiles[step.unit.tile];
             if (thread == 0) memory.unit(slot) = {step.unit, tile.q_first, tile.q_stride, step.number, 0, 0};

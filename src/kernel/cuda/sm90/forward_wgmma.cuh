@@ -188,7 +188,10 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     __syncthreads();
     if (threadIdx.x < 128) {
         registers_fewer<S::PRODUCER_REGISTERS>();
-        if (threadIdx.x < 32) produce<S>(args, maps, memory, count);
+        /* From one lane, so that the compiler knows it to be the same in all: or else it spills. */
+        int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0);
+        if (warp == 0) produce_keys<S>(args, maps, memory, count);
+        if (warp == 1) produce_values<S>(memory);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
         consume<S>(args, maps.outputs ? &maps.map[maps.outputs] : NULL, memory);
