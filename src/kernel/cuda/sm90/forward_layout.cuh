@@ -45,7 +45,12 @@ enum step_flags {
     STEP_MASKED = 1, /* some pairs are not visible, or keys are missing */
     STEP_ENDS = 2,   /* the unit's last */
     STEP_NONE = 4,   /* there is no more work */
+    STEP_SHORT = 8,  /* a unit's first, of no more than FEW_KEYS keys */
 };
+
+/* Where the keys that a unit sees are no multiple of a block's, and not many more, the first block has what is left
+ * over: its S and its exponentials are those of so many keys alone, which the main loop knows nothing of. */
+enum { FEW_KEYS = 64 };
 
 /* What consumers need of a step. Row r of the unit sees keys c of the block with r + lo <= c < min(r + hi, count). */
 struct __align__(16) key_block {
@@ -101,6 +106,7 @@ struct forward_wgmma_shape {
      * have not been timed without it), 1.03 at D = 256, but 0.99 at 128 keys, and 0.96 at D = 64. */
     static constexpr bool PACKS_BESIDE = BOXES && KEYS * DIM >= 80 * 256;
     static constexpr int PACKED_FROM = PACKS_BESIDE ? KEYS / 8 * 3 / 4 / 2 * 2 : KEYS / 8;
+    static constexpr bool SHORT_FIRST = BOXES && KEYS >= 3 * FEW_KEYS;
     static constexpr int KEY_TILE = KEYS * DIM * 2, Q_TILE = ROWS * DIM * 2;
     /* o of 64 rows fits into a tile of keys, and there is one for each consumer. */
     static constexpr bool STAGED = BOXES && TURNS && GROUPS == 2 && 64 * DIM * 4 <= KEY_TILE;

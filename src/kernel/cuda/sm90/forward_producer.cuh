@@ -71,6 +71,12 @@ __device__ __forceinline__ key_block block_of(int lo, int hi, int count, const u
     return block;
 }
 
+/* How many keys a unit's first block has, where they are few; 0: as many as any. */
+template <class S> __device__ __forceinline__ int few_first(const key_cursor &keys) {
+    int over = (keys.to - keys.b0) % S::KEYS;
+    return S::SHORT_FIRST && over <= FEW_KEYS ? over : 0;
+}
+
 /* The place of a step in the rings: the stage and the parity of its phase follow from that of its value_note. */
 template <class S> struct step_place : ring_place<2 * S::STAGES> {
     __device__ __forceinline__ int in_ring(void) const {
@@ -118,9 +124,12 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
 #pragma unroll 1
         do {
             int stage = at.in_ring(), row = source.at + keys.b0;
-            key_cursor next = next_keys(p, unit, keys, S::KEYS);
+            int few = begins ? few_first<S>(keys) : 0;
+            key_cursor next = next_keys(p, unit, keys, few ? few : S::KEYS);
             ends = next.tile == unit.end;
-            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends);
+            int to = few ? min(source.count, keys.b0 + few) : source.count;
+            key_block block = block_of<S>(source.lo, source.hi, to, unit, keys.b0, ends);
+            if (few) block.flags |= STEP_SHORT;
             if (lead) tell_values<S>(memory, at.stage, {source.map + 1, row, source.head, unit.b});
             mbarrier_wait(memory.k_empty(stage), at.left_parity());
             if (lead) {

@@ -32,16 +32,16 @@ template <class S> __device__ __forceinline__ void turn_hand_over(int group) {
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* s = Q K^T, begun. q: the first operand of the group's queries. */
-template <class S>
+/* s = Q K^T of the block's first H::KEYS keys, begun. q: the first operand of the group's queries. */
+template <class S, class H>
 __device__ __forceinline__ void start_scores(const forward_memory<S> &memory, int stage, uint32_t q,
-                                             score_block<S> &s) {
+                                             score_block<H> &s) {
     constexpr int PANEL_Q = S::ROWS * PANEL_ROW_BYTES, PANEL_K = S::KEYS * PANEL_ROW_BYTES;
     uint32_t k = operand_at(memory.k(stage), PANEL_K);
     products_begin();
 #pragma unroll
     for (int d = 0; d < S::DIM / 16; d++)
-        wgmma<typename S::T, S::KEYS>::template shared<false, false>(s, operand(q, d / 4 * PANEL_Q + d % 4 * 32),
+        wgmma<typename S::T, H::KEYS>::template shared<false, false>(s, operand(q, d / 4 * PANEL_Q + d % 4 * 32),
                                                                      operand(k, d / 4 * PANEL_K + d % 4 * 32), d == 0);
     products_commit();
 }
@@ -96,6 +96,35 @@ template <class S> struct consumer_place {
     staged_outputs staged; /* of the unit before */
 };
 
+/* A unit's first step, with no more than H::KEYS keys: P of the others is 0. Returns whether m has moved. */
+template <class S, class H>
+__device__ __forceinline__ bool first_step(const gpu_forward &args, const forward_memory<S> &memory, int group,
+                                           const gpu_score<float> &score, const unit_note &note, uint32_t q,
+                                           const key_block &keys, consumer_place<S> &place, row_sums &rows,
+                                           weight_block<S> &p, float (&keep)[2]) {
+    score_block<H> s;
+    weight_block<H> first;
+    turn_wait<S>(group);
+    start_scores<S, H>(memory, place.at.stage, q, s);
+    turn_hand_over<S>(group);
+    place.staged.release();
+    __syncwarp();
+    begin_sums<S>(args, note, memory, rows);
+    bool large = some_are_large(rows.m);
+    products_wait<0>();
+    keep_registers(s);
+    __syncwarp();
+    leave_keys<S>(memory, group, place.at.stage, keys.flags & STEP_ENDS);
+    if (keys.flags & STEP_MASKED) mask_block<H>(keys, s);
+    bool far = accumulate_scores<H>(
+        s, rows, score, large, first, [] {}, keep);
+#pragma unroll
+    for (int k = 0; k < S::KEYS / 16; k++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) p[k][e] = k < H::KEYS / 16 ? first[k % (H::KEYS / 16)][e] : 0;
+    return far;
+}
+
 /* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit. */
 template <class S>
 __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUtensorMap *outputs,
@@ -109,19 +138,13 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
     weight_block<S> p;
     float keep[2];
     uint32_t q = operand_at(memory.q() + group * 64 * PANEL_ROW_BYTES, S::ROWS * PANEL_ROW_BYTES);
-    turn_wait<S>(group);
-    start_scores<S>(memory, at.stage, q, s);
-    turn_hand_over<S>(group);
-    place.staged.release();
-    __syncwarp();
-    begin_sums<S>(args, note, memory, rows);
-    bool large = some_are_large(rows.m);
-    products_wait<0>();
-    keep_registers(s);
+    using few = forward_wgmma_shape<typename S::T, S::DIM, FEW_KEYS, S::GROUPS, S::STAGES, S::TURNS, S::BOXES>;
+    bool large, far;
     begin_outputs<S>(o);
-    __syncwarp();
-    bool far = accumulate_block<S>(
-        memory, group, at.stage, keys, score, large, s, rows, p, [] {}, keep);
+    if (S::SHORT_FIRST && (keys.flags & STEP_SHORT))
+        far = first_step<S, few>(args, memory, group, score, note, q, keys, place, rows, p, keep);
+    else
+        far = first_step<S, S>(args, memory, group, score, note, q, keys, place, rows, p, keep);
     if (far) rescale<S>(o, keep);
 #pragma unroll 1
     while (!(keys.flags & STEP_ENDS)) {
@@ -130,7 +153,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
         mbarrier_wait(memory.k_full(at.stage), at.parity);
         keys = memory.note(at.stage);
         turn_wait<S>(group);
-        start_scores<S>(memory, at.stage, q, s);
+        start_scores<S, S>(memory, at.stage, q, s);
         mbarrier_wait(memory.v_full(before.stage), before.parity);
         start_outputs<S>(memory, before.stage, p, o);
         turn_hand_over<S>(group);
