@@ -154,11 +154,10 @@ int ra_program_overwrites(const ra_program *program, const ra_bound_compute *bou
 
 /* The compute that finishes, being the pass's last: none where the kernel cannot, and where other ranks compute for
  * these queries, or this rank for theirs. */
-static void choose_finishing(ra_program *program) {
+static void choose_finishing_forward(ra_program *program) {
     const ra_kernel *kernel = program->setup->kernel;
     const ra_bound_compute *last = NULL;
     int64_t count = 0;
-    if (program->schedule->pass != RA_FORWARD || !kernel->finishes) return;
     for (int s = 0; s < program->schedule->step_count; s++) {
         const ra_bound_step *step = &program->steps[s];
         if (program->schedule->steps[s].reduce_count > 0) return;
@@ -172,6 +171,39 @@ static void choose_finishing(ra_program *program) {
     if (!last || !kernel->finishes(last->prepared)) return;
     program->finishing = last;
     program->finishing_alone = count == 1;
+}
+
+/* Whether gradients of this rank's keys come home in that step. */
+static int reduces_own_gradients(const ra_step *step) {
+    for (int64_t i = 0; i < step->reduce_count; i++)
+        if (step->reduces[i].cargo == RA_CARGO_GRAD && step->reduces[i].to == RA_OWN) return 1;
+    return 0;
+}
+
+/* The compute that overwrites this rank's own dk and dv, where nothing is added to them later: none where the sums are
+ * the outputs anyway, and where the kernel cannot. */
+static void choose_finishing_backward(ra_program *program) {
+    const ra_setup *setup = program->setup;
+    const ra_bound_compute *own = NULL;
+    if (setup->gradient_target == RA_TARGET_OUTPUT) return;
+    for (int s = 0; s < program->schedule->step_count; s++) {
+        const ra_bound_step *step = &program->steps[s];
+        if (reduces_own_gradients(&program->schedule->steps[s])) return;
+        for (int64_t i = 0; i < step->compute_count; i++) {
+            if (step->computes[i].compute->grad_slot != RA_OWN || !step->computes[i].prepared) continue;
+            if (own) return;
+            own = &step->computes[i];
+        }
+    }
+    if (own && !own->parts && own->overwrite && setup->kernel->finishes(own->prepared)) program->finishing = own;
+}
+
+static void choose_finishing(ra_program *program) {
+    if (!program->setup->kernel->finishes) return;
+    if (program->schedule->pass == RA_FORWARD)
+        choose_finishing_forward(program);
+    else
+        choose_finishing_backward(program);
 }
 
 int ra_program_overwrites_own(const ra_program *program) {

@@ -177,7 +177,7 @@ static int64_t overwrites(const ra_prepared *prepared) {
     return prepared->overwritten;
 }
 
-/* The last launch has all rows, and its kernel writes outputs as well as states. */
+/* The last launch has all rows, and its kernel writes outputs as well as states or sums. */
 static int finishes(const ra_prepared *prepared) {
     return prepared->maps.finishes;
 }
@@ -198,6 +198,7 @@ static void backward(const ra_backward_call *call) {
     if (call->queries) args.own = call->queries[0];
     args.queries = prepared->queries;
     args.overwrite = call->overwrite;
+    args.finish = call->finish;
     args.maps = &prepared->maps;
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;

@@ -254,8 +254,48 @@ static void run_queries(ra_backward_call call, ra_shape shape, const ra_query_ro
     free(groups);
 }
 
+static int64_t key_rows(const ra_tile_list *tiles) {
+    int64_t rows = 0;
+    for (int64_t i = 0; i < tiles->tile_count; i++)
+        for (int64_t b = 0; b < tiles->tiles[i].k_rows.count; b++) {
+            int64_t row = ra_tile_key(&tiles->tiles[i], b);
+            if (row >= rows) rows = row + 1;
+        }
+    return rows;
+}
+
+/* [batch, rows, heads_kv, width] of the accumulation type, on the heap. */
+static ra_view sums_view(const ra_shape *shape, int64_t rows, int64_t width) {
+    int64_t row = shape->heads_kv * width;
+    void *data = malloc((size_t)(shape->batch * rows * row) * ra_shape_acc_bytes(shape) + 1);
+    if (!data) abort();
+    return (ra_view){data, rows * row, row, width, 1};
+}
+
+static void run_backward(const job *j);
+
+/* As a call that overwrites sums, which are then stored. */
+static void run_finishing(const job *j) {
+    const ra_shape *shape = &j->shape;
+    job sums = *j;
+    int64_t rows = key_rows(&j->backward.tiles);
+    if (j->backward.parts || !j->backward.overwrite) abort();
+    sums.backward.finish = 0;
+    sums.own.dk = sums_view(shape, rows, shape->dim);
+    sums.own.dv = sums_view(shape, rows, shape->dim_v);
+    run_backward(&sums);
+    inner()->store(shape, j->own.dk, sums.own.dk, rows, shape->heads_kv, shape->dim, &j->context);
+    inner()->store(shape, j->own.dv, sums.own.dv, rows, shape->heads_kv, shape->dim_v, &j->context);
+    free(sums.own.dk.data);
+    free(sums.own.dv.data);
+}
+
 static void run_backward(const job *j) {
     ra_backward_call call = j->backward;
+    if (call.finish) {
+        run_finishing(j);
+        return;
+    }
     call.shape = &j->shape;
     if (!call.parts) call.parts = &j->own;
     call.context = j->context;

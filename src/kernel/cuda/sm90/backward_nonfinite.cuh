@@ -8,6 +8,7 @@
 #define RA_KERNEL_CUDA_SM90_BACKWARD_NONFINITE_CUH
 
 #include "kernel/cuda/backward_pairs.cuh"
+#include "kernel/cuda/sm90/backward_rounded.cuh"
 #include "kernel/cuda/sm90/backward_softmax.cuh"
 
 /* Queries at a time: their P and dS [SLOW_ROWS, KEYS], of f32, fit where dS is otherwise. */
@@ -79,6 +80,11 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory
         __threadfence();
         named_barrier(PAIRS_BARRIER, 256);
         if (thread == 0) chain_release(chain, S::RELEASES);
+    }
+    if (args.finish) {
+        slow_round<T>(rounded_rows<T, &ra_kv_rows::dv>(args, item), b, dv, column0, p.dim_v, 1);
+        slow_round<T>(rounded_rows<T, &ra_kv_rows::dk>(args, item), b, dk, column0, p.dim, (float)p.scale);
+        return;
     }
     const key_outputs &to = memory.plan().outputs;
     slow_write(to.dv, b, to.count, dv, column0, p.dim_v, 1, args.overwrite);
