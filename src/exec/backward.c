@@ -20,6 +20,7 @@ static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_
                              .tiles = bound->tiles,
                              .prepared = bound->prepared,
                              .overwrite = bound->overwrite,
+                             .overwrite_queries = bound->overwrite_queries,
                              .finish = bound == run->program->finishing,
                              .dq = queries->dq,
                              .queries = ra_lent_queries(run),
@@ -161,7 +162,7 @@ ra_status ra_exec_backward(const ra_program *program, const ra_program *states_a
     ra_pass_run run = run_of(program, io, stream);
     sent_out->bytes_sent = sent_out->messages_sent = 0;
     RA_TRY(prepare(&run, states_again, io, sent_out));
-    for_query_output(&run, io, start_at_zero);
+    if (!ra_program_overwrites_own_queries(program)) for_query_output(&run, io, start_at_zero);
     if (!ra_program_overwrites_own(program)) for_key_outputs(&run, io, start_at_zero);
     ra_status status = ra_run_steps(&run);
     int written = has_keys_in_output(program);

@@ -152,6 +152,15 @@ int ra_program_overwrites(const ra_program *program, const ra_bound_compute *bou
     return setup->kernel->overwrites(bound->prepared) == rows;
 }
 
+/* Whether the kernel overwrites all of the rank's own dq: only the pass's first compute can. What other ranks compute
+ * for these queries comes home later. */
+static int overwrites_queries(const ra_program *program, const ra_bound_compute *bound) {
+    const ra_setup *setup = program->setup;
+    if (!bound->prepared || bound->visitors || !setup->kernel->overwrites_queries) return 0;
+    if (bound->compute != first_compute(program->schedule)) return 0;
+    return setup->kernel->overwrites_queries(bound->prepared) == setup->rows_q * setup->shape.heads_q;
+}
+
 /* The compute that finishes, being the pass's last: none where the kernel cannot, and where other ranks compute for
  * these queries, or this rank for theirs. */
 static void choose_finishing_forward(ra_program *program) {
@@ -206,13 +215,21 @@ static void choose_finishing(ra_program *program) {
         choose_finishing_backward(program);
 }
 
+/* As it is bound; NULL: there is none. */
+static const ra_bound_compute *first_bound(const ra_program *program) {
+    for (int s = 0; s < program->schedule->step_count; s++)
+        if (program->steps[s].compute_count > 0) return program->steps[s].computes;
+    return NULL;
+}
+
 int ra_program_overwrites_own(const ra_program *program) {
-    const ra_schedule *schedule = program->schedule;
-    for (int s = 0; s < schedule->step_count; s++)
-        if (program->steps[s].compute_count > 0)
-            return program->steps[s].computes[0].compute->grad_slot == RA_OWN &&
-                   program->steps[s].computes[0].overwrite;
-    return 0;
+    const ra_bound_compute *first = first_bound(program);
+    return first && first->compute->grad_slot == RA_OWN && first->overwrite;
+}
+
+int ra_program_overwrites_own_queries(const ra_program *program) {
+    const ra_bound_compute *first = first_bound(program);
+    return first && first->overwrite_queries;
 }
 
 /* What a message is matched by, beside its peer, in the 15 bits of a tag:
@@ -287,6 +304,7 @@ static ra_status finish_compute(const ra_program *program, const ra_step *step, 
                                 ra_bound_compute *bound) {
     const ra_compute *compute = bound->compute;
     RA_TRY(ra_program_prepare(program, bound));
+    bound->overwrite_queries = overwrites_queries(program, bound);
     if (at->shared[RA_CARGO_GRAD] && ra_step_sum_of(step, compute)) return RA_OK; /* it adds to what is there */
     bound->overwrite = ra_program_overwrites(program, bound);
     if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->overwrite)

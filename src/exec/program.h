@@ -32,6 +32,7 @@ typedef struct ra_bound_compute {
     const ra_compute *compute; /* the first of them */
     ra_prepared *prepared;     /* the kernel's own form of its tiles; NULL on the CPU */
     int overwrite;             /* backward: the kernel overwrites all of dk and dv, which need not be zero before */
+    int overwrite_queries;     /* backward: likewise, all of the rank's own dq */
     unsigned char *zeroed;     /* backward: the gradient slot, where it starts at zero; NULL: nothing does */
 } ra_bound_compute;
 
@@ -96,8 +97,9 @@ ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int 
 /* A message without data, an order alone, of that step. */
 ra_message ra_order_message(const ra_program *program, int step, int peer, int is_send);
 
-/* Whether the first compute of a backward program overwrites this rank's own dk and dv. */
+/* Whether the first compute of a backward program overwrites this rank's own dk and dv, and its dq. */
 int ra_program_overwrites_own(const ra_program *program);
+int ra_program_overwrites_own_queries(const ra_program *program);
 
 /* The rank's own memory of a slot. */
 unsigned char *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot);

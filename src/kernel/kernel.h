@@ -129,6 +129,8 @@ typedef struct ra_backward_call {
     /* Set only where the kernel finishes these tiles, which are all that adds to the part's rows: dk and dv are the
      * outputs, and the call overwrites all of them as store would. */
     int finish;
+
+    int overwrite_queries; /* dq holds nothing yet: likewise, where the kernel overwrites all of its rows */
 } ra_backward_call;
 
 typedef struct ra_kernel {
@@ -213,6 +215,10 @@ typedef struct ra_kernel {
     /* to [batch, rows, heads, width] of out_dtype = value. */
     void (*fill)(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
                  const ra_context *context);
+
+    /* How many rows of dq, over the query heads, a backward call writes first where it may overwrite them, as
+     * `overwrites` says of dk and dv. NULL: none. */
+    int64_t (*overwrites_queries)(const ra_prepared *prepared);
 } ra_kernel;
 
 /* The CPU's kernels, best last. NULL past the end. */

@@ -45,6 +45,13 @@ struct gpu_maps {
     std::shared_ptr<struct made_maps> made; /* those of the last calls; a pass's calls come one after the other */
 };
 
+/* Rows of dq that nobody is the first to write. */
+struct gpu_gap {
+    int64_t first, stride;
+    int count;
+    int head_first, head_stride, head_count;
+};
+
 struct gpu_unit {
     int tile, count; /* the group's tiles */
     int block;       /* of query rows */
@@ -119,6 +126,7 @@ struct gpu_backward {
     const ra_query_rows *queries; /* device memory */
     const gpu_maps *maps;         /* host */
     int finish;                   /* dk and dv are of the inputs' type, and overwritten with sums that are rounded */
+    int overwrite_queries;        /* who is first in turn at a whole block of dq writes, and does not add */
 };
 
 struct gpu_lists;

@@ -135,7 +135,7 @@ test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const
     }
     for (int i = 0; i < TEST_CALLS; i++) {
         ra_backward_call call = {shape, c->q.view, c->dout.view, lse, delta, parts, c->calls[i].list,
-                                 dq,    *context,  NULL,         0,   NULL,  0};
+                                 dq,    *context,  NULL,         0,   NULL,  0,     0};
         kernel->backward(&call);
     }
     result.dq = harvest(&result, c->acc, dq.data, c->dq.elements);
