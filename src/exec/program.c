@@ -4,6 +4,7 @@
 #include "exec/keys_stay.h"
 #include "exec/merge_computes.h"
 #include "exec/slot_memory.h"
+#include "exec/step_messages.h"
 
 unsigned char *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot) {
     return program->memory + program->workspace->slots[cargo][slot];
@@ -232,64 +233,6 @@ int ra_program_overwrites_own_queries(const ra_program *program) {
     return first && first->overwrite_queries;
 }
 
-/* What a message is matched by, beside its peer, in the 15 bits of a tag:
- *
- *     serial 8 | pass 2 | step 2 | cargo 3
- *
- * So messages of different passes, of plans made less than 256 plans apart, or of neighbouring steps never meet, and
- * ranks that run different ones get an error rather than each other's rows. A pass of 3 is nobody's: the tags of
- * exchanges (transport/collective.c) are there. */
-enum { STEP_TAGS = 4 * RA_CARGO_TAGS, PASS_TAGS = 4 * STEP_TAGS, PLANS_TOLD_APART = 256 };
-
-static int tag_of(const ra_program *program, int tag_in_pass) {
-    int pass = program->schedule->pass == RA_BACKWARD ? RA_TAGS_BACKWARD : RA_TAGS_FORWARD;
-    return program->setup->serial % PLANS_TOLD_APART * PASS_TAGS + pass * STEP_TAGS + tag_in_pass % STEP_TAGS;
-}
-
-ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pass_tags pass, ra_program *program_out) {
-    int count = program->schedule->step_count + program->closing_count;
-    ra_bound_step *steps = ra_pool_take(pool, count, sizeof *steps);
-    if (!steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    for (int s = 0; s < count; s++) {
-        steps[s] = program->steps[s];
-        steps[s].messages = ra_pool_take(pool, steps[s].message_count, sizeof *steps[s].messages);
-        if (!steps[s].messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-        for (int i = 0; i < steps[s].message_count; i++) {
-            ra_message *message = &steps[s].messages[i];
-            *message = program->steps[s].messages[i];
-            message->tag += ((int)pass - message->tag % PASS_TAGS / STEP_TAGS) * STEP_TAGS;
-        }
-    }
-    *program_out = *program;
-    program_out->steps = steps;
-    return RA_OK;
-}
-
-/* What is not copied has no data, but counts as what it stands for. */
-static ra_message bind_message(const ra_program *program, const ra_transfer *transfer, int shared) {
-    size_t bytes = ra_cargo_bytes(&program->setup->problem, transfer->cargo);
-    unsigned char *slot = ra_program_slot(program, transfer->cargo, transfer->slot);
-    return (ra_message){.peer = transfer->peer,
-                        .is_send = transfer->is_send,
-                        .tag = tag_of(program, transfer->tag),
-                        .data = shared ? NULL : slot + (size_t)transfer->offset * bytes,
-                        .bytes = (size_t)transfer->elements * bytes};
-}
-
-static ra_status bind_messages(ra_pool *pool, const ra_program *program, const ra_step *step, const ra_slot_memory *at,
-                               ra_bound_step *bound) {
-    bound->messages = ra_pool_take(pool, step->transfer_count, sizeof *bound->messages);
-    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    bound->message_count = (int)step->transfer_count;
-    for (int64_t i = 0; i < step->transfer_count; i++) {
-        bound->messages[i] = bind_message(program, &step->transfers[i], at->shared[step->transfers[i].cargo]);
-        if (!bound->messages[i].is_send) continue;
-        bound->sent_bytes += (int64_t)bound->messages[i].bytes;
-        bound->sent_messages++;
-    }
-    return RA_OK;
-}
-
 /* All but what the kernel makes of it. */
 static ra_status bind_compute(ra_pool *pool, const ra_program *program, const ra_compute *compute,
                               const ra_slot_memory *at, ra_bound_compute *bound) {
@@ -369,39 +312,14 @@ static ra_status bind_reduces(ra_pool *pool, const ra_step *step, const ra_slot_
 
 static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_sharing *sharing, const ra_step *step,
                            ra_slot_memory *at, ra_bound_step *bound) {
-    RA_TRY(bind_messages(pool, program, step, at, bound));
+    RA_TRY(ra_bind_messages(pool, program, step, at, bound));
     ra_slot_memory_pack(program, sharing, step, at);
     RA_TRY(bind_computes(pool, program, step, at, bound));
     ra_slot_memory_receive(program, sharing, step, at);
     return bind_reduces(pool, step, at, bound);
 }
 
-/* ---- closing ----------------------------------------------------------------------------------------------------- */
-
-/* A rank's memory may be used by ranks that it has no message from, so all wait for all. */
-int ra_rounds_of(int ranks) {
-    int rounds = 0;
-    while (1 << rounds < ranks) rounds++;
-    return rounds;
-}
-
-/* In place of a cargo, of messages that carry none. */
-enum { NO_CARGO = RA_CARGO_TAGS - 1 };
-
-ra_message ra_order_message(const ra_program *program, int step, int peer, int is_send) {
-    int tag = tag_of(program, RA_CARGO_TAGS * step + NO_CARGO);
-    return (ra_message){.peer = peer, .is_send = is_send, .tag = tag, .data = NULL, .bytes = 1};
-}
-
-ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int round, ra_bound_step *bound) {
-    int rank = program->schedule->rank, ranks = program->schedule->ranks, along = 1 << round;
-    bound->messages = ra_pool_take(pool, 2, sizeof *bound->messages);
-    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    bound->message_count = 2;
-    bound->messages[0] = ra_order_message(program, step, (rank + along) % ranks, 1);
-    bound->messages[1] = ra_order_message(program, step, (rank + ranks - along) % ranks, 0);
-    return RA_OK;
-}
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
 
 static int shares_any(const ra_slot_memory *at) {
     int any = 0;
@@ -422,6 +340,7 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
     }
     RA_TRY(ra_slot_memory_start(pool, &program, sharing, &at));
     int stays = schedule == sharing->stays;
+    /* a rank's memory may be used by ranks that it has no message from, so all wait for all */
     program.closing_count = stays || shares_any(&at) ? ra_rounds_of(schedule->ranks) : 0;
     if (stays || (at.shared[RA_CARGO_KV] && sharing->in_place)) {
         program.lenders = sharing->lenders;
@@ -440,6 +359,19 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
     RA_TRY(bind_calls(pool, program_out, at.shared[RA_CARGO_KV]));
     choose_finishing(program_out);
     return take_call_parts(pool, program_out);
+}
+
+ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pass_tags pass, ra_program *program_out) {
+    int count = program->schedule->step_count + program->closing_count;
+    ra_bound_step *steps = ra_pool_take(pool, count, sizeof *steps);
+    if (!steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int s = 0; s < count; s++) {
+        steps[s] = program->steps[s];
+        RA_TRY(ra_bind_messages_again(pool, &program->steps[s], pass, &steps[s]));
+    }
+    *program_out = *program;
+    program_out->steps = steps;
+    return RA_OK;
 }
 
 void ra_program_release(ra_program *program) {

@@ -89,14 +89,6 @@ void ra_program_group_size(const ra_program *program, ra_group_size *most);
 ra_status ra_program_prepare(const ra_program *program, ra_bound_compute *bound);
 int ra_program_overwrites(const ra_program *program, const ra_bound_compute *bound);
 
-/* The messages of a round in which all ranks wait for one another, in that step: in round k for the rank 2^k back,
- * which has waited for 2^k - 1 others in the rounds before. rounds_of: how many there are. */
-int ra_rounds_of(int ranks);
-ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int round, ra_bound_step *bound);
-
-/* A message without data, an order alone, of that step. */
-ra_message ra_order_message(const ra_program *program, int step, int peer, int is_send);
-
 /* Whether the first compute of a backward program overwrites this rank's own dk and dv, and its dq. */
 int ra_program_overwrites_own(const ra_program *program);
 int ra_program_overwrites_own_queries(const ra_program *program);

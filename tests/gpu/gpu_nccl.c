@@ -44,7 +44,8 @@ static int check_all(ra_comm *mpi, ra_comm *nccl, const ra_backend *backend, int
         c.options.kernel = NULL;
         c.options.timeout_seconds = 30;
         sweep_data *data = sweep_data_make(&c);
-        if (rank == 0 && sweep_threads(ranks, data, 1, &alone) != RA_OK) printf("FAILED: %s\n", ra_last_error()), bad++;
+        if (rank == 0 && sweep_threads_apart(ranks, data, 1, &alone) != RA_OK)
+            printf("FAILED: %s\n", ra_last_error()), bad++;
         bad += !check_case(nccl ? nccl : mpi, data, alone.bits);
         sweep_data_free(data);
     }

@@ -68,7 +68,7 @@ static int check_all(const job *j, ra_comm *comm, int count) {
         c.options.kernel = NULL;
         c.options.timeout_seconds = 30;
         sweep_data *data = sweep_data_make(&c);
-        if (j->rank == 0 && sweep_threads(j->ranks, data, 1, &alone) != RA_OK) bad += failed("in-process ranks");
+        if (j->rank == 0 && sweep_threads_apart(j->ranks, data, 1, &alone) != RA_OK) bad += failed("in-process ranks");
         bad += !check_case(comm, data, alone.bits);
         sweep_data_free(data);
     }

@@ -21,7 +21,7 @@ static void check_one(ra_comm *comm, test_case *c) {
     CHECK(data != NULL);
     ra_status status = sweep_run(comm, data, 2, &result);
     if (ra_comm_rank(comm) == 0) {
-        if (status == RA_OK) CHECK(sweep_threads(ra_comm_ranks(comm), data, 1, &in_process) == RA_OK);
+        if (status == RA_OK) CHECK(sweep_threads_apart(ra_comm_ranks(comm), data, 1, &in_process) == RA_OK);
         if (failed(c, status, &result, in_process.bits)) {
             printf("%s\n  worst %g, wrong infinities %d, traffic differs on %d ranks, bits %s\n",
                    case_text(c, text, sizeof text), sweep_worst_abs(&result), result.wrong_infinities,

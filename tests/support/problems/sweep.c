@@ -3,6 +3,7 @@
 #include "base/status.h"
 #include "core/problem.h"
 #include "support/rng.h"
+#include "transport/comm_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -337,20 +338,26 @@ ra_status sweep_run(ra_comm *comm, const sweep_data *data, int repeat, sweep_res
 
 typedef struct thread_sweep {
     const sweep_data *data;
-    int repeat;
+    int repeat, apart;
     sweep_result *result_out;
 } thread_sweep;
 
 static ra_status sweep_body(ra_comm *comm, void *user) {
     thread_sweep *sweep = user;
     sweep_result mine;
+    if (sweep->apart) comm->memory_ops = NULL;
     RA_TRY(sweep_run(comm, sweep->data, sweep->repeat, &mine));
     if (ra_comm_rank(comm) == 0) *sweep->result_out = mine;
     return RA_OK;
 }
 
 ra_status sweep_threads(int ranks, const sweep_data *data, int repeat, sweep_result *result_out) {
-    thread_sweep sweep = {data, repeat, result_out};
+    thread_sweep sweep = {data, repeat, 0, result_out};
+    return ra_run_threads(ranks, sweep_body, &sweep);
+}
+
+ra_status sweep_threads_apart(int ranks, const sweep_data *data, int repeat, sweep_result *result_out) {
+    thread_sweep sweep = {data, repeat, 1, result_out};
     return ra_run_threads(ranks, sweep_body, &sweep);
 }
 

@@ -38,8 +38,10 @@ void sweep_data_free(sweep_data *data);
 /* Collective. repeat: how many times the passes run on one plan; all must give the same bits. */
 ra_status sweep_run(ra_comm *comm, const sweep_data *data, int repeat, sweep_result *result_out);
 
-/* sweep_run on `ranks` in-process ranks. */
+/* sweep_run on `ranks` in-process ranks. apart: they do not see each other's memory, as ranks of several processes do
+ * not. Ranks that see it, on one device, make other calls of the kernel, whose sums may have other bits. */
 ra_status sweep_threads(int ranks, const sweep_data *data, int repeat, sweep_result *result_out);
+ra_status sweep_threads_apart(int ranks, const sweep_data *data, int repeat, sweep_result *result_out);
 
 /* The largest max_abs or relative of all outputs. */
 double sweep_worst_abs(const sweep_result *result);

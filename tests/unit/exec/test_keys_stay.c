@@ -8,6 +8,7 @@
 
 #include "core/shard.h"
 #include "exec/keys_stay.h"
+#include "exec/step_messages.h"
 #include "plan/predict.h"
 
 #include <stdlib.h>
