@@ -20,6 +20,8 @@ static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_
                              .tiles = bound->tiles,
                              .prepared = bound->prepared,
                              .overwrite = bound->overwrite,
+                             .overwrite_queries = bound->overwrite_queries,
+                             .finish = bound == run->program->finishing,
                              .dq = queries->dq,
                              .queries = ra_lent_queries(run),
                              .context = run->context};
@@ -129,6 +131,11 @@ void ra_exec_spoil_backward(const ra_program *program, const ra_backward_io *io,
     for_each_output(&run, io, spoil);
 }
 
+/* Whether dk and dv of the rank's own rows are summed, or finished, in the outputs. */
+static int has_keys_in_output(const ra_program *program) {
+    return program->setup->gradient_target == RA_TARGET_OUTPUT || program->finishing;
+}
+
 /* The rank's own queries and keys, with what each run brings. */
 static ra_pass_run run_of(const ra_program *program, const ra_backward_io *io, void *stream) {
     int in_output = program->setup->gradient_target == RA_TARGET_OUTPUT;
@@ -142,7 +149,7 @@ static ra_pass_run run_of(const ra_program *program, const ra_backward_io *io, v
         .shape = program->setup->shape, .q = io->q, .dout = io->dout, .dq = in_output ? io->dq : kept_dq(program)};
     run.own.k = io->k;
     run.own.v = io->v;
-    if (in_output) {
+    if (has_keys_in_output(program)) {
         run.own.dk = io->dk;
         run.own.dv = io->dv;
     }
@@ -155,15 +162,15 @@ ra_status ra_exec_backward(const ra_program *program, const ra_program *states_a
     ra_pass_run run = run_of(program, io, stream);
     sent_out->bytes_sent = sent_out->messages_sent = 0;
     RA_TRY(prepare(&run, states_again, io, sent_out));
-    for_query_output(&run, io, start_at_zero);
+    if (!ra_program_overwrites_own_queries(program)) for_query_output(&run, io, start_at_zero);
     if (!ra_program_overwrites_own(program)) for_key_outputs(&run, io, start_at_zero);
     ra_status status = ra_run_steps(&run);
-    int written = program->setup->gradient_target == RA_TARGET_OUTPUT;
+    int written = has_keys_in_output(program);
     sent_out->bytes_sent += run.sent.bytes_sent;
     sent_out->messages_sent += run.sent.messages_sent;
     if (status == RA_OK) {
         written = 1;
-        for_key_outputs(&run, io, store); /* while other ranks may still add to dq */
+        if (!program->finishing) for_key_outputs(&run, io, store); /* while other ranks may still add to dq */
         status = ra_run_close(&run);
     }
     if (status == RA_OK) {

@@ -153,13 +153,21 @@ int ra_program_overwrites(const ra_program *program, const ra_bound_compute *bou
     return setup->kernel->overwrites(bound->prepared) == rows;
 }
 
+/* Whether the kernel overwrites all of the rank's own dq: only the pass's first compute can. What other ranks compute
+ * for these queries comes home later. */
+static int overwrites_queries(const ra_program *program, const ra_bound_compute *bound) {
+    const ra_setup *setup = program->setup;
+    if (!bound->prepared || bound->visitors || !setup->kernel->overwrites_queries) return 0;
+    if (bound->compute != first_compute(program->schedule)) return 0;
+    return setup->kernel->overwrites_queries(bound->prepared) == setup->rows_q * setup->shape.heads_q;
+}
+
 /* The compute that finishes, being the pass's last: none where the kernel cannot, and where other ranks compute for
  * these queries, or this rank for theirs. */
-static void choose_finishing(ra_program *program) {
+static void choose_finishing_forward(ra_program *program) {
     const ra_kernel *kernel = program->setup->kernel;
     const ra_bound_compute *last = NULL;
     int64_t count = 0;
-    if (program->schedule->pass != RA_FORWARD || !kernel->finishes) return;
     for (int s = 0; s < program->schedule->step_count; s++) {
         const ra_bound_step *step = &program->steps[s];
         if (program->schedule->steps[s].reduce_count > 0) return;
@@ -175,13 +183,54 @@ static void choose_finishing(ra_program *program) {
     program->finishing_alone = count == 1;
 }
 
-int ra_program_overwrites_own(const ra_program *program) {
-    const ra_schedule *schedule = program->schedule;
-    for (int s = 0; s < schedule->step_count; s++)
-        if (program->steps[s].compute_count > 0)
-            return program->steps[s].computes[0].compute->grad_slot == RA_OWN &&
-                   program->steps[s].computes[0].overwrite;
+/* Whether gradients of this rank's keys come home in that step. */
+static int reduces_own_gradients(const ra_step *step) {
+    for (int64_t i = 0; i < step->reduce_count; i++)
+        if (step->reduces[i].cargo == RA_CARGO_GRAD && step->reduces[i].to == RA_OWN) return 1;
     return 0;
+}
+
+/* The compute that overwrites this rank's own dk and dv, where nothing is added to them later: none where the sums are
+ * the outputs anyway, and where the kernel cannot. */
+static void choose_finishing_backward(ra_program *program) {
+    const ra_setup *setup = program->setup;
+    const ra_bound_compute *own = NULL;
+    if (setup->gradient_target == RA_TARGET_OUTPUT) return;
+    for (int s = 0; s < program->schedule->step_count; s++) {
+        const ra_bound_step *step = &program->steps[s];
+        if (reduces_own_gradients(&program->schedule->steps[s])) return;
+        for (int64_t i = 0; i < step->compute_count; i++) {
+            if (step->computes[i].compute->grad_slot != RA_OWN || !step->computes[i].prepared) continue;
+            if (own) return;
+            own = &step->computes[i];
+        }
+    }
+    if (own && !own->parts && own->overwrite && setup->kernel->finishes(own->prepared)) program->finishing = own;
+}
+
+static void choose_finishing(ra_program *program) {
+    if (!program->setup->kernel->finishes) return;
+    if (program->schedule->pass == RA_FORWARD)
+        choose_finishing_forward(program);
+    else
+        choose_finishing_backward(program);
+}
+
+/* As it is bound; NULL: there is none. */
+static const ra_bound_compute *first_bound(const ra_program *program) {
+    for (int s = 0; s < program->schedule->step_count; s++)
+        if (program->steps[s].compute_count > 0) return program->steps[s].computes;
+    return NULL;
+}
+
+int ra_program_overwrites_own(const ra_program *program) {
+    const ra_bound_compute *first = first_bound(program);
+    return first && first->compute->grad_slot == RA_OWN && first->overwrite;
+}
+
+int ra_program_overwrites_own_queries(const ra_program *program) {
+    const ra_bound_compute *first = first_bound(program);
+    return first && first->overwrite_queries;
 }
 
 /* All but what the kernel makes of it. */
@@ -198,6 +247,7 @@ static ra_status finish_compute(const ra_program *program, const ra_step *step, 
                                 ra_bound_compute *bound) {
     const ra_compute *compute = bound->compute;
     RA_TRY(ra_program_prepare(program, bound));
+    bound->overwrite_queries = overwrites_queries(program, bound);
     if (at->shared[RA_CARGO_GRAD] && ra_step_sum_of(step, compute)) return RA_OK; /* it adds to what is there */
     bound->overwrite = ra_program_overwrites(program, bound);
     if (program->schedule->pass == RA_BACKWARD && compute->grad_slot != RA_OWN && !bound->overwrite)

@@ -32,6 +32,7 @@ typedef struct ra_bound_compute {
     const ra_compute *compute; /* the first of them */
     ra_prepared *prepared;     /* the kernel's own form of its tiles; NULL on the CPU */
     int overwrite;             /* backward: the kernel overwrites all of dk and dv, which need not be zero before */
+    int overwrite_queries;     /* backward: likewise, all of the rank's own dq */
     unsigned char *zeroed;     /* backward: the gradient slot, where it starts at zero; NULL: nothing does */
 } ra_bound_compute;
 
@@ -54,9 +55,11 @@ typedef struct ra_program {
     const ra_lender *lenders; /* whose rows are used where their callers have them; NULL: nobody's are */
     ra_lent_rows *lent;       /* what this rank lends, written by each run; NULL: nothing */
     ra_kv_rows *call_parts;   /* where a run makes the parts of a call that are lent, for as long as the call takes */
-    ra_query_rows *call_queries;       /* [ranks]: likewise, where keys stay; NULL: they do not */
-    const ra_bound_compute *finishing; /* forward: the last compute, where it also writes o and lse; NULL: none does */
-    int finishing_alone;               /* it is the first compute, too */
+    ra_query_rows *call_queries; /* [ranks]: likewise, where keys stay; NULL: they do not */
+    /* Forward: the last compute, where it also writes o and lse. Backward: the one that adds to the rank's own dk and
+     * dv, where there is but one and it also writes the outputs. NULL: none does. */
+    const ra_bound_compute *finishing;
+    int finishing_alone; /* forward: it is the first compute, too */
     const ra_setup *setup;
     const ra_workspace *workspace;
     unsigned char *memory; /* the workspace's block */
@@ -86,8 +89,9 @@ void ra_program_group_size(const ra_program *program, ra_group_size *most);
 ra_status ra_program_prepare(const ra_program *program, ra_bound_compute *bound);
 int ra_program_overwrites(const ra_program *program, const ra_bound_compute *bound);
 
-/* Whether the first compute of a backward program overwrites this rank's own dk and dv. */
+/* Whether the first compute of a backward program overwrites this rank's own dk and dv, and its dq. */
 int ra_program_overwrites_own(const ra_program *program);
+int ra_program_overwrites_own_queries(const ra_program *program);
 
 /* The rank's own memory of a slot. */
 unsigned char *ra_program_slot(const ra_program *program, ra_cargo cargo, int slot);

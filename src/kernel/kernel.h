@@ -40,7 +40,7 @@ static inline ra_view ra_array_view(const ra_shape *shape, void *array) {
  * heads.stride of the views. */
 typedef struct ra_kv_rows {
     ra_view k, v;   /* of dtype */
-    ra_view dk, dv; /* of the accumulation type; backward only */
+    ra_view dk, dv; /* backward only: of the accumulation type, or of out_dtype where a call finishes them */
     ra_span heads;  /* the key/value heads it holds */
 } ra_kv_rows;
 
@@ -125,6 +125,12 @@ typedef struct ra_backward_call {
     /* Not NULL: queries of several ranks, of one state, instead of q, dout, lse, delta and dq; tile.queries indexes it.
      * Device kernels take them, and read them before the call returns. */
     const ra_query_rows *queries;
+
+    /* Set only where the kernel finishes these tiles, which are all that adds to the part's rows: dk and dv are the
+     * outputs, and the call overwrites all of them as store would. */
+    int finish;
+
+    int overwrite_queries; /* dq holds nothing yet: likewise, where the kernel overwrites all of its rows */
 } ra_backward_call;
 
 typedef struct ra_kernel {
@@ -158,7 +164,8 @@ typedef struct ra_kernel {
      * being rounded before. NULL: none, and it adds in any way. */
     int64_t (*overwrites)(const ra_prepared *prepared);
 
-    /* Whether a forward call can be given results. NULL: none can. */
+    /* Whether a forward call can be given results, and whether a backward call can finish dk and dv, where the caller
+     * has nothing else to add to the rows. NULL: none can. */
     int (*finishes)(const ra_prepared *prepared);
 
     /* From so many key rows on, over heads and batches, backward calls may come one after the other: each keeps the
@@ -208,6 +215,10 @@ typedef struct ra_kernel {
     /* to [batch, rows, heads, width] of out_dtype = value. */
     void (*fill)(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
                  const ra_context *context);
+
+    /* How many rows of dq, over the query heads, a backward call writes first where it may overwrite them, as
+     * `overwrites` says of dk and dv. NULL: none. */
+    int64_t (*overwrites_queries)(const ra_prepared *prepared);
 } ra_kernel;
 
 /* The CPU's kernels, best last. NULL past the end. */

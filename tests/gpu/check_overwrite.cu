@@ -1,9 +1,11 @@
-/* dK and dV that a backward call overwrites: whatever was there, the bits are those of zeros that were added to. */
+/* dQ, dK and dV that a backward call overwrites: whatever was there, the bits are those of zeros that were added to.
+ * And those that it finishes: the bits are those of what store makes of the others. */
 #include "check_device.h"
 #include "check_errors.h"
 #include "kernel_checks.h"
 
 #include <cmath>
+#include <cstring>
 
 enum { ROWS = 300, HEADS = 4, SHARE = 2 };
 
@@ -49,7 +51,12 @@ static void make_case(overwrite_case *c, ra_dtype dtype, int64_t dim, int nonfin
     if (nonfinite) c->q[(size_t)(ROWS / 2 * HEADS * dim)] = INFINITY;
 }
 
-/* The bytes of dk and dv. */
+/* Whether it is Hopper's kernel for rows of up to 128 elements, which overwrites dq and finishes dk and dv. */
+static bool has_hopper_kernel(ra_dtype dtype, int64_t dim) {
+    return !strcmp(kernel->name, "cuda_sm90") && ra_dtype_bytes(dtype) == 2 && dim <= 128;
+}
+
+/* The bytes of dk, dv and dq, sums. */
 static std::vector<unsigned char> run(const overwrite_case &c, int overwrite, unsigned seed) {
     const ra_shape &s = c.shape;
     int64_t heads = s.heads_kv, each = ROWS * heads * s.dim;
@@ -63,6 +70,7 @@ static std::vector<unsigned char> run(const overwrite_case &c, int overwrite, un
                        {take(bytes), 0, heads * s.dim, s.dim, 1},
                        {take(bytes), 0, heads * s.dim, s.dim, 1},
                        {0, 1, heads}};
+    size_t dq_bytes = (size_t)(ROWS * HEADS * s.dim) * ra_dtype_bytes(acc);
     if (!overwrite) {
         CHECK(cudaMemset(part.dk.data, 0, bytes));
         CHECK(cudaMemset(part.dv.data, 0, bytes));
@@ -74,9 +82,53 @@ static std::vector<unsigned char> run(const overwrite_case &c, int overwrite, un
     ra_prepared *prepared = prepared_of(s, c.list, NULL, 1, RA_BACKWARD);
     expect(kernel->overwrites(prepared) == ROWS * heads, "the number of rows that a call overwrites", seed, s.dtype);
     ra_backward_call call = {&s, q, dout, lse, delta, &part, c.list, dq, context, prepared, overwrite};
+    bool writes_queries = kernel->overwrites_queries(prepared) == ROWS * HEADS;
+    expect(writes_queries == has_hopper_kernel(s.dtype, s.dim), "whether a call overwrites dq", seed, s.dtype);
+    call.overwrite_queries = overwrite && writes_queries;
+    if (call.overwrite_queries) CHECK(cudaMemset(dq.data, 0x41, dq_bytes));
     kernel->backward(&call);
     CHECK(cudaDeviceSynchronize());
     std::vector<unsigned char> both = bytes_from(part.dk.data, bytes), dv = bytes_from(part.dv.data, bytes);
+    std::vector<unsigned char> queries = bytes_from(dq.data, dq_bytes);
+    both.insert(both.end(), dv.begin(), dv.end());
+    both.insert(both.end(), queries.begin(), queries.end());
+    kernel->discard(prepared);
+    give_all_back();
+    return both;
+}
+
+/* Those of the outputs, of the inputs' type, their elements `step` apart: by a call that finishes them, or stored. */
+static std::vector<unsigned char> run_to_outputs(const overwrite_case &c, int finish, int64_t step) {
+    ra_shape s = c.shape;
+    int64_t heads = s.heads_kv, each = ROWS * heads * s.dim;
+    size_t bytes = (size_t)(each * step) * ra_dtype_bytes(s.dtype), sum_bytes = (size_t)each * sizeof(float);
+    std::vector<double> zeros((size_t)(ROWS * HEADS * s.dim));
+    s.out_dtype = s.dtype;
+    ra_view q = rows_on_device(s.dtype, c.q, HEADS, s.dim), dout = rows_on_device(s.dtype, c.dout, HEADS, s.dim);
+    ra_view dq = rows_on_device(RA_F32, zeros, HEADS, s.dim);
+    ra_view outputs[2], sums[2];
+    for (int i = 0; i < 2; i++) {
+        outputs[i] = {take(bytes), 0, heads * s.dim * step, s.dim * step, step};
+        sums[i] = {take(sum_bytes), 0, heads * s.dim, s.dim, 1};
+        CHECK(cudaMemset(outputs[i].data, 0, bytes));
+    }
+    ra_kv_rows part = {rows_on_device(s.dtype, c.k, heads, s.dim),
+                       rows_on_device(s.dtype, c.v, heads, s.dim),
+                       finish ? outputs[0] : sums[0],
+                       finish ? outputs[1] : sums[1],
+                       {0, 1, heads}};
+    ra_context context = {};
+    context.threads = 1;
+    void *lse = acc_on_device(RA_F32, c.lse.data(), ROWS * HEADS),
+         *delta = acc_on_device(RA_F32, c.delta.data(), ROWS * HEADS);
+    ra_prepared *prepared = prepared_of(s, c.list, NULL, 1, RA_BACKWARD);
+    ra_backward_call call = {&s, q, dout, lse, delta, &part, c.list, dq, context, prepared, 1};
+    call.finish = finish;
+    expect(kernel->finishes(prepared), "a call that can finish dk and dv", 0, s.dtype);
+    kernel->backward(&call);
+    for (int i = 0; i < 2 && !finish; i++) kernel->store(&s, outputs[i], sums[i], ROWS, heads, s.dim, &context);
+    CHECK(cudaDeviceSynchronize());
+    std::vector<unsigned char> both = bytes_from(outputs[0].data, bytes), dv = bytes_from(outputs[1].data, bytes);
     both.insert(both.end(), dv.begin(), dv.end());
     kernel->discard(prepared);
     give_all_back();
@@ -88,7 +140,9 @@ void check_overwrite(unsigned seed, ra_dtype dtype) {
     for (int nonfinite = 0; nonfinite < 2; nonfinite++) {
         overwrite_case c;
         make_case(&c, dtype, dims[seed % 4], nonfinite, seed);
-        const char *what = nonfinite ? "overwritten dk or dv, with an infinity" : "overwritten dk or dv";
+        const char *what = nonfinite ? "overwritten gradients, with an infinity" : "overwritten gradients";
         expect(run(c, 1, seed) == run(c, 0, seed), what, seed, dtype);
+        for (int64_t step = 1; step <= 2 && has_hopper_kernel(dtype, dims[seed % 4]); step++)
+            expect(run_to_outputs(c, 1, step) == run_to_outputs(c, 0, step), "finished dk or dv", seed, dtype);
     }
 }

@@ -22,7 +22,7 @@ void check_rising(unsigned seed, ra_dtype dtype);
 /* Rows that see thousands of keys, of 16-bit types: what fp64 gives. */
 void check_long(unsigned seed, ra_dtype dtype);
 
-/* Gradients that a call overwrites: the bits of those that it adds to zeros. */
+/* Gradients that a call overwrites: the bits of those that it adds to zeros; and that it finishes: of those, stored. */
 void check_overwrite(unsigned seed, ra_dtype dtype);
 
 /* The backward pass: the same bits every time. */

@@ -1,6 +1,7 @@
 /* The device lists of prepared objects, without a device: where the arrays of random tile lists lie in the block that
  * place is given, that the bytes for the upload are those arrays, with pointers into the block, that the backward
- * items do every block of keys once, and that merged tiles have the keys that they had. Needs no GPU.
+ * items do every block of keys once, that every row of dQ is written first by somebody or zeroed, and that merged tiles
+ * have the keys that they had. Needs no GPU.
  *
  *     list_check [--seeds 60]
  */
@@ -118,6 +119,7 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
         }
         gpu_list_key_boxes(KEYS, &lists);
         gpu_list_turn_groups(ROWS, turn_group_of(c.seed), &lists);
+        gpu_list_first_turns(&tiles, ROWS, &lists);
     }
     if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, &lists);
     if (pass == RA_FORWARD && c.seed % 2) {
@@ -219,8 +221,8 @@ static void check_items(const gpu_lists &lists, const ra_shape &shape, const ra_
 }
 
 /* Items wait for turns that are those of items taken before them, and every turn comes: in the order of tickets, the
- * turns at each block of dQ are 0, 1, 2 and so on. */
-static void check_turns(const gpu_lists &lists, const ra_shape &shape, int group, unsigned seed) {
+ * turns at each block of dQ are 0, 1, 2 and so on. Returns how many there are. */
+static std::vector<int> check_turns(const gpu_lists &lists, const ra_shape &shape, int group, unsigned seed) {
     std::vector<int> counts((size_t)lists.chains);
     int gqa_ratio = (int)(shape.heads_q / shape.heads_kv);
     for (const gpu_launch &launch : lists.launches)
@@ -245,6 +247,28 @@ static void check_turns(const gpu_lists &lists, const ra_shape &shape, int group
                     }
             }
         }
+    return counts;
+}
+
+/* Where dQ is overwritten: each of its blocks is a gap, or it is whole and has a first turn. turns: of each block. */
+static void check_first_turns(const gpu_lists &lists, const std::vector<int> &turns, unsigned seed) {
+    std::map<int64_t, int64_t> rows; /* of each group, by its counters */
+    int64_t all = 0;
+    for (const gpu_tile &t : lists.tiles) {
+        rows[t.chain] = (int64_t)t.q_count * t.head_count;
+        for (int a0 = 0, block = 0; a0 < t.q_count && lists.overwritten_queries; a0 += ROWS, block++) {
+            bool written = a0 + ROWS <= t.q_count && turns[(size_t)(t.chain + block)] > 0;
+            auto is_this = [&](const gpu_gap &gap) {
+                return gap.first == t.q_first + a0 * t.q_stride && gap.count == std::min((int)ROWS, t.q_count - a0) &&
+                       gap.head_first == t.head_first && gap.head_count == t.head_count;
+            };
+            auto gaps = std::count_if(lists.gaps.begin(), lists.gaps.end(), is_this);
+            expect(gaps == !written, "a block of dq that is a gap or has a first turn", seed);
+        }
+    }
+    for (const auto &group : rows) all += group.second;
+    expect(lists.overwritten_queries == 0 || lists.overwritten_queries == all, "rows of dq that are overwritten", seed);
+    expect(lists.overwritten_queries || lists.gaps.empty(), "gaps of what is not overwritten", seed);
 }
 
 static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
@@ -268,13 +292,14 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     check.bytes(p.units, want.units, "units");
     check.bytes(p.items, want.items, "items");
     check.bytes(p.turns, want.turns, "turns");
+    check.bytes(p.gaps, want.gaps, "gaps");
     check.bytes(p.other_units, want.other_units, "other units");
     check.bytes(p.tally, want.tally, "tally");
     check.bytes((const unsigned char *)p.maps.parts, want.part_maps, "tensor maps");
     check.apart();
     check_tiles(p.tiles, want.tiles.size(), tiles, pass, c.seed);
     if (pass == RA_BACKWARD) check_items(want, c.shape, parts_of(c), c.seed);
-    if (pass == RA_BACKWARD) check_turns(want, c.shape, turn_group_of(c.seed), c.seed);
+    if (pass == RA_BACKWARD) check_first_turns(want, check_turns(want, c.shape, turn_group_of(c.seed), c.seed), c.seed);
     size_t tickets = (size_t)((unsigned char *)p.chains - counters.data());
     size_t pieces = size.counters - p.zero_bytes;
     expect((unsigned char *)p.tickets == counters.data(), "tickets", c.seed);

@@ -42,10 +42,11 @@ __device__ __forceinline__ void slow_add(float (&sum)[COLUMNS], float weight, co
         if (column0 + d < width) sum[d] += weight * element_of<T>(from, a, column0 + d);
 }
 
-/* dQ of ROWS rows from a0 on, in the item's turn, by THREADS threads. pairs, ds: [ROWS, S::KEYS]. */
+/* dQ of ROWS rows from a0 on, in the item's turn, by THREADS threads. pairs, ds: [ROWS, S::KEYS]. first: nothing has
+ * been added to them, and they hold nothing yet. */
 template <class S, int ROWS, int THREADS, class KEYS>
 __device__ __forceinline__ void slow_dq(const gpu_problem &p, const KEYS &keys, const float *pairs, const float *ds,
-                                        const query_source<float> &s, int a0, int thread) {
+                                        const query_source<float> &s, int a0, int thread, bool first = false) {
 #pragma unroll 1
     for (int i = thread; i < ROWS * S::DIM; i += THREADS) {
         int row = i / S::DIM, d = i % S::DIM;
@@ -57,7 +58,7 @@ __device__ __forceinline__ void slow_dq(const gpu_problem &p, const KEYS &keys, 
             if (takes_part(pairs[pair])) sum += ds[pair] * keys.k(key, d);
         }
         float *to = (float *)(s.dq.base + row_offset<float>(s.dq, a0 + row)) + d * s.dq.dim;
-        __stcg(to, fmaf((float)p.scale, sum, __ldcg(to)));
+        __stcg(to, fmaf((float)p.scale, sum, first ? 0 : __ldcg(to)));
     }
 }
 

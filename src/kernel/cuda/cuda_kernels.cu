@@ -177,9 +177,28 @@ static int64_t overwrites(const ra_prepared *prepared) {
     return prepared->overwritten;
 }
 
-/* The last launch has all rows, and its kernel writes outputs as well as states. */
+static int64_t overwrites_queries(const ra_prepared *prepared) {
+    return prepared->overwritten_queries;
+}
+
+/* The last launch has all rows, and its kernel writes outputs as well as states or sums. */
 static int finishes(const ra_prepared *prepared) {
     return prepared->maps.finishes;
+}
+
+enum { GAP_THREADS = 256 };
+
+/* dq = 0 in the gaps. A block has one head, if the gap has so many, of a gap in a batch: [batch, heads, gaps]. A warp
+ * does a row at a time. */
+static __global__ void __launch_bounds__(GAP_THREADS)
+    zero_gaps(const gpu_gap *gaps, unsigned count, int heads, ra_view dq, int dim) {
+    const gpu_gap gap = gaps[blockIdx.x % count];
+    int band = (int)(blockIdx.x / count), batch = band / heads, head = band % heads;
+    if (head >= gap.head_count) return;
+    float *rows = (float *)dq.data + batch * dq.batch + (gap.head_first + head * gap.head_stride) * dq.head;
+    for (int i = (int)threadIdx.x / 32; i < gap.count; i += GAP_THREADS / 32)
+        for (int d = (int)threadIdx.x % 32; d < dim; d += 32)
+            rows[(gap.first + i * gap.stride) * dq.row + d * dq.dim] = 0;
 }
 
 static void backward(const ra_backward_call *call) {
@@ -198,6 +217,11 @@ static void backward(const ra_backward_call *call) {
     if (call->queries) args.own = call->queries[0];
     args.queries = prepared->queries;
     args.overwrite = call->overwrite;
+    args.finish = call->finish;
+    args.overwrite_queries = call->overwrite_queries;
+    if (call->overwrite_queries && prepared->gap_count)
+        zero_gaps<<<prepared->gap_count *(unsigned)(shape->batch * shape->heads_q), GAP_THREADS, 0, stream>>>(
+            prepared->gaps, prepared->gap_count, (int)shape->heads_q, call->dq, (int)shape->dim);
     args.maps = &prepared->maps;
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;
@@ -218,7 +242,8 @@ enum { BUSY_KEYS = 2 * 132 * 128 };
     {                                                                                                                  \
         "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_list_size, gpu_place, gpu_discard, overwrites,       \
             finishes, BUSY_KEYS, forward, backward, gpu_rows_begin, gpu_rows_merge, gpu_rows_finish, gpu_rows_delta,   \
-            gpu_rows_carry, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill              \
+            gpu_rows_carry, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill,             \
+            overwrites_queries                                                                                         \
     }
 
 /* Best last. tf32 and fma differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on the

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <map>
 #include <tuple>
 #include <unordered_map>
 
@@ -361,5 +362,32 @@ void gpu_list_turn_groups(int rows, int group, gpu_lists *lists) {
         std::stable_sort(set, end, [group](const gpu_item &x, const gpu_item &y) {
             return std::make_pair(x.block / group, -x.block) < std::make_pair(y.block / group, -y.block);
         });
+    }
+}
+
+/* ---- first turns ------------------------------------------------------------------------------------------------- */
+
+/* Whether a query of [a0, a1) sees a key of the tile. */
+static bool sees_keys(const gpu_tile &t, int64_t a0, int64_t a1) {
+    return std::max((int64_t)0, a0 + t.lo) < std::min((int64_t)t.k_count, a1 + t.hi);
+}
+
+/* Tiles with the same counters are those of a group, and have the same queries. A block that ends inside the rows of a
+ * tensor map is no whole box. */
+void gpu_list_first_turns(const ra_tile_list *tiles, int rows, gpu_lists *lists) {
+    std::map<int64_t, std::vector<const gpu_tile *>> groups;
+    if (tiles->round_count != 1 || !lists->queries.empty()) return;
+    for (const gpu_tile &t : lists->tiles) groups[t.chain].push_back(&t);
+    for (const auto &[chain, group] : groups) {
+        const gpu_tile &t = *group[0];
+        lists->overwritten_queries += (int64_t)t.q_count * t.head_count;
+        for (int64_t a0 = 0; a0 < t.q_count; a0 += rows) {
+            int64_t a1 = std::min(a0 + rows, (int64_t)t.q_count);
+            bool seen =
+                std::any_of(group.begin(), group.end(), [&](const gpu_tile *x) { return sees_keys(*x, a0, a1); });
+            if (seen && a1 - a0 == rows) continue;
+            lists->gaps.push_back(
+                {t.q_first + a0 * t.q_stride, t.q_stride, (int)(a1 - a0), t.head_first, t.head_stride, t.head_count});
+        }
     }
 }

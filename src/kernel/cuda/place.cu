@@ -1,6 +1,6 @@
 /* Place: where the arrays of a prepared object lie on the device, and their bytes for the upload.
  *
- *     lists      | parts | queries | index | tiles | units | items | turns | other units | tally | maps |
+ *     lists      | parts | queries | index | tiles | units | items | turns | gaps | other units | tally | maps |
  *     counters   | tickets | chains |        backward
  *                | pieces |                  forward, where there is a tally
  *
@@ -26,8 +26,8 @@ template <class X> static size_t bytes_of(const std::vector<X> &x) {
 static size_t list_bytes(const gpu_lists &lists) {
     return aligned(bytes_of(lists.parts)) + aligned(bytes_of(lists.queries)) + aligned(bytes_of(lists.index)) +
            aligned(bytes_of(lists.tiles)) + aligned(bytes_of(lists.units)) + aligned(bytes_of(lists.items)) +
-           aligned(bytes_of(lists.turns)) + aligned(bytes_of(lists.other_units)) + aligned(bytes_of(lists.tally)) +
-           aligned(bytes_of(lists.part_maps));
+           aligned(bytes_of(lists.turns)) + aligned(bytes_of(lists.gaps)) + aligned(bytes_of(lists.other_units)) +
+           aligned(bytes_of(lists.tally)) + aligned(bytes_of(lists.part_maps));
 }
 
 /* Of the list of pieces that another kernel does again. */
@@ -48,6 +48,8 @@ void gpu_keep_lists(ra_prepared *prepared) {
     prepared->call_parts = parts_come_with_calls(lists.parts) ? lists.parts.size() : 0;
     prepared->query_count = lists.queries.size();
     prepared->overwritten = lists.overwritten;
+    prepared->overwritten_queries = lists.overwritten_queries;
+    prepared->gap_count = (unsigned)lists.gaps.size();
     prepared->maps = lists.maps;
     prepared->other_launches = lists.other_launches;
     prepared->zero_bytes = ticket_bytes(lists) + (size_t)lists.chains * sizeof(int);
@@ -86,6 +88,7 @@ static void put_lists(placer &p, gpu_lists &lists, ra_prepared *to) {
     to->units = p.put(lists.units);
     to->items = p.put(lists.items);
     to->turns = p.put(lists.turns);
+    to->gaps = p.put(lists.gaps);
     to->other_units = p.put(lists.other_units);
     to->tally = (gpu_tally *)p.put(lists.tally);
     to->maps.parts = p.put(lists.part_maps);

@@ -23,8 +23,10 @@ struct gpu_lists {
     std::vector<gpu_unit> units; /* forward */
     std::vector<gpu_item> items; /* backward, as are the following */
     std::vector<int> turns;
-    int64_t chains = 0;      /* counters */
-    int64_t overwritten = 0; /* rows of dk, over the heads, that the first launch writes to */
+    int64_t chains = 0;              /* counters */
+    int64_t overwritten = 0;         /* rows of dk, over the heads, that the first launch writes to */
+    std::vector<gpu_gap> gaps;       /* of dq, where it is overwritten */
+    int64_t overwritten_queries = 0; /* rows of dq, over the heads, that are written first or are in gaps */
     std::vector<gpu_launch> launches;
     std::vector<gpu_unit>
         other_units; /* forward: units of other sizes, for the kernel that the variant falls back to */
@@ -52,7 +54,9 @@ struct ra_prepared {
     unsigned *tickets; /* backward: [launches], then the chains: what such a pass starts with as zeros */
     int *chains;
     size_t zero_bytes;
-    int64_t overwritten;
+    int64_t overwritten, overwritten_queries;
+    const gpu_gap *gaps;
+    unsigned gap_count;
     std::vector<gpu_launch> launches;
     const gpu_unit *other_units;
     std::vector<gpu_launch> other_launches; /* one for each of launches */
@@ -80,6 +84,10 @@ void gpu_merge_tiles(const ra_tile_list *tiles, gpu_lists *lists);
 
 /* When tensor maps of the tiles' rows are listed too: where the items' keys, in blocks of so many, are in them. */
 void gpu_list_key_boxes(int keys, gpu_lists *lists);
+
+/* Backward: which rows of dq the first in turn can write, in whole blocks of so many, and which it cannot. None, where
+ * a call has several rounds or the queries of several ranks. */
+void gpu_list_first_turns(const ra_tile_list *tiles, int rows, gpu_lists *lists);
 
 ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
                       const ra_kv_rows *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out);

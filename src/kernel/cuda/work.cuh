@@ -41,8 +41,15 @@ struct gpu_maps {
     int keys;    /* rows of a box of keys */
     std::vector<gpu_map_rows> q, k;
     const void *parts; /* device memory: K's and V's in turn, for each of k; NULL: the rank's own rows */
-    bool finishes;     /* forward: the last launch has all rows, and can write what becomes of them */
+    bool finishes;     /* the last launch has all rows, of queries or of keys, and can write what becomes of them */
     std::shared_ptr<struct made_maps> made; /* those of the last calls; a pass's calls come one after the other */
+};
+
+/* Rows of dq that nobody is the first to write. */
+struct gpu_gap {
+    int64_t first, stride;
+    int count;
+    int head_first, head_stride, head_count;
 };
 
 struct gpu_unit {
@@ -118,6 +125,8 @@ struct gpu_backward {
     ra_query_rows own;            /* the one rank's, where queries is NULL */
     const ra_query_rows *queries; /* device memory */
     const gpu_maps *maps;         /* host */
+    int finish;                   /* dk and dv are of the inputs' type, and overwritten with sums that are rounded */
+    int overwrite_queries;        /* who is first in turn at a whole block of dq writes, and does not add */
 };
 
 struct gpu_lists;

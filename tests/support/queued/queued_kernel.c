@@ -21,7 +21,7 @@ struct ra_prepared {
     int come_with_calls; /* the parts, too: each call writes them there */
     int last_queries;    /* of those that the tiles are of */
     void *counters;
-    int64_t overwritten;
+    int64_t overwritten, overwritten_queries;
     int states;
 };
 
@@ -97,6 +97,30 @@ static void clear_row(void *user, const ra_kv_rows *part, int64_t row, int64_t g
     zero_row(shape, part->dv, row, ra_part_head(part, g), shape->dim_v);
 }
 
+static int64_t overwrites_queries(const ra_prepared *prepared) {
+    return prepared->overwritten_queries;
+}
+
+/* Groups of a round have no row of a head in common. */
+static int64_t count_queries(const ra_tile_list *tiles) {
+    int64_t rows = 0;
+    if (tiles->round_count != 1) return 0;
+    for (int64_t g = 0; g < tiles->group_count; g++) {
+        const ra_tile *t = &tiles->tiles[tiles->groups[g].first];
+        rows += t->q_rows.count * t->heads.count;
+    }
+    return rows;
+}
+
+static void clear_queries(const ra_shape *shape, const ra_tile_list *tiles, ra_view dq) {
+    for (int64_t i = 0; i < tiles->tile_count; i++) {
+        const ra_tile *t = &tiles->tiles[i];
+        for (int64_t h = 0; h < t->heads.count; h++)
+            for (int64_t a = 0; a < t->q_rows.count; a++)
+                zero_row(shape, dq, ra_span_at(t->q_rows, a), ra_span_at(t->heads, h), shape->dim);
+    }
+}
+
 /* A device kernel must have all rows in one launch for that; these calls have them anyway. */
 static int finishes(const ra_prepared *prepared) {
     return prepared->states == 1;
@@ -119,7 +143,8 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
     p->last_queries = last_queries(tiles);
     p->part_count = parts ? part_count : 0;
     for (int64_t i = 0; i < p->part_count; i++) p->come_with_calls |= !parts[i].k.data;
-    if (pass == RA_BACKWARD) p->overwritten = count_rows(shape, tiles, parts);
+    if (pass == RA_BACKWARD)
+        p->overwritten = count_rows(shape, tiles, parts), p->overwritten_queries = count_queries(tiles);
     *prepared_out = p;
     return RA_OK;
 }
@@ -254,13 +279,54 @@ static void run_queries(ra_backward_call call, ra_shape shape, const ra_query_ro
     free(groups);
 }
 
+static int64_t key_rows(const ra_tile_list *tiles) {
+    int64_t rows = 0;
+    for (int64_t i = 0; i < tiles->tile_count; i++)
+        for (int64_t b = 0; b < tiles->tiles[i].k_rows.count; b++) {
+            int64_t row = ra_tile_key(&tiles->tiles[i], b);
+            if (row >= rows) rows = row + 1;
+        }
+    return rows;
+}
+
+/* [batch, rows, heads_kv, width] of the accumulation type, on the heap. */
+static ra_view sums_view(const ra_shape *shape, int64_t rows, int64_t width) {
+    int64_t row = shape->heads_kv * width;
+    void *data = malloc((size_t)(shape->batch * rows * row) * ra_shape_acc_bytes(shape) + 1);
+    if (!data) abort();
+    return (ra_view){data, rows * row, row, width, 1};
+}
+
+static void run_backward(const job *j);
+
+/* As a call that overwrites sums, which are then stored. */
+static void run_finishing(const job *j) {
+    const ra_shape *shape = &j->shape;
+    job sums = *j;
+    int64_t rows = key_rows(&j->backward.tiles);
+    if (j->backward.parts || !j->backward.overwrite) abort();
+    sums.backward.finish = 0;
+    sums.own.dk = sums_view(shape, rows, shape->dim);
+    sums.own.dv = sums_view(shape, rows, shape->dim_v);
+    run_backward(&sums);
+    inner()->store(shape, j->own.dk, sums.own.dk, rows, shape->heads_kv, shape->dim, &j->context);
+    inner()->store(shape, j->own.dv, sums.own.dv, rows, shape->heads_kv, shape->dim_v, &j->context);
+    free(sums.own.dk.data);
+    free(sums.own.dv.data);
+}
+
 static void run_backward(const job *j) {
     ra_backward_call call = j->backward;
+    if (call.finish) {
+        run_finishing(j);
+        return;
+    }
     call.shape = &j->shape;
     if (!call.parts) call.parts = &j->own;
     call.context = j->context;
     if (call.overwrite) for_each_key(&j->shape, &call.tiles, call.parts, clear_row, (void *)(intptr_t)&j->shape);
-    call.overwrite = 0;
+    if (call.overwrite_queries) clear_queries(&j->shape, &call.tiles, call.dq);
+    call.overwrite = call.overwrite_queries = 0;
     memset(j->to, 0xff, COUNTER_BYTES);
     const ra_query_rows *queries = j->to_too;
     if (!queries) inner()->backward(&call);
@@ -411,6 +477,7 @@ const ra_kernel *queued_kernel_at(int index) {
                                      .discard = discard,
                                      .overwrites = overwrites,
                                      .finishes = finishes,
+                                     .overwrites_queries = overwrites_queries,
                                      .busy_keys = BUSY_KEYS,
                                      .forward = forward,
                                      .backward = backward,

@@ -134,8 +134,15 @@ test_result test_run_backward(const tile_case *c, const ra_kernel *kernel, const
         parts[i].dv.data = acc_array(c, NULL, start, c->dv[i].elements);
     }
     for (int i = 0; i < TEST_CALLS; i++) {
-        ra_backward_call call = {shape, c->q.view, c->dout.view, lse, delta, parts, c->calls[i].list,
-                                 dq,    *context,  NULL,         0,   NULL};
+        ra_backward_call call = {.shape = shape,
+                                 .q = c->q.view,
+                                 .dout = c->dout.view,
+                                 .lse = lse,
+                                 .delta = delta,
+                                 .parts = parts,
+                                 .tiles = c->calls[i].list,
+                                 .dq = dq,
+                                 .context = *context};
         kernel->backward(&call);
     }
     result.dq = harvest(&result, c->acc, dq.data, c->dq.elements);

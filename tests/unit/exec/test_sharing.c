@@ -12,10 +12,12 @@ typedef struct share_case {
     const ra_backend *backends[RANKS]; /* NULL: the CPU */
     ra_strategy strategy;
     int backward, dilated, windowed, tokens; /* tokens 0: as many as keys do not stay for */
+    int halves;                              /* elements are of 16 bits, outputs too */
     int shares[RANKS], sums[RANKS], closing[RANKS], without_data[RANKS];
     int forward_calls[RANKS], backward_calls[RANKS], lent[RANKS], stays[RANKS], finishing_alone[RANKS];
-    int64_t tiles[RANKS];    /* of the last forward call */
-    void *workspaces[RANKS]; /* NULL: the library's */
+    int finishing_keys[RANKS]; /* a backward call writes dk and dv as outputs */
+    int64_t tiles[RANKS];      /* of the last forward call */
+    void *workspaces[RANKS];   /* NULL: the library's */
     ra_strategy chosen[RANKS];
 } share_case;
 
@@ -32,6 +34,7 @@ static void note_calls(share_case *c, int rank, const ra_plan *plan) {
     c->backward_calls[rank] = calls_of(&plan->backward);
     c->stays[rank] = plan->backward.call_queries != NULL;
     c->finishing_alone[rank] = forward->finishing_alone;
+    c->finishing_keys[rank] = plan->backward.finishing != NULL;
     for (int s = 0; s < forward->schedule->step_count; s++)
         for (int64_t i = 0; i < forward->steps[s].compute_count; i++) {
             c->lent[rank] = forward->steps[s].computes[i].lent != NULL;
@@ -54,6 +57,7 @@ static ra_status body(ra_comm *comm, void *user) {
     ra_options o = RA_OPTIONS_INIT;
     ra_plan *plan;
     p.seq_q = c->tokens ? c->tokens : 96, p.heads_q = 2, p.dim = 8, p.dtype = RA_F32;
+    if (c->halves) p.dtype = p.out_dtype = RA_BF16;
     if (c->dilated) p.branches = 2, p.dilated = &branches[c->dilated == ACROSS ? 2 : 0];
     o.backend = c->backends[rank], o.strategy = c->strategy, o.layout = RA_LAYOUT_CONTIGUOUS, o.backward = c->backward;
     if (c->windowed) p.window_left = p.window_right = 24, o.layout = RA_LAYOUT_ZIGZAG;
@@ -215,6 +219,26 @@ static void test_keys_that_stay(void **state) {
     queued_destroy(b);
 }
 
+/* Where keys stay, a call has the whole of dk and dv, and writes outputs that the sums would have to be rounded to.
+ * Where gradients come home it has not; and sums that are the outputs need no rounding. */
+static void test_who_finishes_gradients(void **state) {
+    (void)state;
+    queued_device *a = queued_create((queued_habits){.seed = 1}), *one[] = {a, a, a};
+    static const struct { int tokens, halves, finishes; } rows[] = {{600, 1, 1}, {600, 0, 0}, {0, 1, 0}, {0, 0, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        share_case c = case_of(one, RA_STRATEGY_RING, 1);
+        c.tokens = rows[i].tokens;
+        c.halves = rows[i].halves;
+        run(&c);
+        for (int r = 0; r < RANKS; r++) assert_int_equal(c.finishing_keys[r], rows[i].finishes);
+    }
+    share_case c = case_of(NULL, RA_STRATEGY_RING, 1);
+    c.halves = 1;
+    run(&c);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(c.finishing_keys[r], 0); /* the CPU's kernels do not */
+    queued_destroy(a);
+}
+
 /* "auto" is what was predicted, unless nothing need be copied and no rank has brought memory of a predicted size. */
 static void test_what_auto_is(void **state) {
     (void)state;
@@ -243,6 +267,7 @@ int main(void) {
         cmocka_unit_test(test_a_forward_pass_is_one_call),
         cmocka_unit_test(test_strewn_rows_are_packed),
         cmocka_unit_test(test_keys_that_stay),
+        cmocka_unit_test(test_who_finishes_gradients),
         cmocka_unit_test(test_what_auto_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,8 +54,15 @@ static void attend(const head *h, double *const in[INPUTS], double *out[OUTPUTS]
     h->kernel->forward(&forward);
     h->kernel->finish(&shape, state, result[O], ra_array_view(&shape, lse), &context);
     h->kernel->delta(&shape, view[DOUT], result[O], delta, &context);
-    ra_backward_call backward = {&shape, view[Q],    view[DOUT], lse,  delta, &part,
-                                 tiles,  result[DQ], context,    NULL, 0,     NULL};
+    ra_backward_call backward = {.shape = &shape,
+                                 .q = view[Q],
+                                 .dout = view[DOUT],
+                                 .lse = lse,
+                                 .delta = delta,
+                                 .parts = &part,
+                                 .tiles = tiles,
+                                 .dq = result[DQ],
+                                 .context = context};
     h->kernel->backward(&backward);
     for (int i = 0; i < OUTPUTS; i++) out[i] = test_as_doubles(h->dtype, result[i].data, h->n * h->dim);
     for (int i = 0; i < INPUTS + OUTPUTS; i++) free(view[i].data);

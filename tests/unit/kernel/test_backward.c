@@ -175,8 +175,15 @@ static void check_unseen_rows(const ra_kernel *kernel, ra_dtype dtype) {
     ra_kv_rows part = {view[K], view[V], sum, sum, {0, 1, 1}};
     part.dk.data = dk, part.dv.data = dv;
     ra_context context = test_launch_make(kernel, &shape, 1);
-    ra_backward_call call = {&shape, view[Q], view[DOUT], lse, delta, &part, {&tile, &group, &round, 1, 1, 1},
-                             sum,    context, NULL,       0,   NULL};
+    ra_backward_call call = {.shape = &shape,
+                             .q = view[Q],
+                             .dout = view[DOUT],
+                             .lse = lse,
+                             .delta = delta,
+                             .parts = &part,
+                             .tiles = {&tile, &group, &round, 1, 1, 1},
+                             .dq = sum,
+                             .context = context};
     kernel->backward(&call);
     assert_true(dq[0] == 0 && dk[0] == 0 && dv[0] == 0);
     assert_true(fabsf(dq[1] - 1) < 1e-6f && fabsf(dk[1] - 1) < 1e-6f && fabsf(dv[1] - 3) < 1e-6f);

@@ -10,6 +10,8 @@
  * alone, and lanes fence what they write before the warp meets and its first lanes start the copies; no other warp is
  * waited for. A lane ends when its copies have been read: shared memory becomes that of another CTA then. They are in
  * device memory when the launch is over, and no one looks at these rows before.
+ *
+ * Where the launch finishes dK and dV nothing is sent: backward_rounded.cuh.
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_KEYS_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_KEYS_CUH
@@ -26,8 +28,11 @@ static __device__ __forceinline__ void find_outputs(const gpu_backward &args, it
     if (threadIdx.x == 128) {
         plan.outputs.dk = item_rows<float, &ra_kv_rows::dk>(args, plan.item);
         plan.outputs.count = item_tile(args, plan.item).k_count;
+        plan.outputs.sent = args.finish ? 0 : plan.outputs.count;
+        plan.outputs.dk.aligned |= args.finish; /* as they leave through shared memory in any case */
     } else if (threadIdx.x == 160) {
         plan.outputs.dv = item_rows<float, &ra_kv_rows::dv>(args, plan.item);
+        plan.outputs.dv.aligned |= args.finish;
     }
 }
 

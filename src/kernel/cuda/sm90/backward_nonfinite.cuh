@@ -8,6 +8,7 @@
 #define RA_KERNEL_CUDA_SM90_BACKWARD_NONFINITE_CUH
 
 #include "kernel/cuda/backward_pairs.cuh"
+#include "kernel/cuda/sm90/backward_rounded.cuh"
 #include "kernel/cuda/sm90/backward_softmax.cuh"
 
 /* Queries at a time: their P and dS [SLOW_ROWS, KEYS], of f32, fit where dS is otherwise. */
@@ -52,8 +53,10 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory
         query_source<float> s;
         set_queries<T, float, S::ROWS>(&s, args, item.b, c.at, c.head);
         int *chain = s.chain + c.block;
+        int turn = with_dq ? slow_turn<S>(s, c.block, item.block) : 0;
+        bool first = turn == 0 && args.overwrite_queries && (c.block + 1) * S::ROWS <= s.count;
         if (with_dq && thread == 0) {
-            chain_wait(chain, 0, S::RELEASES * slow_turn<S>(s, c.block, item.block));
+            chain_wait(chain, 0, S::RELEASES * turn);
             global_proxies_meet();
         }
 #pragma unroll 1
@@ -72,13 +75,18 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory
                 slow_add<T>(dv, pairs[i * S::KEYS + key], s.dout, a0 + i, column0, p.dim_v);
                 slow_add<T>(dk, pairs_ds[i * S::KEYS + key], s.q, a0 + i, column0, p.dim);
             }
-            if (with_dq) slow_dq<S, SLOW_ROWS, 256>(p, keys, pairs, pairs_ds, s, a0, thread);
+            if (with_dq) slow_dq<S, SLOW_ROWS, 256>(p, keys, pairs, pairs_ds, s, a0, thread, first);
         }
         if (!with_dq) continue;
         global_proxies_meet();
         __threadfence();
         named_barrier(PAIRS_BARRIER, 256);
         if (thread == 0) chain_release(chain, S::RELEASES);
+    }
+    if (args.finish) {
+        slow_round<T>(rounded_rows<T, &ra_kv_rows::dv>(args, item), b, dv, column0, p.dim_v, 1);
+        slow_round<T>(rounded_rows<T, &ra_kv_rows::dk>(args, item), b, dk, column0, p.dim, (float)p.scale);
+        return;
     }
     const key_outputs &to = memory.plan().outputs;
     slow_write(to.dv, b, to.count, dv, column0, p.dim_v, 1, args.overwrite);

@@ -208,13 +208,21 @@ template <class S> __device__ __forceinline__ int turn_of_step(const query_plan 
     return turns_before(queued) + turn;
 }
 
-/* dQ of a stage is given to the copy engine, which adds it to device memory. */
+/* Whether a step's dQ is what its rows hold first: nobody has added to them, and they are a whole block. */
+template <class S> __device__ __forceinline__ bool is_first(const gpu_backward &args, int turn, int a0, int count) {
+    return turn == 0 && args.overwrite_queries && a0 + S::ROWS <= count;
+}
+
+/* dQ of a stage is given to the copy engine, which adds it to device memory, or writes it there if it is the first. */
 template <class S>
 __device__ __forceinline__ void add_dq(const backward_memory<S> &memory, const CUtensorMap *map, int stage,
-                                       const query_plan &step, int batch) {
+                                       const query_plan &step, int batch, bool first) {
 #pragma unroll
     for (int panel = 0; panel < S::WIDTH / 32; panel++)
-        add_box(map, memory.dq(stage) + panel * S::DQ_PANEL, panel * 32, step.row, step.head, batch);
+        if (first)
+            store_box(map, memory.dq(stage) + panel * S::DQ_PANEL, panel * 32, step.row, step.head, batch);
+        else
+            add_box(map, memory.dq(stage) + panel * S::DQ_PANEL, panel * 32, step.row, step.head, batch);
     bulk_commit();
 }
 
@@ -222,7 +230,8 @@ __device__ __forceinline__ void add_dq(const backward_memory<S> &memory, const C
  * waits for that while the step is still computed. The stage is free when the sums have been read, and the turn is over
  * when they are in memory: it is handed over at once, since the next item, half a step behind, waits for it. */
 template <class S>
-__device__ __forceinline__ void add_queries(const tensor_maps &maps, const backward_memory<S> &memory, int stage) {
+__device__ __forceinline__ void add_queries(const gpu_backward &args, const tensor_maps &maps,
+                                            const backward_memory<S> &memory, int stage) {
     const item_plan &plan = memory.plan();
     mbarrier_wait(memory.checked(), 0);
     if (plan.odd_keys) return;
@@ -235,7 +244,8 @@ __device__ __forceinline__ void add_queries(const tensor_maps &maps, const backw
         chain_wait(step.chain, chain_read(step.chain), turn);
         mbarrier_wait(memory.dq_full(stage), j / S::ADDERS % 2);
         global_proxies_meet();
-        add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b);
+        add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b,
+                  is_first<S>(args, turn, step.a0, step.count));
         bulk_wait_read<0>();
         mbarrier_arrive(memory.dq_empty(stage));
         bulk_wait<0>();

@@ -69,23 +69,28 @@ __device__ __forceinline__ void produce_query_rows(const folded_backward &args, 
 /* Whatever the strides. */
 template <class S>
 __device__ __forceinline__ void add_elements(const backward_memory<S> &memory, const row_source &to, int count, int dim,
-                                             int lane) {
+                                             bool first, int lane) {
 #pragma unroll 1
     for (int row = 0; row < count; row++) {
         float *out = (float *)(to.base + row_offset<float>(to, row));
         const float *in = (const float *)(memory.generic + S::DQ_AT + row * S::DQ_PITCH);
-        for (int d = lane; d < dim; d += 32) __stcg(out + d * to.dim, __ldcg(out + d * to.dim) + in[d]);
+        for (int d = lane; d < dim; d += 32) __stcg(out + d * to.dim, first ? in[d] : __ldcg(out + d * to.dim) + in[d]);
     }
 }
 
 template <class S>
 __device__ __forceinline__ void add_dq_rows(const backward_memory<S> &memory, const row_source &to, int count, int dim,
-                                            int lane) {
+                                            bool first, int lane) {
     if (to.aligned && dim % 4 == 0)
-        for (int row = lane; row < count; row += 32)
-            add_row((float *)(to.base + row_offset<float>(to, row)), memory.dq(0) + row * S::DQ_PITCH, dim * 4);
+        for (int row = lane; row < count; row += 32) {
+            float *out = (float *)(to.base + row_offset<float>(to, row));
+            if (first)
+                write_row(out, memory.dq(0) + row * S::DQ_PITCH, dim * 4);
+            else
+                add_row(out, memory.dq(0) + row * S::DQ_PITCH, dim * 4);
+        }
     else
-        add_elements<S>(memory, to, count, dim, lane);
+        add_elements<S>(memory, to, count, dim, first, lane);
     bulk_commit();
 }
 
@@ -123,9 +128,9 @@ __device__ __forceinline__ void add_query_rows(const gpu_backward &args, const b
         if (lane == 0 && (j == 0 || seen < turn)) chain_wait(step.chain, seen, turn);
         before = step.chain;
         mbarrier_wait(memory.dq_full(j), j % 2);
-        __syncwarp();
+        bool first = __shfl_sync(~0u, is_first<S>(args, turn, step.a0, step.count), 0); /* lane 0 knows the turn */
         global_proxies_meet();
-        add_dq_rows<S>(memory, memory.rows_of(j).dq, min(S::ROWS, step.count - step.a0), args.problem.dim, lane);
+        add_dq_rows<S>(memory, memory.rows_of(j).dq, min(S::ROWS, step.count - step.a0), args.problem.dim, first, lane);
         __syncwarp();
     }
 }

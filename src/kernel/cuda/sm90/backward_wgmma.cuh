@@ -240,11 +240,11 @@ __device__ __forceinline__ item_end consume_queries(const folded_backward &args,
     if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))
         return ODD_SUMS;
-    key_output dv = {plan.outputs.dv, first, count, args.problem.dim_v, args.overwrite};
+    key_output dv = {plan.outputs.dv, first, plan.outputs.sent, args.problem.dim_v, args.overwrite};
     add_to_key_rows<S>(dv, key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS), sum.dv, args.fold.dv_left,
                        at.lane);
     __syncwarp(); /* registers are short: one after the other */
-    key_output dk = {plan.outputs.dk, first, count, args.problem.dim, args.overwrite};
+    key_output dk = {plan.outputs.dk, first, plan.outputs.sent, args.problem.dim, args.overwrite};
     add_to_key_rows<S>(dk, key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS), sum.dk, args.fold.dq_left,
                        at.lane);
     key_rows_sent();
@@ -266,6 +266,7 @@ __device__ __forceinline__ void consume(const folded_backward &args, const backw
         return;
     }
     item_end end = consume_queries<S>(args, memory, at);
+    if (end == WRITTEN && args.finish) round_keys<S>(args, memory, at.key0 + at.warp * WARP_ROWS, at.lane);
     if (end == WRITTEN) return;
     if (end == ODD_KEYS) mbarrier_wait(memory.full(1), 0);
     slow_item<S>(args, memory, end == ODD_KEYS);
@@ -281,7 +282,7 @@ __device__ __forceinline__ void serve(const folded_backward &args, const tensor_
         else if (warp == 1 && lane == 0)
             plan_queries<S>(args, memory);
         else if (warp >= 2 && lane == 0)
-            add_queries<S>(*maps, memory, warp - 2);
+            add_queries<S>(args, *maps, memory, warp - 2);
     } else {
         if (warp < 2)
             produce_query_rows<S>(args, memory, warp * 32 + lane);
@@ -339,6 +340,12 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_by_rows(const __grid_c
 
 /* ---- launch ------------------------------------------------------------------------------------------------------ */
 
+/* Whether the only launch writes every row of the rank's own dk and dv, which then can be the outputs. */
+static inline bool has_whole_sums(const ra_shape *shape, ra_dtype dtype, const gpu_lists &lists) {
+    return lists.parts.empty() && lists.launches.size() == 1 && shape->weight == 1 && shape->out_dtype == dtype &&
+           shape->dim % ROUNDED_TOGETHER == 0 && shape->dim_v % ROUNDED_TOGETHER == 0;
+}
+
 /* The kernels of a type and width: by boxes where the views have tensor maps, row by row where not. NARROW: a width for
  * which there is a kernel of its own, by boxes; or DIM. */
 template <class T, int DIM, int NARROW> struct backward_wgmma {
@@ -363,10 +370,11 @@ template <class T, int DIM, int NARROW> struct backward_wgmma {
             backward_by_boxes<boxes><<<count, boxes::THREADS, boxes::BYTES, stream>>>(folded, maps);
     }
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
-        (void)tiles;
         tensor_maps_list(shape, parts, boxes::KEYS, lists);
         gpu_list_key_boxes(boxes::KEYS, lists);
         gpu_list_turn_groups(boxes::ROWS, boxes::TURNS_TOGETHER, lists);
+        gpu_list_first_turns(tiles, boxes::ROWS, lists);
+        lists->maps.finishes = has_whole_sums(shape, dtype_of<T>, *lists);
     }
     static constexpr gpu_backward_variant variant(void) {
         return {boxes::ROWS, boxes::KEYS, boxes::BYTES, allow, launch, NULL, list_maps};
