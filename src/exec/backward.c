@@ -9,6 +9,35 @@
 
 #include <math.h>
 
+typedef void (*output_visit)(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads,
+                             int64_t width, const ra_context *context);
+
+/* What is added to starts at zero, unless the kernel overwrites it; so do slots, when they are computed into. */
+static void start_at_zero(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads,
+                          int64_t width, const ra_context *context) {
+    const ra_setup *setup = program->setup;
+    size_t elements = (size_t)(setup->shape.batch * rows * heads * width);
+    if (setup->gradient_target == RA_TARGET_OUTPUT)
+        setup->kernel->fill(&setup->shape, to, rows, heads, width, 0, context);
+    else
+        setup->device->zero(setup->device, sum.data, elements * ra_shape_acc_bytes(&setup->shape), context->stream);
+}
+
+/* Where keys stay, the leader alone knows what its call overwrites, and sees to all ranks' gradients. */
+static void start_all_at_zero(const ra_pass_run *run, const ra_bound_compute *bound) {
+    const ra_program *program = run->program;
+    const ra_shape *shape = &program->setup->shape;
+    for (int r = 0; r < program->setup->ranks; r++) {
+        const ra_lent_rows *lent = program->lenders[r].rows;
+        ra_view dq = lent->queries.dq, dk = lent->keys.dk, dv = lent->keys.dv;
+        if (!bound->overwrite_queries)
+            start_at_zero(program, dq, dq, lent->queries.rows, shape->heads_q, shape->dim, &run->context);
+        if (bound->overwrite) continue;
+        start_at_zero(program, dk, dk, lent->keys_rows, shape->heads_kv, shape->dim, &run->context);
+        start_at_zero(program, dv, dv, lent->keys_rows, shape->heads_kv, shape->dim_v, &run->context);
+    }
+}
+
 static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
                     const ra_bound_compute *bound) {
     ra_backward_call call = {.shape = &queries->shape,
@@ -25,6 +54,7 @@ static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_
                              .dq = queries->dq,
                              .queries = ra_lent_queries(run),
                              .context = run->context};
+    if (run->program->stays) start_all_at_zero(run, bound);
     run->program->setup->kernel->backward(&call);
 }
 
@@ -81,9 +111,6 @@ static ra_status prepare(ra_pass_run *run, const ra_program *states_again, const
     return RA_OK;
 }
 
-typedef void (*output_visit)(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads,
-                             int64_t width, const ra_context *context);
-
 static void for_key_outputs(const ra_pass_run *run, const ra_backward_io *io, output_visit visit) {
     const ra_program *program = run->program;
     const ra_setup *setup = program->setup;
@@ -100,17 +127,6 @@ static void for_query_output(const ra_pass_run *run, const ra_backward_io *io, o
 static void for_each_output(const ra_pass_run *run, const ra_backward_io *io, output_visit visit) {
     for_query_output(run, io, visit);
     for_key_outputs(run, io, visit);
-}
-
-/* What is added to starts at zero, unless the kernel overwrites it; so do slots, when they are computed into. */
-static void start_at_zero(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads,
-                          int64_t width, const ra_context *context) {
-    const ra_setup *setup = program->setup;
-    size_t elements = (size_t)(setup->shape.batch * rows * heads * width);
-    if (setup->gradient_target == RA_TARGET_OUTPUT)
-        setup->kernel->fill(&setup->shape, to, rows, heads, width, 0, context);
-    else
-        setup->device->zero(setup->device, sum.data, elements * ra_shape_acc_bytes(&setup->shape), context->stream);
 }
 
 static void store(const ra_program *program, ra_view to, ra_view sum, int64_t rows, int64_t heads, int64_t width,
@@ -131,9 +147,10 @@ void ra_exec_spoil_backward(const ra_program *program, const ra_backward_io *io,
     for_each_output(&run, io, spoil);
 }
 
-/* Whether dk and dv of the rank's own rows are summed, or finished, in the outputs. */
+/* Whether dk and dv of the rank's own rows are summed, or finished, in the outputs. Where keys stay, the leader says
+ * which: both places are lent. */
 static int has_keys_in_output(const ra_program *program) {
-    return program->setup->gradient_target == RA_TARGET_OUTPUT || program->finishing;
+    return program->setup->gradient_target == RA_TARGET_OUTPUT || (program->finishing && !program->stays);
 }
 
 /* The rank's own queries and keys, with what each run brings. */
@@ -149,6 +166,8 @@ static ra_pass_run run_of(const ra_program *program, const ra_backward_io *io, v
         .shape = program->setup->shape, .q = io->q, .dout = io->dout, .dq = in_output ? io->dq : kept_dq(program)};
     run.own.k = io->k;
     run.own.v = io->v;
+    run.dk_out = io->dk;
+    run.dv_out = io->dv;
     if (has_keys_in_output(program)) {
         run.own.dk = io->dk;
         run.own.dv = io->dv;
@@ -162,18 +181,21 @@ ra_status ra_exec_backward(const ra_program *program, const ra_program *states_a
     ra_pass_run run = run_of(program, io, stream);
     sent_out->bytes_sent = sent_out->messages_sent = 0;
     RA_TRY(prepare(&run, states_again, io, sent_out));
-    if (!ra_program_overwrites_own_queries(program)) for_query_output(&run, io, start_at_zero);
-    if (!ra_program_overwrites_own(program)) for_key_outputs(&run, io, start_at_zero);
+    int stays = program->stays, finished = program->finishing != NULL;
+    if (!stays && !ra_program_overwrites_own_queries(program)) for_query_output(&run, io, start_at_zero);
+    if (!stays && !ra_program_overwrites_own(program)) for_key_outputs(&run, io, start_at_zero);
     ra_status status = ra_run_steps(&run);
-    int written = has_keys_in_output(program);
+    int written = stays || has_keys_in_output(program);
     sent_out->bytes_sent += run.sent.bytes_sent;
     sent_out->messages_sent += run.sent.messages_sent;
     if (status == RA_OK) {
         written = 1;
-        if (!program->finishing) for_key_outputs(&run, io, store); /* while other ranks may still add to dq */
+        if (stays) finished = ra_lent_keys_are_finished(program);
+        if (!stays && !finished) for_key_outputs(&run, io, store); /* while other ranks may still add to dq */
         status = ra_run_close(&run);
     }
     if (status == RA_OK) {
+        if (stays && !finished) for_key_outputs(&run, io, store);
         for_query_output(&run, io, store);
         status = ra_program_check(program, (ra_place){run.name, -1});
     }

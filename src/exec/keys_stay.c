@@ -6,70 +6,100 @@
 
 /* ---- whether, and with what -------------------------------------------------------------------------------------- */
 
+/* The same on every rank. */
 static int is_wanted(const ra_setup *setup, const ra_schedule *planned) {
-    int64_t keys = setup->shape.batch * setup->shape.heads_kv * setup->rows_k, busy = setup->kernel->busy_keys;
+    int64_t keys = setup->shape.batch * setup->shape.heads_kv * setup->problem.seq_k, busy = setup->kernel->busy_keys;
     return setup->backward && busy > 0 && keys >= busy && setup->shape.states == 1 && setup->problem.branches == 0 &&
-           setup->ranks > 1 && setup->ranks <= RA_PARTS_IN_PLACE && ra_schedule_has_sources(planned, RA_CARGO_KV);
+           setup->ranks > 1 && setup->ranks <= RA_RANKS_IN_A_CALL && ra_schedule_has_sources(planned, RA_CARGO_KV);
 }
 
-/* The rank's own step, behind the rounds. */
-static int own_step(const ra_schedule *schedule) {
-    return ra_rounds_of(schedule->ranks) + schedule->rank;
+/* The step in which the leader computes, behind the rounds. */
+static int computing_step(const ra_schedule *schedule) {
+    return ra_rounds_of(schedule->ranks);
+}
+
+/* The leader alone works out what every rank's keys meet; with more tiles that would take long. */
+enum { MOST_TILES = 1 << 15 };
+
+static ra_status make_tiles(ra_pool *pool, ra_pool *scratch, const ra_setup *setup, ra_compute *compute_out) {
+    ra_cut_problem cut = ra_setup_cut(setup);
+    ra_schedule *visits = ra_pool_take(scratch, setup->ranks, sizeof *visits);
+    int64_t tiles = 0;
+    if (!visits) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int r = 0; r < setup->ranks && tiles <= MOST_TILES; r++) {
+        RA_TRY(ra_schedule_visits(scratch, &cut, r, &visits[r]));
+        tiles += ra_tiles_met(&visits[r]);
+        compute_out->pairs += visits[r].pairs;
+    }
+    return tiles <= MOST_TILES ? ra_staying_tiles(pool, visits, setup->ranks, &compute_out->tiles) : RA_OK;
+}
+
+/* compute_out has no tiles where they cannot be one call. */
+static ra_status make_compute(ra_pool *pool, const ra_setup *setup, ra_compute *compute_out) {
+    ra_pool scratch = {0};
+    *compute_out = (ra_compute){.visit = {.slot = RA_OWN, .owner = setup->rank},
+                                .kv_slot = RA_OWN,
+                                .grad_slot = RA_OWN,
+                                .parcel = {.owner = setup->rank},
+                                .part_count = setup->ranks};
+    ra_status status = make_tiles(pool, &scratch, setup, compute_out);
+    ra_pool_free(&scratch);
+    return status;
 }
 
 static ra_status make_schedule(ra_pool *pool, const ra_setup *setup, ra_schedule *schedule_out) {
-    ra_cut_problem cut = ra_setup_cut(setup);
-    ra_schedule visits;
-    RA_TRY(ra_schedule_visits(pool, &cut, setup->rank, &visits));
     ra_schedule staying = {.pass = RA_BACKWARD,
                            .rank = setup->rank,
                            .ranks = setup->ranks,
                            .strategy = RA_STRATEGY_PASSQ,
-                           .step_count = ra_rounds_of(setup->ranks) + setup->ranks,
-                           .pairs = visits.pairs};
+                           .step_count = ra_rounds_of(setup->ranks) + 1};
     staying.steps = ra_pool_take(pool, staying.step_count, sizeof *staying.steps);
     ra_compute *compute = ra_pool_take(pool, 1, sizeof *compute);
     if (!staying.steps || !compute) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    *compute = (ra_compute){.visit = {.slot = RA_OWN, .owner = setup->rank},
-                            .kv_slot = RA_OWN,
-                            .grad_slot = RA_OWN,
-                            .parcel = {.owner = setup->rank},
-                            .part_count = 1,
-                            .pairs = visits.pairs};
-    RA_TRY(ra_staying_tiles(pool, &visits, &compute->tiles));
-    ra_step *step = &staying.steps[own_step(&staying)];
-    step->computes = compute;
-    step->compute_count = 1;
+    if (setup->rank == RA_LEADER) {
+        RA_TRY(make_compute(pool, setup, compute));
+        ra_step *step = &staying.steps[computing_step(&staying)];
+        step->computes = compute;
+        step->compute_count = 1;
+        staying.pairs = compute->pairs;
+    }
     *schedule_out = staying;
     return RA_OK;
 }
 
-int64_t ra_keys_received(const ra_schedule *planned) {
-    int64_t records = 0;
-    for (int s = 0; s < planned->step_count; s++)
-        for (int64_t i = 0; i < planned->steps[s].compute_count; i++) {
-            const ra_compute *c = &planned->steps[s].computes[i];
-            if (c->kv_slot != RA_OWN) records += ra_parcel_records(&c->parcel, c->parcel.piece_count);
-        }
-    return records;
+/* Whether the leader's call does all, and adds to each row of dk and dv once. */
+static int is_one_call(const ra_schedule *schedule) {
+    const ra_step *step = &schedule->steps[computing_step(schedule)];
+    if (schedule->rank != RA_LEADER) return 1;
+    return step->computes->tiles.tile_count > 0 && ra_adds_once(&step->computes->tiles);
 }
 
 int ra_keys_stay(ra_pool *pool, const ra_setup *setup, const ra_schedule *planned, ra_schedule *schedule_out) {
     if (!is_wanted(setup, planned) || make_schedule(pool, setup, schedule_out) != RA_OK) return 0;
-    return ra_adds_once(&schedule_out->steps[own_step(schedule_out)].computes->tiles);
+    return is_one_call(schedule_out);
 }
 
 /* ---- binding ----------------------------------------------------------------------------------------------------- */
 
-/* The turn comes from the rank before, in the rank's own step, and goes to the one behind it, in that one's. */
-static ra_status bind_turn(ra_pool *pool, const ra_program *program, int step, int peer, int is_send,
-                           ra_bound_step *bound) {
-    bound->messages = ra_pool_take(pool, 1, sizeof *bound->messages);
-    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    bound->messages[0] = ra_order_message(program, step, peer, is_send);
-    bound->message_count = 1;
-    bound->waits_first = !is_send;
+/* Keys, values and gradients of all ranks, whose places come with each run. */
+static ra_status bind_parts(ra_pool *pool, const ra_program *program, ra_bound_compute *call) {
+    int ranks = program->schedule->ranks;
+    call->part_count = ranks;
+    call->parts = ra_pool_take(pool, ranks, sizeof *call->parts);
+    if (!call->parts) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int r = 0; r < ranks; r++) call->parts[r].heads = program->own.heads;
     return RA_OK;
+}
+
+/* Whether the call writes all rows of dk and dv, and of dq, first. */
+static void find_overwritten(const ra_program *program, ra_bound_compute *call) {
+    const ra_setup *setup = program->setup;
+    const ra_kernel *kernel = setup->kernel;
+    int64_t keys = setup->problem.seq_k * setup->shape.heads_kv;
+    int64_t queries = setup->problem.seq_q * setup->shape.heads_q;
+    if (!call->prepared) return;
+    call->overwrite = kernel->overwrites && kernel->overwrites(call->prepared) == keys;
+    call->overwrite_queries = kernel->overwrites_queries && kernel->overwrites_queries(call->prepared) == queries;
 }
 
 static ra_status bind_call(ra_pool *pool, ra_program *program, ra_bound_step *bound, const ra_compute *compute) {
@@ -80,18 +110,17 @@ static ra_status bind_call(ra_pool *pool, ra_program *program, ra_bound_step *bo
     bound->compute_count = 1;
     call->compute = compute;
     call->tiles = compute->tiles;
-    call->part_count = 1;
+    RA_TRY(bind_parts(pool, program, call));
     RA_TRY(ra_program_prepare(program, call));
-    call->overwrite = ra_program_overwrites(program, call);
+    find_overwritten(program, call);
     return RA_OK;
 }
 
 ra_status ra_keys_stay_bind(ra_pool *pool, ra_program *program) {
     const ra_schedule *schedule = program->schedule;
-    int rank = schedule->rank, own = own_step(schedule);
+    int step = computing_step(schedule);
     for (int i = 0; i < ra_rounds_of(schedule->ranks); i++)
         RA_TRY(ra_bind_round(pool, program, i, i, &program->steps[i]));
-    if (rank > 0) RA_TRY(bind_turn(pool, program, own, rank - 1, 0, &program->steps[own]));
-    if (rank + 1 < schedule->ranks) RA_TRY(bind_turn(pool, program, own + 1, rank + 1, 1, &program->steps[own + 1]));
-    return bind_call(pool, program, &program->steps[own], schedule->steps[own].computes);
+    if (schedule->rank != RA_LEADER) return RA_OK;
+    return bind_call(pool, program, &program->steps[step], schedule->steps[step].computes);
 }

@@ -1,5 +1,7 @@
 #include "exec/lent_rows.h"
 
+#include "exec/keys_stay.h"
+
 /* Kernels of devices copy rows in chunks of so many bytes where they lie in such. */
 enum { CHUNK = 16 };
 
@@ -27,7 +29,14 @@ void ra_lend_rows(const ra_pass_run *run) {
         lent.k = run->own.k;
         lent.v = run->own.v;
     }
-    if (program->call_queries) lent.queries = own_queries(run);
+    if (program->stays) {
+        lent.queries = own_queries(run);
+        lent.keys = run->own;
+        lent.dk = run->dk_out;
+        lent.dv = run->dv_out;
+        lent.keys_rows = program->setup->rows_k;
+        lent.finished = program->finishing != NULL;
+    }
     *program->lent = lent;
 }
 
@@ -57,7 +66,23 @@ ra_kv_rows ra_lent_part_rows(const ra_pass_run *run, const ra_lent_part *lent, r
 const ra_query_rows *ra_lent_queries(const ra_pass_run *run) {
     const ra_program *program = run->program;
     if (!program->call_queries) return NULL;
-    for (int r = 0; r < program->setup->ranks; r++)
-        program->call_queries[r] = r == program->setup->rank ? own_queries(run) : program->lenders[r].rows->queries;
+    for (int r = 0; r < program->setup->ranks; r++) program->call_queries[r] = program->lenders[r].rows->queries;
     return program->call_queries;
+}
+
+const ra_kv_rows *ra_lent_keys(const ra_pass_run *run) {
+    const ra_program *program = run->program;
+    if (!program->call_queries) return NULL;
+    for (int r = 0; r < program->setup->ranks; r++) {
+        const ra_lent_rows *lent = program->lenders[r].rows;
+        program->call_parts[r] = lent->keys;
+        if (!program->finishing) continue;
+        program->call_parts[r].dk = lent->dk;
+        program->call_parts[r].dv = lent->dv;
+    }
+    return program->call_parts;
+}
+
+int ra_lent_keys_are_finished(const ra_program *program) {
+    return program->lenders[RA_LEADER].rows->finished;
 }

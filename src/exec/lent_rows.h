@@ -14,7 +14,12 @@ int ra_lends_keys(const ra_program *program);
 /* The part with k and v where they are in this run. */
 ra_kv_rows ra_lent_part_rows(const ra_pass_run *run, const ra_lent_part *lent, ra_kv_rows part);
 
-/* The queries of all ranks in this run, where keys stay, for as long as a call takes; NULL: they do not. */
+/* The leader's, where keys stay: the queries of all ranks in this run, and their keys, with dk and dv as the call takes
+ * them, for as long as it takes. NULL: the rank is not the leader. */
 const ra_query_rows *ra_lent_queries(const ra_pass_run *run);
+const ra_kv_rows *ra_lent_keys(const ra_pass_run *run);
+
+/* Where keys stay, between the first message from all ranks and the last one to them: whether dk and dv are outputs. */
+int ra_lent_keys_are_finished(const ra_program *program);
 
 #endif

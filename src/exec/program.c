@@ -205,7 +205,8 @@ static void choose_finishing_backward(ra_program *program) {
             own = &step->computes[i];
         }
     }
-    if (own && !own->parts && own->overwrite && setup->kernel->finishes(own->prepared)) program->finishing = own;
+    if (!own || !own->overwrite || (own->parts && !program->stays)) return;
+    if (setup->kernel->finishes(own->prepared)) program->finishing = own;
 }
 
 static void choose_finishing(ra_program *program) {
@@ -285,7 +286,7 @@ static ra_status take_call_parts(ra_pool *pool, ra_program *program) {
     for (int s = 0; s < program->schedule->step_count; s++)
         for (int64_t i = 0; i < program->steps[s].compute_count; i++) {
             const ra_bound_compute *c = &program->steps[s].computes[i];
-            if (c->lent && c->part_count > most) most = c->part_count;
+            if ((c->lent || program->stays) && c->part_count > most) most = c->part_count;
         }
     program->call_parts = ra_pool_take(pool, most, sizeof *program->call_parts);
     return program->call_parts ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a plan");
@@ -339,7 +340,7 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
         program.own.dv = packed_view(program.memory + workspace->own_dv, shape->batch, setup->rows_k, shape->dim_v);
     }
     RA_TRY(ra_slot_memory_start(pool, &program, sharing, &at));
-    int stays = schedule == sharing->stays;
+    int stays = program.stays = schedule == sharing->stays;
     /* a rank's memory may be used by ranks that it has no message from, so all wait for all */
     program.closing_count = stays || shares_any(&at) ? ra_rounds_of(schedule->ranks) : 0;
     if (stays || (at.shared[RA_CARGO_KV] && sharing->in_place)) {

@@ -55,9 +55,10 @@ typedef struct ra_program {
     const ra_lender *lenders; /* whose rows are used where their callers have them; NULL: nobody's are */
     ra_lent_rows *lent;       /* what this rank lends, written by each run; NULL: nothing */
     ra_kv_rows *call_parts;   /* where a run makes the parts of a call that are lent, for as long as the call takes */
-    ra_query_rows *call_queries; /* [ranks]: likewise, where keys stay; NULL: they do not */
+    ra_query_rows *call_queries; /* [ranks]: likewise, the leader's where keys stay; NULL: it is not the leader */
+    int stays;                   /* backward: keys stay (keys_stay.h) */
     /* Forward: the last compute, where it also writes o and lse. Backward: the one that adds to the rank's own dk and
-     * dv, where there is but one and it also writes the outputs. NULL: none does. */
+     * dv, where there is but one and it also writes the outputs; where keys stay, the leader's. NULL: none does. */
     const ra_bound_compute *finishing;
     int finishing_alone; /* forward: it is the first compute, too */
     const ra_setup *setup;

@@ -18,7 +18,6 @@ typedef struct having {
 typedef struct offer {
     ra_seal seal; /* ranks that have not planned the same do not share: that they differ is found later */
     int64_t sums, in_place, stays;
-    int64_t keys, keys_received; /* its own, and those it would be sent in the backward pass */
     ra_lender lender;
 } offer;
 
@@ -132,8 +131,6 @@ static offer offer_of(const ra_prediction *prediction, unsigned char *memory, co
     mine.lender = lender_of(prediction, memory);
     mine.lender.rows = rows;
     mine.stays = stays;
-    mine.keys = prediction->setup.rows_k * prediction->setup.shape.heads_kv;
-    if (prediction->setup.backward) mine.keys_received = ra_keys_received(&prediction->backward);
     return mine;
 }
 
@@ -148,7 +145,6 @@ static int are_alike(const offer *offers, int ranks) {
 static void conclude(const offer *offers, int ranks, ra_lender *lenders, const ra_schedule *stays,
                      ra_sharing *sharing_out) {
     int all_stay = 1;
-    int64_t keys = 0, received = 0;
     if (!are_alike(offers, ranks)) return;
     *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1, .in_place = 1};
     for (int r = 0; r < ranks; r++) {
@@ -156,10 +152,8 @@ static void conclude(const offer *offers, int ranks, ra_lender *lenders, const r
         sharing_out->sums &= offers[r].sums != 0;
         sharing_out->in_place &= offers[r].in_place != 0;
         all_stay &= offers[r].stays != 0;
-        keys += offers[r].keys;
-        received += offers[r].keys_received;
     }
-    sharing_out->stays = all_stay && received >= keys / 2 ? stays : NULL;
+    sharing_out->stays = all_stay ? stays : NULL;
 }
 
 ra_status ra_sharing_arrange(ra_pool *pool, ra_comm *comm, const ra_prediction *prediction, unsigned char *memory,

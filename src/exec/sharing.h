@@ -10,8 +10,13 @@
  * before it posts anything; others read it behind the message that says that the rows are there, and no more when the
  * pass has ended for the rank. */
 typedef struct ra_lent_rows {
-    ra_view k, v;          /* k.data NULL: they are packed, and others find them in its slot */
-    ra_query_rows queries; /* backward, where keys stay */
+    ra_view k, v; /* k.data NULL: they are packed, and others find them in its slot */
+    /* Backward, where keys stay: */
+    ra_query_rows queries;
+    ra_kv_rows keys;   /* as its caller has them, dk and dv where they are summed */
+    ra_view dk, dv;    /* the outputs */
+    int64_t keys_rows; /* of keys, dk and dv */
+    int finished;      /* the leader's: its call writes dk and dv of all ranks as outputs, and not as sums */
 } ra_lent_rows;
 
 /* What others may use of a rank. */

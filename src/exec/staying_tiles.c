@@ -139,39 +139,129 @@ static ra_status order_groups(ra_pool *pool, ra_tile_list *list) {
 
 /* ---- one list ---------------------------------------------------------------------------------------------------- */
 
-/* A compute's tiles behind those that are there, as queries of their owner. */
-static void append_tiles(const ra_compute *from, ra_tile *tiles, ra_tile_group *groups, ra_tile_list *to) {
-    for (int64_t g = 0; g < from->tiles.group_count; g++) {
-        groups[to->group_count] = from->tiles.groups[g];
-        groups[to->group_count++].first += to->tile_count;
-    }
-    for (int64_t i = 0; i < from->tiles.tile_count; i++) {
-        ra_tile *tile = &tiles[to->tile_count + i];
-        *tile = from->tiles.tiles[i];
-        tile->queries = from->visit.owner;
-    }
-    to->tile_count += from->tiles.tile_count;
+/* Some queries of one rank with some keys of one rank. */
+typedef struct meeting {
+    int queries, keys; /* ranks */
+    ra_tile_list tiles;
+} meeting;
+
+typedef struct meetings {
+    meeting *of;
+    int64_t count;
+} meetings;
+
+static ra_status no_memory(void) {
+    return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
 }
 
-ra_status ra_staying_tiles(ra_pool *pool, const ra_schedule *visits, ra_tile_list *list_out) {
-    int64_t tile_count = 0, group_count = 0;
+static int64_t count_computes(const ra_schedule *visits) {
+    int64_t count = 0;
+    for (int s = 0; s < visits->step_count; s++) count += visits->steps[s].compute_count;
+    return count;
+}
+
+int64_t ra_tiles_met(const ra_schedule *visits) {
+    int64_t count = 0;
+    for (int s = 0; s < visits->step_count; s++)
+        for (int64_t i = 0; i < visits->steps[s].compute_count; i++)
+            count += visits->steps[s].computes[i].tiles.tile_count;
+    return count;
+}
+
+/* What a rank's keys meet, behind what is there; tiles with almost the same keys get the same ones. */
+static ra_status add_meetings(ra_pool *scratch, const ra_schedule *visits, meetings *all) {
+    int64_t tile_count = 0;
+    ra_tile *tiles = ra_pool_take(scratch, ra_tiles_met(visits), sizeof *tiles);
+    if (!tiles) return no_memory();
     for (int s = 0; s < visits->step_count; s++)
         for (int64_t i = 0; i < visits->steps[s].compute_count; i++) {
-            tile_count += visits->steps[s].computes[i].tiles.tile_count;
-            group_count += visits->steps[s].computes[i].tiles.group_count;
+            const ra_compute *from = &visits->steps[s].computes[i];
+            if (from->tiles.tile_count == 0) continue;
+            meeting *to = &all->of[all->count++];
+            *to = (meeting){from->visit.owner, visits->rank, from->tiles};
+            to->tiles.tiles = &tiles[tile_count];
+            for (int64_t t = 0; t < from->tiles.tile_count; t++) tiles[tile_count++] = from->tiles.tiles[t];
         }
+    widen_all(tiles, tile_count);
+    return RA_OK;
+}
+
+/* The tiles of one rank's queries with the keys of all, those of the same rows in one group; *one_out: whether they can
+ * be one list. */
+static ra_status merge_meetings(ra_pool *scratch, const meetings *all, int queries, ra_tile_list *list_out,
+                                int *one_out) {
+    ra_tile_list *lists = ra_pool_take(scratch, all->count, sizeof *lists);
+    int64_t *parts = ra_pool_take(scratch, all->count, sizeof *parts), count = 0;
+    *list_out = (ra_tile_list){0};
+    *one_out = 1;
+    if (!lists || !parts) return no_memory();
+    for (int64_t i = 0; i < all->count; i++) {
+        if (all->of[i].queries != queries) continue;
+        lists[count] = all->of[i].tiles;
+        parts[count++] = all->of[i].keys;
+    }
+    if (count == 0) return RA_OK;
+    RA_TRY(ra_tiles_merge(scratch, lists, parts, count, list_out));
+    *one_out = list_out->tile_count > 0;
+    return RA_OK;
+}
+
+/* Tiles behind those that are there, as queries of that rank. */
+static void append_tiles(const ra_tile_list *from, int queries, ra_tile *tiles, ra_tile_group *groups,
+                         ra_tile_list *to) {
+    for (int64_t g = 0; g < from->group_count; g++) {
+        groups[to->group_count] = from->groups[g];
+        groups[to->group_count++].first += to->tile_count;
+    }
+    for (int64_t i = 0; i < from->tile_count; i++) {
+        ra_tile *tile = &tiles[to->tile_count + i];
+        *tile = from->tiles[i];
+        tile->queries = queries;
+    }
+    to->tile_count += from->tile_count;
+}
+
+/* lists [ranks]: of each rank's queries. */
+static ra_status join_lists(ra_pool *pool, const ra_tile_list *lists, int ranks, ra_tile_list *list_out) {
+    int64_t tile_count = 0, group_count = 0;
+    for (int r = 0; r < ranks; r++) {
+        tile_count += lists[r].tile_count;
+        group_count += lists[r].group_count;
+    }
     ra_tile *tiles = ra_pool_take(pool, tile_count, sizeof *tiles);
     ra_tile_group *groups = ra_pool_take(pool, group_count, sizeof *groups);
     ra_tile_round *round = ra_pool_take(pool, 1, sizeof *round);
-    if (!tiles || !groups || !round) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!tiles || !groups || !round) return no_memory();
     ra_tile_list list = {tiles, groups, round, 0, 0, 1};
-    for (int s = 0; s < visits->step_count; s++)
-        for (int64_t i = 0; i < visits->steps[s].compute_count; i++)
-            append_tiles(&visits->steps[s].computes[i], tiles, groups, &list);
-    widen_all(tiles, list.tile_count);
+    for (int r = 0; r < ranks; r++) append_tiles(&lists[r], r, tiles, groups, &list);
     RA_TRY(split_all(pool, &list));
     RA_TRY(order_groups(pool, &list));
     *round = (ra_tile_round){.first = 0, .count = list.group_count};
     *list_out = list;
     return RA_OK;
+}
+
+static ra_status make_list(ra_pool *pool, ra_pool *scratch, const ra_schedule *visits, int ranks,
+                           ra_tile_list *list_out) {
+    meetings all = {0};
+    int64_t most = 0;
+    for (int r = 0; r < ranks; r++) most += count_computes(&visits[r]);
+    all.of = ra_pool_take(scratch, most, sizeof *all.of);
+    ra_tile_list *lists = ra_pool_take(scratch, ranks, sizeof *lists);
+    if (!all.of || !lists) return no_memory();
+    for (int r = 0; r < ranks; r++) RA_TRY(add_meetings(scratch, &visits[r], &all));
+    for (int r = 0; r < ranks; r++) {
+        int one;
+        RA_TRY(merge_meetings(scratch, &all, r, &lists[r], &one));
+        if (!one) return RA_OK;
+    }
+    return join_lists(pool, lists, ranks, list_out);
+}
+
+ra_status ra_staying_tiles(ra_pool *pool, const ra_schedule *visits, int ranks, ra_tile_list *list_out) {
+    ra_pool scratch = {0};
+    *list_out = (ra_tile_list){0};
+    ra_status status = make_list(pool, &scratch, visits, ranks, list_out);
+    ra_pool_free(&scratch);
+    return status;
 }

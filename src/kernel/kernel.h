@@ -168,8 +168,8 @@ typedef struct ra_kernel {
      * has nothing else to add to the rows. NULL: none can. */
     int (*finishes)(const ra_prepared *prepared);
 
-    /* From so many key rows on, over heads and batches, backward calls may come one after the other: each keeps the
-     * device busy by itself. 0: no call takes queries of several ranks. */
+    /* From so many key rows on, over heads, batches and ranks, a backward pass of ranks that see each other's memory is
+     * better done by one call with the keys and queries of all. 0: no call takes queries of several ranks. */
     int64_t busy_keys;
 
     void (*forward)(const ra_forward_call *call);

@@ -189,13 +189,15 @@ static int finishes(const ra_prepared *prepared) {
 enum { GAP_THREADS = 256 };
 
 /* dq = 0 in the gaps. A block has one head, if the gap has so many, of a gap in a batch: [batch, heads, gaps]. A warp
- * does a row at a time. */
+ * does a row at a time. queries: NULL, or those of several ranks; own: else. */
 static __global__ void __launch_bounds__(GAP_THREADS)
-    zero_gaps(const gpu_gap *gaps, unsigned count, int heads, ra_view dq, int dim) {
+    zero_gaps(const gpu_gap *gaps, unsigned count, int heads, const ra_query_rows *queries, ra_view own, int dim) {
     const gpu_gap gap = gaps[blockIdx.x % count];
+    const ra_view dq = queries ? queries[gap.head_first >> 24].dq : own;
     int band = (int)(blockIdx.x / count), batch = band / heads, head = band % heads;
     if (head >= gap.head_count) return;
-    float *rows = (float *)dq.data + batch * dq.batch + (gap.head_first + head * gap.head_stride) * dq.head;
+    float *rows =
+        (float *)dq.data + batch * dq.batch + ((gap.head_first & 0xffffff) + head * gap.head_stride) * dq.head;
     for (int i = (int)threadIdx.x / 32; i < gap.count; i += GAP_THREADS / 32)
         for (int d = (int)threadIdx.x % 32; d < dim; d += 32)
             rows[(gap.first + i * gap.stride) * dq.row + d * dq.dim] = 0;
@@ -221,7 +223,7 @@ static void backward(const ra_backward_call *call) {
     args.overwrite_queries = call->overwrite_queries;
     if (call->overwrite_queries && prepared->gap_count)
         zero_gaps<<<prepared->gap_count *(unsigned)(shape->batch * shape->heads_q), GAP_THREADS, 0, stream>>>(
-            prepared->gaps, prepared->gap_count, (int)shape->heads_q, call->dq, (int)shape->dim);
+            prepared->gaps, prepared->gap_count, (int)shape->heads_q, prepared->queries, call->dq, (int)shape->dim);
     args.maps = &prepared->maps;
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;
@@ -235,8 +237,8 @@ static void backward(const ra_backward_call *call) {
     }
 }
 
-/* Two items of 128 key rows for each multiprocessor of a large device. */
-enum { BUSY_KEYS = 2 * 132 * 128 };
+/* A call of all ranks is what one rank alone would do. */
+enum { BUSY_KEYS = 1 };
 
 #define KERNEL(name, usable)                                                                                           \
     {                                                                                                                  \

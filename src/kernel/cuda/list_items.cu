@@ -110,9 +110,14 @@ static void make_sets(item_builder &b, const ra_tile_round *round) {
 
 /* ---- levels ------------------------------------------------------------------------------------------------------ */
 
+/* Whether a part's gradients come with every call: where they are is not known, but that parts lie apart is. */
+static bool comes_with_calls(const item_builder &b, int part) {
+    return !b.parts || !b.parts[part].dk.data;
+}
+
 static ra_view dk_view(const item_builder &b, int part) {
-    ra_view rows = {NULL, 0, 1, 1ll << 40, 1}; /* one part: any addresses that differ */
-    return b.parts ? b.parts[part].dk : rows;
+    ra_view rows = {(void *)((uintptr_t)part << 56), 0, 1, 1ll << 40, 1}; /* any addresses that differ */
+    return comes_with_calls(b, part) ? rows : b.parts[part].dk;
 }
 
 /* The least and greatest row of a set's keys. */
@@ -147,7 +152,7 @@ static std::pair<int64_t, int64_t> address_hull(const item_builder &b, const hul
 static bool parts_are_disjoint(const item_builder &b, const std::vector<hull> &hulls) {
     std::unordered_map<int, std::pair<int64_t, int64_t>> known;
     for (const hull &x : hulls) {
-        if (!b.parts) return true;
+        if (comes_with_calls(b, x.part)) return true;
         auto here = address_hull(b, x), before = known.emplace(x.part, here).first->second;
         known[x.part] = {std::min(here.first, before.first), std::max(here.second, before.second)};
     }
@@ -376,7 +381,7 @@ static bool sees_keys(const gpu_tile &t, int64_t a0, int64_t a1) {
  * tensor map is no whole box. */
 void gpu_list_first_turns(const ra_tile_list *tiles, int rows, gpu_lists *lists) {
     std::map<int64_t, std::vector<const gpu_tile *>> groups;
-    if (tiles->round_count != 1 || !lists->queries.empty()) return;
+    if (tiles->round_count != 1) return;
     for (const gpu_tile &t : lists->tiles) groups[t.chain].push_back(&t);
     for (const auto &[chain, group] : groups) {
         const gpu_tile &t = *group[0];
@@ -386,8 +391,8 @@ void gpu_list_first_turns(const ra_tile_list *tiles, int rows, gpu_lists *lists)
             bool seen =
                 std::any_of(group.begin(), group.end(), [&](const gpu_tile *x) { return sees_keys(*x, a0, a1); });
             if (seen && a1 - a0 == rows) continue;
-            lists->gaps.push_back(
-                {t.q_first + a0 * t.q_stride, t.q_stride, (int)(a1 - a0), t.head_first, t.head_stride, t.head_count});
+            lists->gaps.push_back({t.q_first + a0 * t.q_stride, t.q_stride, (int)(a1 - a0),
+                                   t.queries << 24 | t.head_first, t.head_stride, t.head_count});
         }
     }
 }

@@ -26,7 +26,7 @@ struct ra_prepared {
 };
 
 /* Some of the problems of tests have more keys, and some fewer. */
-enum { COUNTER_BYTES = 100, BUSY_KEYS = 65 };
+enum { COUNTER_BYTES = 100, BUSY_KEYS = 200 };
 
 static int last_queries(const ra_tile_list *tiles) {
     int last = 0;
@@ -53,14 +53,15 @@ static void for_each_key(const ra_shape *shape, const ra_tile_list *tiles, const
 
 typedef struct places {
     const ra_shape *shape;
+    const ra_kv_rows *parts;
     int64_t *at, count; /* at NULL: only counted */
 } places;
 
-/* By address, as parts may overlap; own rows have none yet. */
+/* By address, as parts may overlap; own rows, and those of parts whose gradients come with each call, have none yet. */
 static void note_place(void *user, const ra_kv_rows *part, int64_t row, int64_t g) {
     places *p = user;
-    int64_t place = row * p->shape->heads_kv + g;
-    if (part)
+    int64_t place = ((part ? part - p->parts : 0) << 40) + row * p->shape->heads_kv + g;
+    if (part && part->dk.data)
         place = (int64_t)(intptr_t)ra_view_row(part->dk, ra_shape_acc_bytes(p->shape), 0, row, ra_part_head(part, g));
     if (p->at) p->at[p->count] = place;
     p->count++;
@@ -72,7 +73,7 @@ static int compare_places(const void *x, const void *y) {
 }
 
 static int64_t count_rows(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts) {
-    places p = {.shape = shape};
+    places p = {.shape = shape, .parts = parts};
     int64_t rows = 0;
     for_each_key(shape, tiles, parts, note_place, &p);
     if (p.count == 0 || !(p.at = malloc((size_t)p.count * sizeof *p.at))) return 0;
@@ -112,9 +113,11 @@ static int64_t count_queries(const ra_tile_list *tiles) {
     return rows;
 }
 
-static void clear_queries(const ra_shape *shape, const ra_tile_list *tiles, ra_view dq) {
+/* queries: NULL, or those of several ranks; dq: else. */
+static void clear_queries(const ra_shape *shape, const ra_tile_list *tiles, const ra_query_rows *queries, ra_view dq) {
     for (int64_t i = 0; i < tiles->tile_count; i++) {
         const ra_tile *t = &tiles->tiles[i];
+        if (queries) dq = queries[t->queries].dq;
         for (int64_t h = 0; h < t->heads.count; h++)
             for (int64_t a = 0; a < t->q_rows.count; a++)
                 zero_row(shape, dq, ra_span_at(t->q_rows, a), ra_span_at(t->heads, h), shape->dim);
@@ -279,14 +282,22 @@ static void run_queries(ra_backward_call call, ra_shape shape, const ra_query_ro
     free(groups);
 }
 
-static int64_t key_rows(const ra_tile_list *tiles) {
+/* How many rows of a part the tiles have keys in, up to the last. */
+static int64_t key_rows(const ra_tile_list *tiles, int64_t part) {
     int64_t rows = 0;
     for (int64_t i = 0; i < tiles->tile_count; i++)
-        for (int64_t b = 0; b < tiles->tiles[i].k_rows.count; b++) {
+        for (int64_t b = 0; tiles->tiles[i].part == part && b < tiles->tiles[i].k_rows.count; b++) {
             int64_t row = ra_tile_key(&tiles->tiles[i], b);
             if (row >= rows) rows = row + 1;
         }
     return rows;
+}
+
+static int64_t count_parts(const ra_tile_list *tiles) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < tiles->tile_count; i++)
+        if (tiles->tiles[i].part >= count) count = tiles->tiles[i].part + 1;
+    return count;
 }
 
 /* [batch, rows, heads_kv, width] of the accumulation type, on the heap. */
@@ -302,17 +313,28 @@ static void run_backward(const job *j);
 /* As a call that overwrites sums, which are then stored. */
 static void run_finishing(const job *j) {
     const ra_shape *shape = &j->shape;
+    const ra_tile_list *tiles = &j->backward.tiles;
+    const ra_kv_rows *parts = j->backward.parts ? j->backward.parts : &j->own;
+    int64_t count = count_parts(tiles);
     job sums = *j;
-    int64_t rows = key_rows(&j->backward.tiles);
-    if (j->backward.parts || !j->backward.overwrite) abort();
+    ra_kv_rows *summed = malloc((size_t)count * sizeof *summed);
+    if (!summed || !j->backward.overwrite) abort();
     sums.backward.finish = 0;
-    sums.own.dk = sums_view(shape, rows, shape->dim);
-    sums.own.dv = sums_view(shape, rows, shape->dim_v);
+    sums.backward.parts = summed;
+    for (int64_t i = 0; i < count; i++) {
+        summed[i] = parts[i];
+        summed[i].dk = sums_view(shape, key_rows(tiles, i), shape->dim);
+        summed[i].dv = sums_view(shape, key_rows(tiles, i), shape->dim_v);
+    }
     run_backward(&sums);
-    inner()->store(shape, j->own.dk, sums.own.dk, rows, shape->heads_kv, shape->dim, &j->context);
-    inner()->store(shape, j->own.dv, sums.own.dv, rows, shape->heads_kv, shape->dim_v, &j->context);
-    free(sums.own.dk.data);
-    free(sums.own.dv.data);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t rows = key_rows(tiles, i);
+        inner()->store(shape, parts[i].dk, summed[i].dk, rows, shape->heads_kv, shape->dim, &j->context);
+        inner()->store(shape, parts[i].dv, summed[i].dv, rows, shape->heads_kv, shape->dim_v, &j->context);
+        free(summed[i].dk.data);
+        free(summed[i].dv.data);
+    }
+    free(summed);
 }
 
 static void run_backward(const job *j) {
@@ -325,10 +347,10 @@ static void run_backward(const job *j) {
     if (!call.parts) call.parts = &j->own;
     call.context = j->context;
     if (call.overwrite) for_each_key(&j->shape, &call.tiles, call.parts, clear_row, (void *)(intptr_t)&j->shape);
-    if (call.overwrite_queries) clear_queries(&j->shape, &call.tiles, call.dq);
+    const ra_query_rows *queries = j->to_too;
+    if (call.overwrite_queries) clear_queries(&j->shape, &call.tiles, queries, call.dq);
     call.overwrite = call.overwrite_queries = 0;
     memset(j->to, 0xff, COUNTER_BYTES);
-    const ra_query_rows *queries = j->to_too;
     if (!queries) inner()->backward(&call);
     for (int i = 0; queries && i <= last_queries(&call.tiles); i++) run_queries(call, j->shape, &queries[i], i);
     free(j->to_too);
