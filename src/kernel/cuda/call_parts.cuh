@@ -15,6 +15,22 @@ static inline bool parts_come_with_calls(const std::vector<ra_kv_rows> &parts) {
     return false;
 }
 
+/* The first head of a gap among those of all ranks, of which no rank has so many. */
+enum { GAP_HEADS = 1 << 24 };
+
+static inline int gap_head(int queries, int head) {
+    return queries * GAP_HEADS + head;
+}
+
+/* Of which rank's queries a gap is, and its first head there. */
+static inline __host__ __device__ int gap_queries(const gpu_gap &gap) {
+    return gap.head_first / GAP_HEADS;
+}
+
+static inline __host__ __device__ int head_in_gap(const gpu_gap &gap) {
+    return gap.head_first % GAP_HEADS;
+}
+
 /* Before a call's launches: what the maps are made of, where it comes with every call; counts 0: it does not. */
 void tensor_maps_take(const gpu_maps &listed, const ra_kv_rows *parts, size_t part_count, const ra_query_rows *queries,
                       size_t query_count);

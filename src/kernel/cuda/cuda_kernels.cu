@@ -193,11 +193,10 @@ enum { GAP_THREADS = 256 };
 static __global__ void __launch_bounds__(GAP_THREADS)
     zero_gaps(const gpu_gap *gaps, unsigned count, int heads, const ra_query_rows *queries, ra_view own, int dim) {
     const gpu_gap gap = gaps[blockIdx.x % count];
-    const ra_view dq = queries ? queries[gap.head_first >> 24].dq : own;
+    const ra_view dq = queries ? queries[gap_queries(gap)].dq : own;
     int band = (int)(blockIdx.x / count), batch = band / heads, head = band % heads;
     if (head >= gap.head_count) return;
-    float *rows =
-        (float *)dq.data + batch * dq.batch + ((gap.head_first & 0xffffff) + head * gap.head_stride) * dq.head;
+    float *rows = (float *)dq.data + batch * dq.batch + (head_in_gap(gap) + head * gap.head_stride) * dq.head;
     for (int i = (int)threadIdx.x / 32; i < gap.count; i += GAP_THREADS / 32)
         for (int d = (int)threadIdx.x % 32; d < dim; d += 32)
             rows[(gap.first + i * gap.stride) * dq.row + d * dq.dim] = 0;

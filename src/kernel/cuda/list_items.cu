@@ -12,6 +12,7 @@
  * The tiles of the list are put in the order of their sets, those of a set side by side; tiles of which nothing is
  * visible are left out.
  */
+#include "kernel/cuda/call_parts.cuh"
 #include "kernel/cuda/prepared.cuh"
 #include "kernel/cuda/sm90/backward_turns.cuh"
 
@@ -392,7 +393,7 @@ void gpu_list_first_turns(const ra_tile_list *tiles, int rows, gpu_lists *lists)
                 std::any_of(group.begin(), group.end(), [&](const gpu_tile *x) { return sees_keys(*x, a0, a1); });
             if (seen && a1 - a0 == rows) continue;
             lists->gaps.push_back({t.q_first + a0 * t.q_stride, t.q_stride, (int)(a1 - a0),
-                                   t.queries << 24 | t.head_first, t.head_stride, t.head_count});
+                                   gap_head(t.queries, t.head_first), t.head_stride, t.head_count});
         }
     }
 }

@@ -86,7 +86,7 @@ void gpu_merge_tiles(const ra_tile_list *tiles, gpu_lists *lists);
 void gpu_list_key_boxes(int keys, gpu_lists *lists);
 
 /* Backward: which rows of dq the first in turn can write, in whole blocks of so many, and which it cannot. None, where
- * a call has several rounds or the queries of several ranks. */
+ * a call has several rounds. */
 void gpu_list_first_turns(const ra_tile_list *tiles, int rows, gpu_lists *lists);
 
 ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,

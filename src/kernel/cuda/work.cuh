@@ -45,7 +45,7 @@ struct gpu_maps {
     std::shared_ptr<struct made_maps> made; /* those of the last calls; a pass's calls come one after the other */
 };
 
-/* Rows of dq that nobody is the first to write. */
+/* Rows of dq that nobody is the first to write. head_first is among the heads of all ranks (call_parts.cuh). */
 struct gpu_gap {
     int64_t first, stride;
     int count;

@@ -22,6 +22,7 @@
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_WGMMA_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_WGMMA_CUH
 
+#include "kernel/cuda/call_parts.cuh"
 #include "kernel/cuda/sm90/backward_keys.cuh"
 #include "kernel/cuda/sm90/backward_nonfinite.cuh"
 #include "kernel/cuda/sm90/backward_row_producer.cuh"
@@ -340,10 +341,12 @@ __global__ void __launch_bounds__(S::THREADS, 1) backward_by_rows(const __grid_c
 
 /* ---- launch ------------------------------------------------------------------------------------------------------ */
 
-/* Whether the only launch writes every row of the rank's own dk and dv, which then can be the outputs. */
+/* Whether the only launch may write every row of dk and dv, which then can be the outputs: of the rank's own part, or
+ * of parts that come with every call. */
 static inline bool has_whole_sums(const ra_shape *shape, ra_dtype dtype, const gpu_lists &lists) {
-    return lists.parts.empty() && lists.launches.size() == 1 && shape->weight == 1 && shape->out_dtype == dtype &&
-           shape->dim % ROUNDED_TOGETHER == 0 && shape->dim_v % ROUNDED_TOGETHER == 0;
+    return (lists.parts.empty() || parts_come_with_calls(lists.parts)) && lists.launches.size() == 1 &&
+           shape->weight == 1 && shape->out_dtype == dtype && shape->dim % ROUNDED_TOGETHER == 0 &&
+           shape->dim_v % ROUNDED_TOGETHER == 0;
 }
 
 /* The kernels of a type and width: by boxes where the views have tensor maps, row by row where not. NARROW: a width for
