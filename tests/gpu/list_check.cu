@@ -6,6 +6,7 @@
  *     list_check [--seeds 60]
  */
 #include "gpu_test.h"
+#include "kernel/cuda/call_parts.cuh"
 #include "kernel/cuda/prepared.cuh"
 #include "kernel/cuda/sm90/backward_turns.cuh"
 
@@ -260,7 +261,8 @@ static void check_first_turns(const gpu_lists &lists, const std::vector<int> &tu
             bool written = a0 + ROWS <= t.q_count && turns[(size_t)(t.chain + block)] > 0;
             auto is_this = [&](const gpu_gap &gap) {
                 return gap.first == t.q_first + a0 * t.q_stride && gap.count == std::min((int)ROWS, t.q_count - a0) &&
-                       gap.head_first == t.head_first && gap.head_count == t.head_count;
+                       gap_queries(gap) == t.queries && head_in_gap(gap) == t.head_first &&
+                       gap.head_count == t.head_count;
             };
             auto gaps = std::count_if(lists.gaps.begin(), lists.gaps.end(), is_this);
             expect(gaps == !written, "a block of dq that is a gap or has a first turn", seed);
@@ -338,6 +340,50 @@ static void check_uneven_heads(void) {
     gpu_list_items(&shape, &tiles, &part, ROWS, KEYS, &lists);
     gpu_list_key_boxes(KEYS, &lists);
     check_items(lists, shape, &part, 0);
+}
+
+/* Keys and queries of several ranks, whose places come with every call: rank r has keys and queries behind those of
+ * rank r - 1, and no query sees a key behind it. All of it is one launch, in which every row of dk, dv and dq is
+ * written first; each rank's last block of queries is a gap. */
+static void check_several_ranks(void) {
+    enum { RANKS = 3, HEADS = 2, COUNT = 3 * ROWS - 10 };
+    ra_shape shape = {};
+    shape.batch = 2;
+    shape.heads_q = shape.heads_kv = HEADS;
+    shape.dim = shape.dim_v = 64;
+    shape.dtype = RA_BF16;
+    std::vector<ra_tile> tiles;
+    std::vector<ra_tile_group> groups;
+    std::vector<ra_kv_rows> parts(RANKS);
+    for (int q = 0; q < RANKS; q++) {
+        parts[(size_t)q].heads = {0, 1, HEADS};
+        groups.push_back({(int64_t)tiles.size(), q + 1});
+        for (int k = 0; k <= q; k++) {
+            ra_tile t = {};
+            t.q_rows = t.k_rows = {0, 1, COUNT};
+            t.heads = {0, 1, HEADS};
+            t.lo = -COUNT;
+            t.hi = k < q ? COUNT : 0;
+            t.part = k;
+            t.queries = q;
+            tiles.push_back(t);
+        }
+    }
+    ra_tile_round round = {0, RANKS, 0};
+    ra_tile_list list = {tiles.data(), groups.data(), &round, (int64_t)tiles.size(), RANKS, 1};
+    gpu_lists lists;
+    lists.parts = parts;
+    gpu_list_tiles(&list, &lists);
+    gpu_list_items(&shape, &list, parts.data(), ROWS, KEYS, &lists);
+    gpu_list_key_boxes(KEYS, &lists);
+    gpu_list_turn_groups(ROWS, 2, &lists);
+    gpu_list_first_turns(&list, ROWS, &lists);
+    check_items(lists, shape, parts.data(), 0);
+    check_first_turns(lists, check_turns(lists, shape, 2, 0), 0);
+    expect(lists.launches.size() == 1, "launches of several ranks' keys", 0);
+    expect(lists.overwritten == RANKS * COUNT * HEADS, "rows of dk of several ranks", 0);
+    expect(lists.overwritten_queries == RANKS * COUNT * HEADS, "rows of dq of several ranks", 0);
+    expect(lists.gaps.size() == RANKS, "gaps of several ranks", 0);
 }
 
 /* ---- merged tiles ------------------------------------------------------------------------------------------------ */
@@ -435,6 +481,7 @@ int main(int argc, char **argv) {
         tile_case_free(&c);
     }
     check_uneven_heads();
+    check_several_ranks();
     check_merges(seeds * 10);
     if (!failures) printf("lists of %u cases: as they were listed\n", seeds);
     return failures != 0;
