@@ -181,7 +181,7 @@ ra_status ra_exec_backward(const ra_program *program, const ra_program *states_a
     ra_pass_run run = run_of(program, io, stream);
     sent_out->bytes_sent = sent_out->messages_sent = 0;
     RA_TRY(prepare(&run, states_again, io, sent_out));
-    int stays = program->stays, finished = program->finishing != NULL;
+    int stays = program->stays;
     if (!stays && !ra_program_overwrites_own_queries(program)) for_query_output(&run, io, start_at_zero);
     if (!stays && !ra_program_overwrites_own(program)) for_key_outputs(&run, io, start_at_zero);
     ra_status status = ra_run_steps(&run);
@@ -190,12 +190,11 @@ ra_status ra_exec_backward(const ra_program *program, const ra_program *states_a
     sent_out->messages_sent += run.sent.messages_sent;
     if (status == RA_OK) {
         written = 1;
-        if (stays) finished = ra_lent_keys_are_finished(program);
-        if (!stays && !finished) for_key_outputs(&run, io, store); /* while other ranks may still add to dq */
+        if (!stays && !program->finishing) for_key_outputs(&run, io, store); /* while others may still add to dq */
         status = ra_run_close(&run);
     }
     if (status == RA_OK) {
-        if (stays && !finished) for_key_outputs(&run, io, store);
+        if (stays && !ra_lent_keys_are_finished(program)) for_key_outputs(&run, io, store);
         for_query_output(&run, io, store);
         status = ra_program_check(program, (ra_place){run.name, -1});
     }

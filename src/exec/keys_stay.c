@@ -13,11 +13,6 @@ static int is_wanted(const ra_setup *setup, const ra_schedule *planned) {
            setup->ranks > 1 && setup->ranks <= RA_RANKS_IN_A_CALL && ra_schedule_has_sources(planned, RA_CARGO_KV);
 }
 
-/* The step in which the leader computes, behind the rounds. */
-static int computing_step(const ra_schedule *schedule) {
-    return ra_rounds_of(schedule->ranks);
-}
-
 /* The leader alone works out what every rank's keys meet; with more tiles that would take long. */
 enum { MOST_TILES = 1 << 15 };
 
@@ -52,15 +47,14 @@ static ra_status make_schedule(ra_pool *pool, const ra_setup *setup, ra_schedule
                            .rank = setup->rank,
                            .ranks = setup->ranks,
                            .strategy = RA_STRATEGY_PASSQ,
-                           .step_count = ra_rounds_of(setup->ranks) + 1};
+                           .step_count = 1};
     staying.steps = ra_pool_take(pool, staying.step_count, sizeof *staying.steps);
     ra_compute *compute = ra_pool_take(pool, 1, sizeof *compute);
     if (!staying.steps || !compute) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     if (setup->rank == RA_LEADER) {
         RA_TRY(make_compute(pool, setup, compute));
-        ra_step *step = &staying.steps[computing_step(&staying)];
-        step->computes = compute;
-        step->compute_count = 1;
+        staying.steps[0].computes = compute;
+        staying.steps[0].compute_count = 1;
         staying.pairs = compute->pairs;
     }
     *schedule_out = staying;
@@ -69,9 +63,9 @@ static ra_status make_schedule(ra_pool *pool, const ra_setup *setup, ra_schedule
 
 /* Whether the leader's call does all, and adds to each row of dk and dv once. */
 static int is_one_call(const ra_schedule *schedule) {
-    const ra_step *step = &schedule->steps[computing_step(schedule)];
     if (schedule->rank != RA_LEADER) return 1;
-    return step->computes->tiles.tile_count > 0 && ra_adds_once(&step->computes->tiles);
+    const ra_tile_list *tiles = &schedule->steps[0].computes->tiles;
+    return tiles->tile_count > 0 && ra_adds_once(tiles);
 }
 
 int ra_keys_stay(ra_pool *pool, const ra_setup *setup, const ra_schedule *planned, ra_schedule *schedule_out) {
@@ -117,10 +111,10 @@ static ra_status bind_call(ra_pool *pool, ra_program *program, ra_bound_step *bo
 }
 
 ra_status ra_keys_stay_bind(ra_pool *pool, ra_program *program) {
-    const ra_schedule *schedule = program->schedule;
-    int step = computing_step(schedule);
-    for (int i = 0; i < ra_rounds_of(schedule->ranks); i++)
-        RA_TRY(ra_bind_round(pool, program, i, i, &program->steps[i]));
-    if (schedule->rank != RA_LEADER) return RA_OK;
-    return bind_call(pool, program, &program->steps[step], schedule->steps[step].computes);
+    ra_bound_step *step = &program->steps[0], *closing = &program->steps[1];
+    RA_TRY(ra_bind_star(pool, program, 0, RA_LEADER, 1, step));
+    RA_TRY(ra_bind_star(pool, program, 1, RA_LEADER, 0, closing));
+    if (program->schedule->rank != RA_LEADER) return RA_OK;
+    step->waits_first = 1;
+    return bind_call(pool, program, step, program->schedule->steps[0].computes);
 }

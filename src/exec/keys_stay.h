@@ -4,7 +4,7 @@
  *     leader   q, k, v, dO, lse, delta there ─┬─ all queries with all keys ─┬─ dQ, dK, dV there
  *     rank 1   likewise ──────────────────────┤                             ├─ likewise
  *     rank 2   likewise ──────────────────────┘                             └─ ...
- *                                        all wait for all           and at the end again
+ *                                  it waits for all                all wait for it
  *
  * It is the call that one rank alone would make: it has the same blocks of keys, which are begun and ended with once,
  * in the same order, and nothing is zeroed, sent or summed beside it. The others give the leader the places of their
@@ -21,11 +21,10 @@ enum {
 };
 
 /* Whether that can be done as far as this rank knows; it is when all say so. planned: what the backward pass would do
- * else. schedule_out: steps for the rounds in which all wait for all, then the one in which the leader computes; in
- * memory from pool. */
+ * else. schedule_out: one step, in which the leader computes; in memory from pool. */
 int ra_keys_stay(ra_pool *pool, const ra_setup *setup, const ra_schedule *planned, ra_schedule *schedule_out);
 
-/* Binds the steps of a program with that schedule. */
+/* Binds the step of a program with that schedule, and the closing one. */
 ra_status ra_keys_stay_bind(ra_pool *pool, ra_program *program);
 
 #endif

@@ -1,7 +1,5 @@
 #include "exec/lent_rows.h"
 
-#include "exec/keys_stay.h"
-
 /* Kernels of devices copy rows in chunks of so many bytes where they lie in such. */
 enum { CHUNK = 16 };
 
@@ -35,7 +33,6 @@ void ra_lend_rows(const ra_pass_run *run) {
         lent.dk = run->dk_out;
         lent.dv = run->dv_out;
         lent.keys_rows = program->setup->rows_k;
-        lent.finished = program->finishing != NULL;
     }
     *program->lent = lent;
 }
@@ -74,9 +71,10 @@ const ra_kv_rows *ra_lent_keys(const ra_pass_run *run) {
     const ra_program *program = run->program;
     if (!program->call_queries) return NULL;
     for (int r = 0; r < program->setup->ranks; r++) {
-        const ra_lent_rows *lent = program->lenders[r].rows;
+        ra_lent_rows *lent = program->lenders[r].rows;
         program->call_parts[r] = lent->keys;
-        if (!program->finishing) continue;
+        lent->finished = program->finishing != NULL;
+        if (!lent->finished) continue;
         program->call_parts[r].dk = lent->dk;
         program->call_parts[r].dv = lent->dv;
     }
@@ -84,5 +82,5 @@ const ra_kv_rows *ra_lent_keys(const ra_pass_run *run) {
 }
 
 int ra_lent_keys_are_finished(const ra_program *program) {
-    return program->lenders[RA_LEADER].rows->finished;
+    return program->lent->finished;
 }

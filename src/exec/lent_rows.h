@@ -19,7 +19,7 @@ ra_kv_rows ra_lent_part_rows(const ra_pass_run *run, const ra_lent_part *lent, r
 const ra_query_rows *ra_lent_queries(const ra_pass_run *run);
 const ra_kv_rows *ra_lent_keys(const ra_pass_run *run);
 
-/* Where keys stay, between the first message from all ranks and the last one to them: whether dk and dv are outputs. */
+/* Where keys stay, when the run has closed: whether the leader's call has written dk and dv as outputs. */
 int ra_lent_keys_are_finished(const ra_program *program);
 
 #endif

@@ -341,8 +341,8 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
     }
     RA_TRY(ra_slot_memory_start(pool, &program, sharing, &at));
     int stays = program.stays = schedule == sharing->stays;
-    /* a rank's memory may be used by ranks that it has no message from, so all wait for all */
-    program.closing_count = stays || shares_any(&at) ? ra_rounds_of(schedule->ranks) : 0;
+    /* a rank's memory may be used by ranks that it has no message from, so all wait for all; or for the leader */
+    program.closing_count = stays ? 1 : shares_any(&at) ? ra_rounds_of(schedule->ranks) : 0;
     if (stays || (at.shared[RA_CARGO_KV] && sharing->in_place)) {
         program.lenders = sharing->lenders;
         program.lent = sharing->rows;
@@ -353,7 +353,7 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
     if (stays) RA_TRY(ra_keys_stay_bind(pool, program_out));
     for (int s = 0; s < schedule->step_count && !stays; s++)
         RA_TRY(bind_step(pool, program_out, sharing, &schedule->steps[s], &at, &program_out->steps[s]));
-    for (int i = 0; i < program.closing_count; i++) {
+    for (int i = 0; i < program.closing_count && !stays; i++) {
         int step = schedule->step_count + i;
         RA_TRY(ra_bind_round(pool, program_out, step, i, &program_out->steps[step]));
     }

@@ -119,7 +119,7 @@ static ra_seal seal_of(const ra_prediction *prediction) {
     return ra_digest_seal(&digest);
 }
 
-static offer offer_of(const ra_prediction *prediction, unsigned char *memory, const ra_lent_rows *rows, int stays) {
+static offer offer_of(const ra_prediction *prediction, unsigned char *memory, ra_lent_rows *rows, int stays) {
     offer mine;
     memset(&mine, 0, sizeof mine);
     mine.seal.status = RA_ERR_INTERNAL; /* nothing that anybody would share */

@@ -16,13 +16,13 @@ typedef struct ra_lent_rows {
     ra_kv_rows keys;   /* as its caller has them, dk and dv where they are summed */
     ra_view dk, dv;    /* the outputs */
     int64_t keys_rows; /* of keys, dk and dv */
-    int finished;      /* the leader's: its call writes dk and dv of all ranks as outputs, and not as sums */
+    int finished;      /* written by the leader: its call writes dk and dv as outputs, and not as sums */
 } ra_lent_rows;
 
 /* What others may use of a rank. */
 typedef struct ra_lender {
     unsigned char *slots[RA_CARGO_COUNT][RA_SOURCE_SLOTS]; /* NULL: there is none */
-    const ra_lent_rows *rows;
+    ra_lent_rows *rows;
 } ra_lender;
 
 typedef struct ra_sharing {

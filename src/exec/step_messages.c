@@ -78,3 +78,15 @@ ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int 
     bound->messages[1] = ra_order_message(program, step, (rank + ranks - along) % ranks, 0);
     return RA_OK;
 }
+
+ra_status ra_bind_star(ra_pool *pool, const ra_program *program, int step, int hub, int hub_waits,
+                       ra_bound_step *bound) {
+    int rank = program->schedule->rank, ranks = program->schedule->ranks;
+    bound->messages = ra_pool_take(pool, ranks, sizeof *bound->messages);
+    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int peer = 0; peer < ranks; peer++)
+        if (peer != rank && (rank == hub || peer == hub))
+            bound->messages[bound->message_count++] =
+                ra_order_message(program, step, peer, hub_waits ? rank != hub : rank == hub);
+    return RA_OK;
+}

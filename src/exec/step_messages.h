@@ -21,4 +21,8 @@ ra_message ra_order_message(const ra_program *program, int step, int peer, int i
 int ra_rounds_of(int ranks);
 ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int round, ra_bound_step *bound);
 
+/* The messages of a step in which one rank, the hub, waits for all others, or all others for it. */
+ra_status ra_bind_star(ra_pool *pool, const ra_program *program, int step, int hub, int hub_waits,
+                       ra_bound_step *bound);
+
 #endif

@@ -7,19 +7,17 @@
 
 #include "core/shard.h"
 #include "exec/keys_stay.h"
-#include "exec/step_messages.h"
 #include "plan/predict.h"
 
 #include <stdlib.h>
 
 enum { CASES = 400 };
 
-/* The one compute, behind the rounds in which all wait for all; NULL: it is another rank's. */
+/* The one compute, which is in the one step; NULL: it is another rank's. */
 static const ra_compute *only_compute(const ra_schedule *s) {
-    int rounds = ra_rounds_of(s->ranks), leads = s->rank == RA_LEADER;
-    assert_int_equal(s->step_count, rounds + 1);
-    for (int i = 0; i < s->step_count; i++) assert_int_equal(s->steps[i].compute_count, i == rounds && leads);
-    return leads ? s->steps[rounds].computes : NULL;
+    assert_int_equal(s->step_count, 1);
+    assert_int_equal(s->steps[0].compute_count, s->rank == RA_LEADER);
+    return s->steps[0].computes;
 }
 
 static int64_t position_of(const ra_setup *setup, int queries, int rank, int64_t row) {
