@@ -59,7 +59,8 @@ static void widen_all(ra_tile *tiles, int64_t count) {
 /* ---- queries that are split -------------------------------------------------------------------------------------- */
 
 /* On stripes the queries of all ranks lie among each other. They are split into so many rows, so that those of all
- * ranks that stand near each other in the sequence come one after the other. */
+ * ranks that stand near each other in the sequence come one after the other. In shorter tiles a kernel would wait for
+ * what it looks up of each. */
 enum { SPLIT_ROWS = 512 };
 
 static int64_t splits_of(const ra_tile *t) {

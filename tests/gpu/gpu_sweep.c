@@ -5,8 +5,8 @@
  *     gpu_sweep [--count 150] [--seed 1] [--kernel NAME] [--type NAME] [--ranks N] [--work 30000000] [--sweep-only]
  *               [--plain]
  *
- * --plain: no branches and no window, on the ring or with allgather: with RINGATTN_BUSY_KEYS=1 keys stay in most of
- * these.
+ * --plain: no branches and no window, on the ring or with allgather: keys stay in most of these, or travel in all of
+ * them (RINGATTN_BUSY_KEYS, gpu_test.h).
  */
 #include "gpu_test.h"
 #include "tolerance.h"

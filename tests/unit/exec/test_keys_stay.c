@@ -131,7 +131,44 @@ static void test_stripes(void **state) {
     queued_destroy(queued);
 }
 
+/* Whether the leader of so many ranks says that keys stay. documents: of 40 tokens each, cut each over all ranks; 0:
+ * none. */
+static int leader_stays(const ra_backend *backend, int ranks, int documents) {
+    enum { MOST = 400, LENGTH = 40 };
+    static test_case c;
+    int64_t ends[MOST + 1];
+    ra_pool pool = {0};
+    ra_prediction p = {0};
+    ra_schedule s;
+    c = (test_case){.problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT};
+    for (int i = 0; i <= documents; i++) ends[i] = i * LENGTH;
+    c.problem.seq_q = documents ? ends[documents] : MOST * LENGTH, c.problem.heads_q = 1, c.problem.dim = 8,
+    c.problem.causal = 1;
+    if (documents) c.problem.documents = documents, c.problem.cu_seqlens_q = ends;
+    c.options.backend = backend, c.options.backward = 1, c.options.strategy = RA_STRATEGY_RING;
+    c.options.layout = documents ? RA_LAYOUT_DOCUMENTS : RA_LAYOUT_ZIGZAG;
+    ra_seat seat = {RA_LEADER, ranks, ranks, ranks, 1};
+    if (ra_setup_make(&c.problem, &c.options, seat, &p.setup) != RA_OK) fail_msg("%s", ra_last_error());
+    assert_int_equal(ra_prediction_make(&pool, &p), RA_OK);
+    int stays = ra_keys_stay(&pool, &p.setup, &p.backward, &s);
+    ra_pool_free(&pool);
+    return stays;
+}
+
+/* A call takes the rows of so many ranks, and the leader makes so many tiles. */
+static void test_limits(void **state) {
+    (void)state;
+    queued_device *queued = queued_create((queued_habits){.seed = 1});
+    const ra_backend *backend = queued_backend(queued);
+    assert_int_equal(leader_stays(backend, RA_RANKS_IN_A_CALL, 0), 1);
+    assert_int_equal(leader_stays(backend, RA_RANKS_IN_A_CALL + 1, 0), 0);
+    assert_int_equal(leader_stays(backend, 10, 40), 1);
+    assert_int_equal(leader_stays(backend, 10, 400), 0);
+    queued_destroy(queued);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_problems), cmocka_unit_test(test_stripes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_problems), cmocka_unit_test(test_stripes),
+                                       cmocka_unit_test(test_limits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
