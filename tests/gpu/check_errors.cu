@@ -18,12 +18,12 @@ struct worst_error {
 static const char *const error_names[OF_COUNT] = {"o", "lse", "delta", "dq", "dk", "dv"};
 static worst_error worst[4][OF_COUNT];
 
-static int multiplies_as_tf32(const ra_shape &shape) {
-    return shape.dtype == RA_F32 && strcmp(kernel->name, "cuda_tf32") == 0;
+int multiplies_as_tf32(ra_dtype dtype) {
+    return dtype == RA_F32 && strcmp(kernel->name, "cuda_tf32") == 0;
 }
 
 static double limit_of(const ra_shape &shape, int of) {
-    if (multiplies_as_tf32(shape)) return of == OF_LSE ? 5e-4 : of == OF_O || of == OF_DELTA ? 2e-3 : 4e-3;
+    if (multiplies_as_tf32(shape.dtype)) return of == OF_LSE ? 5e-4 : of == OF_O || of == OF_DELTA ? 2e-3 : 4e-3;
     if (of == OF_LSE) return shape.dtype == RA_F64 ? 1e-13 : 5e-6;
     switch (shape.dtype) {
     case RA_F64:

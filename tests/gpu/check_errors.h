@@ -12,6 +12,9 @@ static const ra_dtype types[] = {RA_F64, RA_F32, RA_BF16, RA_F16};
 
 enum { OF_O, OF_LSE, OF_DELTA, OF_DQ, OF_DK, OF_DV, OF_COUNT };
 
+/* Whether the kernel rounds what it multiplies to 11 bits, the inputs too. */
+int multiplies_as_tf32(ra_dtype dtype);
+
 /* How often something was wrong. Whoever finds it has said what. */
 extern int failures;
 

@@ -18,7 +18,7 @@ static void print(int rank, const char *what) {
 static int check_case(ra_comm *comm, const sweep_data *data, uint64_t in_process) {
     sweep_result result = {0};
     ra_status status = sweep_run(comm, data, 2, &result);
-    int rank = ra_comm_rank(comm), good = status == RA_OK && is_within(&result, data->p.dtype);
+    int rank = ra_comm_rank(comm), good = status == RA_OK && is_within(&result, &data->p);
     char text[512];
     if (!good)
         printf("FAILED rank %d over %s: %s\n  status %d (%s), worst relative error %g\n", rank, ra_comm_transport(comm),

@@ -32,8 +32,8 @@ static int check_case(const test_case *c, int ranks, double *worst) {
     sweep_result result = {0};
     sweep_data *data = sweep_data_make(c);
     ra_status status = data ? sweep_threads(ranks, data, 2, &result) : RA_ERR_MEMORY;
+    int good = status == RA_OK && is_within(&result, &data->p);
     sweep_data_free(data);
-    int good = status == RA_OK && is_within(&result, c->problem.dtype);
     if (status == RA_OK)
         for (int i = 0; i < OUT_COUNT; i++)
             if (result.relative[i] > worst[i] && result.size[i] >= 0.1) worst[i] = result.relative[i];

@@ -44,7 +44,7 @@ static ra_status create(const job *j, int straight, int *straight_out, ra_comm *
 static int check_case(ra_comm *comm, const sweep_data *data, uint64_t in_process) {
     sweep_result result = {0};
     ra_status status = sweep_run(comm, data, 2, &result);
-    int rank = ra_comm_rank(comm), good = status == RA_OK && is_within(&result, data->p.dtype);
+    int rank = ra_comm_rank(comm), good = status == RA_OK && is_within(&result, &data->p);
     char text[512];
     if (!good || (rank == 0 && result.bits != in_process)) {
         printf("FAILED rank %d: %s\n  status %d (%s), worst relative error %g, bits %s\n", rank,
