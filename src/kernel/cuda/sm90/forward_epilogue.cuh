@@ -43,7 +43,8 @@ template <class S> __device__ __forceinline__ bool ends_odd(const unit_note &not
 }
 
 /* An infinity or a NaN in V becomes a NaN in rows that do not see it, 0 times it being no number. So rows that end with
- * one are left as they were, and are put on the list of those that are done again by a kernel that looks after that. */
+ * one are left as they were (but for lse), and are put on the list of those that are done again by a kernel that looks
+ * after that. */
 static __device__ __forceinline__ void list_rows_again(const gpu_forward &args, const unit_note &note, int group) {
     if (args.fresh && threadIdx.x % 4 == 0)
         for (int r = 0; r < 2; r++) {
@@ -80,21 +81,34 @@ static __device__ __forceinline__ void write_sums(const gpu_forward &args, const
     }
 }
 
-/* lse is written, and o becomes what is put out. */
-template <class S>
-__device__ __forceinline__ void finish_values(const gpu_forward &args, const unit_note &note, const row_sums &rows,
-                                              output_block<S> &o) {
+/* x / y, correctly rounded, for y that are far from the ends of f32's range. Without the branch that others take, rows
+ * are finished side by side. */
+__device__ __forceinline__ float quotient(float x, float y) {
+    float inverse = __fdividef(1, y);
+    inverse = fmaf(inverse, fmaf(-y, inverse, 1), inverse);
+    float near = x * inverse;
+    return fmaf(inverse, fmaf(-y, near, x), near);
+}
+
+/* lse is written, of rows that are done again later too: that writes it anew. by: what makes o what is put out. l is
+ * about 1 or more, however small P are. */
+static __device__ __forceinline__ void finish_sums(const gpu_forward &args, const unit_note &note, const row_sums &rows,
+                                                   float (&by)[2]) {
+    int a = note.unit.a0 + row_in_unit();
+    float *lse = query_row<float>(note.unit, args.lse, note.q_first + a * note.q_stride), end[2];
+    float weight = (float)args.weight;
+    bool writes = args.lse.data && threadIdx.x % 4 == 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        row_end end = end_of_row(rows.m[r], rows.l[r], args.weight);
-        int a = note.unit.a0 + row_in_unit() + r * 8;
-        if (args.lse.data && threadIdx.x % 4 == 0 && a < note.unit.a1)
-            *query_row<float>(note.unit, args.lse, note.q_first + a * note.q_stride) = end.lse;
+        end[r] = rows.m[r] + logf(rows.l[r]);
+        by[r] = quotient(weight, rows.l[r]);
+        asm volatile("" : "+f"(end[r]), "+f"(by[r])); /* both rows', and for those that have seen nothing as well */
+    }
 #pragma unroll
-        for (int n = 0; n < S::DIM / 8; n++) {
-            o[n][r * 2] *= end.by;
-            o[n][r * 2 + 1] *= end.by;
-        }
+    for (int r = 0; r < 2; r++) {
+        bool none = rows.m[r] == -INFINITY;
+        if (none) by[r] = 0;
+        if (writes && a + r * 8 < note.unit.a1) lse[r * 8 * note.q_stride * args.lse.row] = none ? -INFINITY : end[r];
     }
 }
 
@@ -239,16 +253,9 @@ template <class S> __device__ __forceinline__ void stage_half(uint32_t to, const
         }
 }
 
-/* By one lane: the boxes that have columns of the view, each of `columns`, go to row `row` on. */
-static __device__ __forceinline__ void send_boxes(const CUtensorMap *map, uint32_t from, int columns, int width,
-                                                  const unit_place &unit, int row, bool add) {
-    for (int column = 0; column < width; column += columns, from += OUTPUT_BOX) {
-        if (add)
-            add_box(map, from, column, row, unit.h, unit.b);
-        else
-            store_box(map, from, column, row, unit.h, unit.b);
-    }
-    bulk_commit();
+/* Whether o is put out in 16 bits. */
+__device__ __forceinline__ bool puts_out_half(const gpu_forward &args) {
+    return args.finish && !args.out_is_f32;
 }
 
 /* What the warp's rows had seen before. */
@@ -273,39 +280,51 @@ __device__ __forceinline__ int rows_before(const gpu_forward &args, const unit_n
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-/* When this returns true, the copy engine reads the warp's o from `staging`. map: of the output's rows; NULL: none. */
+/* The warp's rows are written, or put into `staging`, out of which the copy engine is to do with them what is returned.
+ * sends: there is a map of the output's rows. */
 template <class S>
-__device__ __forceinline__ bool put_rows(const gpu_forward &args, const unit_note &note, const CUtensorMap *map,
-                                         const forward_memory<S> &memory, uint32_t staging, row_sums &rows,
-                                         output_block<S> &o) {
-    int before = S::STAGED && map ? rows_before<S>(args, note, memory, rows) : ROWS_NOT_ALIKE;
+__device__ __forceinline__ int put_rows(const gpu_forward &args, const unit_note &note, bool sends,
+                                        const forward_memory<S> &memory, uint32_t staging, const row_sums &rows,
+                                        const float (&by)[2], output_block<S> &o) {
+    int before = S::STAGED && sends ? rows_before<S>(args, note, memory, rows) : ROWS_NOT_ALIKE;
     if (!args.fresh && (args.finish || before == ROWS_NOT_ALIKE)) add_rows_there<S>(args, note, memory, rows, o);
     if (args.finish)
-        finish_values<S>(args, note, rows, o);
+        rescale<S>(o, by);
     else
         write_sums(args, note, rows);
     if (before == ROWS_NOT_ALIKE) {
         write_rows<S>(args, note, o);
-        return false;
+        return SEND_NOTHING;
     }
-    bool half = args.finish && !args.out_is_f32;
-    if (half)
+    if (puts_out_half(args))
         stage_half<S>(staging, o);
     else
         stage_f32<S>(staging, o);
     shared_writes_to_products();
     __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        send_boxes(map, staging, half ? 64 : 32, args.problem.dim_v, note.unit, note.row + row_in_unit(),
-                   before == ROWS_CARRIED);
-    return true;
+    return before == ROWS_CARRIED ? SEND_ADD : SEND_STORE;
 }
 
-/* The warp's o, which the copy engine may still read: the mbarrier to arrive at when it has; 0: none. */
-struct staged_outputs {
-    uint32_t empty;
+/* By one lane: the boxes of `from` that have columns of the view go to row `row` of the unit on. map: of the output's
+ * rows. */
+static __device__ __forceinline__ void send_boxes(const gpu_forward &args, const CUtensorMap *map, uint32_t from,
+                                                  const unit_note &note, int row, int how) {
+    int columns = puts_out_half(args) ? 64 : 32;
+    for (int column = 0; column < args.problem.dim_v; column += columns, from += OUTPUT_BOX) {
+        if (how == SEND_ADD)
+            add_box(map, from, column, note.row + row, note.unit.h, note.unit.b);
+        else
+            store_box(map, from, column, note.row + row, note.unit.h, note.unit.b);
+    }
+    bulk_commit();
+}
+
+/* The o that a warp has staged: how it is known when its place may be written again. */
+template <class S> struct staged_outputs {
+    uint32_t empty;  /* where the warp sends it itself: the mbarrier to arrive at when it has been read; 0: none */
+    uint32_t parity; /* where the sender does: of the phase of o_empty that is over when it has been sent */
     __device__ __forceinline__ void release(void) {
-        if (empty) {
+        if (!S::SENDER && empty) {
             if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
             leave_stage(empty);
         }
@@ -313,33 +332,45 @@ struct staged_outputs {
     }
 };
 
-/* The unit's rows go to device memory. stage: that of its last step. */
+/* The warp's o goes to the sender. */
+template <class S>
+__device__ __forceinline__ void hand_outputs(const forward_memory<S> &memory, int group, int stage, int how,
+                                             staged_outputs<S> &staged) {
+    mbarrier_wait(memory.o_empty(group), staged.parity);
+    staged.parity ^= 1;
+    if (threadIdx.x % 32) return;
+    memory.sending_of(group).how[threadIdx.x / 32 % 4] = how;
+    memory.sending_of(group).stage = stage;
+    mbarrier_arrive(memory.o_full(group));
+}
+
+/* The unit's rows go to device memory. stage: that of its last step. outputs: the tensor maps of the rows that o is
+ * written to, as those of the queries are numbered; NULL: none. */
 template <class S>
 __device__ __forceinline__ void end_unit(const gpu_forward &args, const CUtensorMap *outputs,
                                          const forward_memory<S> &memory, const unit_note &note, int group, int stage,
-                                         row_sums &rows, output_block<S> &o, staged_outputs &staged) {
-    uint32_t tile = 0, empty = 0;
-    if (S::STAGED) {
-        tile = group == 0 ? memory.k(stage) : memory.v(stage);
-        empty = group == 0 ? memory.k_empty(stage) : memory.v_empty(stage);
-        if (group == 0) {
-            named_barrier(K_READ_BARRIER, 256);
-            named_barrier_arrive(V_READ_BARRIER, 256);
-        } else {
-            named_barrier(V_READ_BARRIER, 256);
-        }
+                                         const row_sums &rows, const float (&by)[2], output_block<S> &o,
+                                         staged_outputs<S> &staged) {
+    uint32_t staging = memory.outputs(group, stage) + (int)threadIdx.x / 32 % 4 * (S::OUTPUT_TILE / 4);
+    int how = SEND_NOTHING;
+    if (S::STAGED && group == 0) {
+        named_barrier(K_READ_BARRIER, 256);
+        named_barrier_arrive(V_READ_BARRIER, 256);
+    } else if (S::STAGED) {
+        named_barrier(V_READ_BARRIER, 256);
     }
-    end_sums(rows);
-    bool sent = false;
     if (warpgroup_any(5 + group, ends_odd<S>(note, o)))
         list_rows_again(args, note, group);
     else
-        sent = put_rows<S>(args, note, outputs ? outputs + note.map : NULL, memory,
-                           tile + (int)threadIdx.x / 32 % 4 * (S::DIM / 32 * OUTPUT_BOX), rows, o);
-    if (sent)
-        staged.empty = empty;
-    else if (S::STAGED)
-        leave_stage(empty);
+        how = put_rows<S>(args, note, outputs != NULL, memory, staging, rows, by, o);
+    if (S::SENDER) {
+        hand_outputs<S>(memory, group, stage, how, staged);
+    } else if (how != SEND_NOTHING) {
+        if (threadIdx.x % 32 == 0) send_boxes(args, outputs + note.map, staging, note, row_in_unit(), how);
+        staged.empty = memory.outputs_empty(group, stage);
+    } else if (S::STAGED) {
+        leave_stage(memory.outputs_empty(group, stage));
+    }
 }
 
 #endif

@@ -27,11 +27,19 @@
  *
  * Epilogue. Where a unit's o goes to device memory by the copy engine (STAGED, two consumers), it lies meanwhile in the
  * stage of the unit's last step: that of consumer 0 in K's tile, that of consumer 1 in V's. A consumer writes there
- * when the other one has read the tile, and the warp arrives at k_empty or v_empty of that stage when its o has been
- * read, which it looks at in the next unit, behind its first products:
+ * when the other one has read the tile, and k_empty or v_empty of that stage is arrived at for the warp when its o has
+ * been read:
  *
  *   consumer 0   S | softmax | P V | waits K_READ, arrives V_READ | o to K's tile | S of the next unit | k_empty
  *   consumer 1       S, arrives K_READ | softmax | P V | waits V_READ | o to V's tile | S of the next | v_empty
+ *
+ * A warp looks at that in the next unit, behind its first products; or a third warp beside the producers, the sender,
+ * starts the copies and arrives:
+ *
+ *             consumer                              sender
+ *   o_full    every warp arrives when its o lies ─► waits, starts the copies to device memory
+ *             in its place
+ *   o_empty   waits before it tells of the next ◄── arrives when they have been read
  */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_LAYOUT_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_LAYOUT_CUH
@@ -58,8 +66,8 @@ struct __align__(16) key_block {
     int flags, lo, hi, count;
 };
 
-/* What they need of a unit. Of the notes on units there are STAGES + 1: the producer begins a unit when all consumers
- * have at least come to the one that is STAGES before it. */
+/* What they need of a unit. Of the notes on units there are STAGES + 2: the producer begins a unit when all consumers
+ * have at least come to the one that is STAGES before it, and o of the one before that has been sent. */
 struct unit_note {
     unit_place unit;
     int64_t q_first, q_stride; /* of its tile, whose row a is q_first + a q_stride of the pass's rows */
@@ -71,6 +79,14 @@ struct unit_note {
 struct value_note {
     const CUtensorMap *map;
     int row, head, batch;
+};
+
+/* What the copy engine does with a warp's o. */
+enum send_how { SEND_NOTHING, SEND_STORE, SEND_ADD, SEND_NO_MORE };
+
+/* What a consumer tells the sender of a unit: how the o of each of its warps is sent, and the unit's last stage. */
+struct __align__(16) sending {
+    int how[4], stage;
 };
 
 /* Named barriers of the consumers, behind those of the turns and of the warpgroups. */
@@ -109,14 +125,20 @@ struct forward_wgmma_shape {
     static constexpr int PACKED_FROM = PACKS_BESIDE ? KEYS / 8 * 3 / 4 / 2 * 2 : KEYS / 8;
     static constexpr bool SHORT_FIRST = BOXES && KEYS >= 3 * FEW_KEYS;
     static constexpr int KEY_TILE = KEYS * DIM * 2, Q_TILE = ROWS * DIM * 2;
+    static constexpr int OUTPUT_TILE = 64 * DIM * 4; /* a consumer's o */
     /* o of 64 rows fits into a tile of keys, and there is one for each consumer. */
-    static constexpr bool STAGED = BOXES && TURNS && GROUPS == 2 && 64 * DIM * 4 <= KEY_TILE;
+    static constexpr bool STAGED = BOXES && TURNS && GROUPS == 2 && OUTPUT_TILE <= KEY_TILE;
+    /* A warp of its own sends it. With two stages the next unit's second step waits for o's place, and consumers, each
+     * of whose warps sends its own rows, are sooner. */
+    static constexpr bool SENDER = STAGED && STAGES > 2;
     static constexpr int NOTES_AT = Q_TILE + STAGES * 2 * KEY_TILE;
-    static constexpr int UNITS_AT = NOTES_AT + STAGES * (int)sizeof(key_block);
-    static constexpr int VALUES_AT = UNITS_AT + ((STAGES + 1) * (int)sizeof(unit_note) + 15) / 16 * 16;
+    static constexpr int UNITS = STAGES + 2, UNITS_AT = NOTES_AT + STAGES * (int)sizeof(key_block);
+    static constexpr int VALUES_AT = UNITS_AT + (UNITS * (int)sizeof(unit_note) + 15) / 16 * 16;
     static constexpr int MAXIMA_AT = VALUES_AT + (BOXES ? 2 * STAGES * (int)sizeof(value_note) : 0);
-    static constexpr int BARRIERS_AT = MAXIMA_AT + ROWS * 4;
-    static constexpr int PLAN_AT = BARRIERS_AT + (6 * STAGES + 1) * 8, BYTES = PLAN_AT + (BOXES ? 0 : ROW_PLAN_BYTES);
+    static constexpr int SENDINGS_AT = MAXIMA_AT + ROWS * 4;
+    static constexpr int BARRIERS_AT = SENDINGS_AT + (SENDER ? GROUPS * (int)sizeof(sending) : 0);
+    static constexpr int PLAN_AT = BARRIERS_AT + (6 * STAGES + 1 + (SENDER ? 2 * GROUPS : 0)) * 8;
+    static constexpr int BYTES = PLAN_AT + (BOXES ? 0 : ROW_PLAN_BYTES);
     static_assert(KEYS % 16 == 0 && KEYS * PANEL_ROW_BYTES % 1024 == 0, "panels start at multiples of 1024 bytes");
     static_assert(BYTES <= 227 * 1024, "a multiprocessor has no more");
 };
@@ -165,6 +187,23 @@ template <class S> struct forward_memory {
     __device__ __forceinline__ uint32_t v_told(int slot) const {
         return q_empty() + 8 + slot * 8;
     }
+    __device__ __forceinline__ uint32_t o_full(int group) const {
+        return v_told(2 * S::STAGES + group);
+    }
+    __device__ __forceinline__ uint32_t o_empty(int group) const {
+        return v_told(2 * S::STAGES + S::GROUPS + group);
+    }
+    __device__ __forceinline__ sending &sending_of(int group) const {
+        return ((sending *)(generic + S::SENDINGS_AT))[group];
+    }
+    /* Where o of a consumer lies until it has been sent, in the stage of the unit's last step, and the mbarrier that
+     * the place is left at. */
+    __device__ __forceinline__ uint32_t outputs(int group, int stage) const {
+        return group == 0 ? k(stage) : v(stage);
+    }
+    __device__ __forceinline__ uint32_t outputs_empty(int group, int stage) const {
+        return group == 0 ? k_empty(stage) : v_empty(stage);
+    }
     __device__ __forceinline__ value_note &value(int slot) const {
         return ((value_note *)(generic + S::VALUES_AT))[slot];
     }
@@ -177,7 +216,7 @@ __device__ __forceinline__ void leave_stage(uint32_t empty) {
 
 /* The next of the notes on units. */
 template <class S> __device__ __forceinline__ int next_slot(int slot) {
-    return slot == S::STAGES ? 0 : slot + 1;
+    return slot == S::UNITS - 1 ? 0 : slot + 1;
 }
 
 /* By one thread; the others see it behind a barrier. */
@@ -190,6 +229,10 @@ template <class S> __device__ __forceinline__ void make_barriers(const forward_m
     }
     mbarrier_init(memory.q_empty(), 4 * S::GROUPS);
     for (int slot = 0; slot < 2 * S::STAGES; slot++) mbarrier_init(memory.v_told(slot), 1);
+    for (int group = 0; S::SENDER && group < S::GROUPS; group++) {
+        mbarrier_init(memory.o_full(group), 4);
+        mbarrier_init(memory.o_empty(group), 1);
+    }
     mbarrier_inits_done();
 }
 

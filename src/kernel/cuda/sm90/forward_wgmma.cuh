@@ -15,8 +15,8 @@
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 
-#include "kernel/cuda/sm90/forward_epilogue.cuh"
 #include "kernel/cuda/sm90/forward_row_producer.cuh"
+#include "kernel/cuda/sm90/forward_sender.cuh"
 #include "kernel/cuda/sm90/operands.cuh"
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
@@ -93,7 +93,7 @@ __device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory
 template <class S> struct consumer_place {
     ring_place<S::STAGES> at;
     int slot;
-    staged_outputs staged; /* of the unit before */
+    staged_outputs<S> staged; /* of the unit before */
 };
 
 /* P of H::KEYS keys as that of a whole block: 0 for the others. */
@@ -222,22 +222,24 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
     }
     mbarrier_wait(memory.v_full(at.stage), at.parity);
     start_outputs<S>(memory, at.stage, p, o);
+    end_sums(rows); /* beside the products, for which o alone is waited */
+    if (args.finish) finish_sums(args, note, rows, keep);
     products_wait<0>();
     keep_registers(o);
     if (!(S::STAGED && group == 1)) leave_stage(memory.v_empty(at.stage));
-    end_unit<S>(args, outputs, memory, note, group, at.stage, rows, o, place.staged);
+    end_unit<S>(args, outputs, memory, note, group, at.stage, rows, keep, o, place.staged);
     at.advance();
     place.slot = next_slot<S>(place.slot);
 }
 
-/* outputs: the tensor maps of the rows that o is written to, as those of the queries are numbered; NULL: none. */
+/* outputs: of end_unit. */
 template <class S>
 __device__ __forceinline__ void consume(const gpu_forward &args, const CUtensorMap *outputs,
                                         const forward_memory<S> &memory) {
     /* From one lane, so that the compiler knows it to be the same in all. */
     int group = __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0);
     gpu_score<float> score = {(float)args.problem.scale};
-    consumer_place<S> place = {{0, 0}, 0, {0}};
+    consumer_place<S> place = {{0, 0}, 0, {0, 1}};
     if (group == S::GROUPS - 1) turn_hand_over<S>(group);
     for (;;) {
         mbarrier_wait(memory.k_full(place.at.stage), place.at.parity);
@@ -245,7 +247,10 @@ __device__ __forceinline__ void consume(const gpu_forward &args, const CUtensorM
         if (keys.flags & STEP_NONE) break;
         attend_unit<S>(args, outputs, memory, group, score, place, keys);
     }
-    if (S::STAGED && threadIdx.x % 32 == 0) bulk_wait<0>();
+    if (S::SENDER)
+        hand_outputs<S>(memory, group, 0, SEND_NO_MORE, place.staged);
+    else if (S::STAGED && threadIdx.x % 32 == 0)
+        bulk_wait<0>();
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
@@ -256,6 +261,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
                      unsigned count) {
     extern __shared__ __align__(1024) unsigned char shared[];
     forward_memory<S> memory = {shared, shared_address(shared)};
+    const CUtensorMap *outputs = maps.outputs ? &maps.map[maps.outputs] : NULL;
     if (threadIdx.x == 0) make_barriers<S>(memory);
     __syncthreads();
     if (threadIdx.x < 128) {
@@ -264,9 +270,10 @@ __global__ void __launch_bounds__(S::THREADS, 1)
         int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0);
         if (warp == 0) produce_keys<S>(args, maps, memory, count);
         if (warp == 1) produce_values<S>(memory);
+        if (S::SENDER && warp == 2) send_outputs<S>(args, outputs, memory);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
-        consume<S>(args, maps.outputs ? &maps.map[maps.outputs] : NULL, memory);
+        consume<S>(args, outputs, memory);
     }
 }
 
