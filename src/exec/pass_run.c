@@ -194,11 +194,29 @@ static ra_status post(const ra_pass_run *run, const ra_bound_step *bound, ra_pla
     return ra_comm_post(program->comm, bound->messages, bound->message_count, &queue, place);
 }
 
+/* Groups without data, the first of them at `first` of the program's. */
+static ra_status run_rounds(const ra_pass_run *run, int first, int count, ra_place place) {
+    const ra_program *program = run->program;
+    for (int i = 0; i < count; i++) {
+        RA_TRY(post(run, &program->steps[first + i], place));
+        RA_TRY(wait_for(run, &program->steps[first + i], place));
+    }
+    return RA_OK;
+}
+
+/* Behind what the first step packs: all of it, where there is an opening. */
+static ra_status open_run(const ra_pass_run *run, ra_place place) {
+    const ra_program *program = run->program;
+    int first = program->schedule->step_count + program->closing_count;
+    return place.step == 0 ? run_rounds(run, first, program->opening_count, place) : RA_OK;
+}
+
 /* A step sends nothing, and a pass does not finish, after the device has refused any of its work. */
 static ra_status run_step(ra_pass_run *run, const ra_step *step, const ra_bound_step *bound, ra_place place) {
     const ra_program *program = run->program;
     for (int64_t i = 0; i < step->pack_count; i++) pack(run, &step->packs[i]);
     RA_TRY(ra_program_check(program, place));
+    RA_TRY(open_run(run, place));
     RA_TRY(post(run, bound, place));
     if (bound->waits_first)
         RA_TRY(wait_for(run, bound, place));
@@ -216,12 +234,7 @@ static ra_status run_step(ra_pass_run *run, const ra_step *step, const ra_bound_
 
 ra_status ra_run_close(const ra_pass_run *run) {
     const ra_program *program = run->program;
-    ra_place place = {run->name, -1};
-    for (int i = 0; i < program->closing_count; i++) {
-        const ra_bound_step *bound = &program->steps[program->schedule->step_count + i];
-        RA_TRY(post(run, bound, place));
-        RA_TRY(wait_for(run, bound, place));
-    }
+    RA_TRY(run_rounds(run, program->schedule->step_count, program->closing_count, (ra_place){run->name, -1}));
     if (program->closing_count) ra_comm_settle(program->comm);
     return RA_OK;
 }

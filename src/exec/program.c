@@ -314,6 +314,7 @@ static ra_status bind_reduces(ra_pool *pool, const ra_step *step, const ra_slot_
 static ra_status bind_step(ra_pool *pool, const ra_program *program, const ra_sharing *sharing, const ra_step *step,
                            ra_slot_memory *at, ra_bound_step *bound) {
     RA_TRY(ra_bind_messages(pool, program, step, at, bound));
+    if (program->opening_count) bound->message_count = 0; /* counted as sent, and told of by the opening */
     ra_slot_memory_pack(program, sharing, step, at);
     RA_TRY(bind_computes(pool, program, step, at, bound));
     ra_slot_memory_receive(program, sharing, step, at);
@@ -326,6 +327,11 @@ static int shares_any(const ra_slot_memory *at) {
     int any = 0;
     for (int c = 0; c < RA_CARGO_COUNT; c++) any |= at->shared[c];
     return any;
+}
+
+/* Of messages: those of the steps, and those without data. */
+static int group_count(const ra_program *program) {
+    return program->schedule->step_count + program->closing_count + program->opening_count;
 }
 
 ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspace *workspace, void *memory,
@@ -347,23 +353,26 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
         program.lenders = sharing->lenders;
         program.lent = sharing->rows;
     }
-    program.steps = ra_pool_take(pool, schedule->step_count + program.closing_count, sizeof *program.steps);
+    if (schedule->pass == RA_FORWARD && at.shared[RA_CARGO_KV] && sharing->opens)
+        program.opening_count = ra_rounds_of(schedule->ranks);
+    program.steps = ra_pool_take(pool, group_count(&program), sizeof *program.steps);
     if (!program.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     *program_out = program;
     if (stays) RA_TRY(ra_keys_stay_bind(pool, program_out));
     for (int s = 0; s < schedule->step_count && !stays; s++)
         RA_TRY(bind_step(pool, program_out, sharing, &schedule->steps[s], &at, &program_out->steps[s]));
-    for (int i = 0; i < program.closing_count && !stays; i++) {
-        int step = schedule->step_count + i;
-        RA_TRY(ra_bind_round(pool, program_out, step, i, &program_out->steps[step]));
-    }
+    int closing = schedule->step_count, opening = closing + program.closing_count;
+    for (int i = 0; i < program.closing_count && !stays; i++)
+        RA_TRY(ra_bind_round(pool, program_out, closing + i, i, &program_out->steps[closing + i]));
+    for (int i = 0; i < program.opening_count; i++)
+        RA_TRY(ra_bind_round(pool, program_out, opening + i, i, &program_out->steps[opening + i]));
     RA_TRY(bind_calls(pool, program_out, at.shared[RA_CARGO_KV]));
     choose_finishing(program_out);
     return take_call_parts(pool, program_out);
 }
 
 ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pass_tags pass, ra_program *program_out) {
-    int count = program->schedule->step_count + program->closing_count;
+    int count = group_count(program);
     ra_bound_step *steps = ra_pool_take(pool, count, sizeof *steps);
     if (!steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     for (int s = 0; s < count; s++) {
@@ -383,7 +392,7 @@ void ra_program_release(ra_program *program) {
 }
 
 void ra_program_group_size(const ra_program *program, ra_group_size *most) {
-    for (int s = 0; program->steps && s < program->schedule->step_count + program->closing_count; s++) {
+    for (int s = 0; program->steps && s < group_count(program); s++) {
         const ra_bound_step *bound = &program->steps[s];
         size_t bytes[2] = {0};
         for (int i = 0; i < bound->message_count; i++) bytes[!bound->messages[i].is_send] += bound->messages[i].bytes;

@@ -48,9 +48,11 @@ typedef struct ra_bound_step {
 
 typedef struct ra_program {
     const ra_schedule *schedule;
-    ra_bound_step *steps; /* [schedule->step_count], then [closing_count] */
+    ra_bound_step *steps; /* [schedule->step_count], then [closing_count], then [opening_count] */
     int closing_count;    /* groups without data, after which every rank has done with the others' memory; 0: none is
                            * lent */
+    int opening_count;    /* groups without data, behind what the first step packs, after which every rank may use what
+                           * others lend; 0: the steps' own messages tell */
     ra_kv_rows own; /* this rank's rows: dk and dv where they are in the workspace; the rest comes with each run */
     const ra_lender *lenders; /* whose rows are used where their callers have them; NULL: nobody's are */
     ra_lent_rows *lent;       /* what this rank lends, written by each run; NULL: nothing */

@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 #include "exec/keys_stay.h"
+#include "exec/step_messages.h"
 #include "plan/digest.h"
 #include "transport/collective.h"
 
@@ -18,6 +19,7 @@ typedef struct having {
 typedef struct offer {
     ra_seal seal; /* ranks that have not planned the same do not share: that they differ is found later */
     int64_t sums, in_place, stays;
+    int64_t packs_once, messages; /* forward: nothing is packed behind the first step; how many it receives */
     ra_lender lender;
 } offer;
 
@@ -83,6 +85,23 @@ static int has_few_pieces(const ra_schedule *schedule) {
     return parts <= RA_PARTS_IN_PLACE;
 }
 
+/* ---- order ------------------------------------------------------------------------------------------------------- */
+
+/* Whether all that others use of this rank is there when the first step has been packed. */
+static int packs_once(const ra_schedule *schedule) {
+    for (int s = 1; s < schedule->step_count; s++)
+        if (schedule->steps[s].pack_count > 0) return 0;
+    return 1;
+}
+
+static int64_t messages_received(const ra_schedule *schedule) {
+    int64_t count = 0;
+    for (int s = 0; s < schedule->step_count; s++)
+        for (int64_t i = 0; i < schedule->steps[s].transfer_count; i++)
+            count += !schedule->steps[s].transfers[i].is_send;
+    return count;
+}
+
 /* ---- telling the others ------------------------------------------------------------------------------------------ */
 
 static ra_lender lender_of(const ra_prediction *prediction, unsigned char *memory) {
@@ -127,6 +146,8 @@ static offer offer_of(const ra_prediction *prediction, unsigned char *memory, ra
     mine.seal = seal_of(prediction);
     mine.in_place =
         has_few_pieces(&prediction->forward) && (!prediction->setup.backward || has_few_pieces(&prediction->backward));
+    mine.packs_once = packs_once(&prediction->forward);
+    mine.messages = messages_received(&prediction->forward);
     mine.sums = prediction->setup.backward && adds_once(&prediction->setup, &prediction->backward);
     mine.lender = lender_of(prediction, memory);
     mine.lender.rows = rows;
@@ -145,14 +166,18 @@ static int are_alike(const offer *offers, int ranks) {
 static void conclude(const offer *offers, int ranks, ra_lender *lenders, const ra_schedule *stays,
                      ra_sharing *sharing_out) {
     int all_stay = 1;
+    int64_t messages = 0;
     if (!are_alike(offers, ranks)) return;
-    *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1, .in_place = 1};
+    *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1, .in_place = 1, .opens = 1};
     for (int r = 0; r < ranks; r++) {
         lenders[r] = offers[r].lender;
         sharing_out->sums &= offers[r].sums != 0;
         sharing_out->in_place &= offers[r].in_place != 0;
+        sharing_out->opens &= offers[r].packs_once != 0;
+        if (offers[r].messages > messages) messages = offers[r].messages;
         all_stay &= offers[r].stays != 0;
     }
+    sharing_out->opens &= messages > ra_rounds_of(ranks);
     sharing_out->stays = all_stay ? stays : NULL;
 }
 

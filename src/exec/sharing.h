@@ -29,6 +29,7 @@ typedef struct ra_sharing {
     const ra_lender *lenders; /* [ranks]; NULL: everything is copied */
     int sums;                 /* GRAD is added to where it is, too */
     int in_place;             /* keys and values are read where callers have them, and not packed, where they can be */
+    int opens;                /* all ranks wait for all before the forward pass's first compute, and for nobody later */
     ra_lent_rows *rows;       /* this rank's */
     const ra_schedule *stays; /* backward: what is done where keys stay (keys_stay.h); NULL: they do not */
 } ra_sharing;

@@ -63,22 +63,6 @@ ra_message ra_order_message(const ra_program *program, int step, int peer, int i
     return (ra_message){.peer = peer, .is_send = is_send, .tag = tag, .data = NULL, .bytes = 1};
 }
 
-int ra_rounds_of(int ranks) {
-    int rounds = 0;
-    while (1 << rounds < ranks) rounds++;
-    return rounds;
-}
-
-ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int round, ra_bound_step *bound) {
-    int rank = program->schedule->rank, ranks = program->schedule->ranks, along = 1 << round;
-    bound->messages = ra_pool_take(pool, 2, sizeof *bound->messages);
-    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    bound->message_count = 2;
-    bound->messages[0] = ra_order_message(program, step, (rank + along) % ranks, 1);
-    bound->messages[1] = ra_order_message(program, step, (rank + ranks - along) % ranks, 0);
-    return RA_OK;
-}
-
 ra_status ra_bind_star(ra_pool *pool, const ra_program *program, int step, int hub, int hub_waits,
                        ra_bound_step *bound) {
     int rank = program->schedule->rank, ranks = program->schedule->ranks;
@@ -88,5 +72,19 @@ ra_status ra_bind_star(ra_pool *pool, const ra_program *program, int step, int h
         if (peer != rank && (rank == hub || peer == hub))
             bound->messages[bound->message_count++] =
                 ra_order_message(program, step, peer, hub_waits ? rank != hub : rank == hub);
+    return RA_OK;
+}
+
+int ra_rounds_of(int ranks) {
+    return ranks > 2 ? 2 : ranks - 1;
+}
+
+ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int round, ra_bound_step *bound) {
+    int rank = program->schedule->rank;
+    if (program->schedule->ranks > 2) return ra_bind_star(pool, program, step, 0, round == 0, bound);
+    bound->messages = ra_pool_take(pool, 2, sizeof *bound->messages);
+    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int is_send = 0; is_send < 2; is_send++)
+        bound->messages[bound->message_count++] = ra_order_message(program, step, 1 - rank, is_send);
     return RA_OK;
 }

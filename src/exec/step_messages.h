@@ -16,13 +16,14 @@ ra_status ra_bind_messages_again(ra_pool *pool, const ra_bound_step *from, ra_pa
 /* A message without data, an order alone, of that step. */
 ra_message ra_order_message(const ra_program *program, int step, int peer, int is_send);
 
-/* The messages of a round in which all ranks wait for one another, in that step: in round k for the rank 2^k back,
- * which has waited for 2^k - 1 others in the rounds before. rounds_of: how many there are. */
-int ra_rounds_of(int ranks);
-ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int round, ra_bound_step *bound);
-
 /* The messages of a step in which one rank, the hub, waits for all others, or all others for it. */
 ra_status ra_bind_star(ra_pool *pool, const ra_program *program, int step, int hub, int hub_waits,
                        ra_bound_step *bound);
+
+/* The messages of a round of those in which all ranks wait for one another, in that step: rank 0 waits for all, then
+ * all for rank 0; of two each for the other. Rounds in which every rank waits for the one 2^k back take more calls of
+ * the device, whose driver does one at a time. rounds_of: how many there are. */
+int ra_rounds_of(int ranks);
+ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int round, ra_bound_step *bound);
 
 #endif

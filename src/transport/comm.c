@@ -337,9 +337,10 @@ int ra_comm_lost(ra_comm *comm) {
     return poll(comm, 0, &done, &culprit) != RA_OK;
 }
 
-/* Asks at first without a pause, then after longer and longer ones: a pass may take microseconds or minutes. */
+/* Asks at first without a pause, then after longer and longer ones: a pass may take microseconds or minutes. The
+ * shortest pause lasts 70 us or so, whatever it is asked for. */
 static void pause_for(double waited) {
-    if (waited < 1e-3) return;
+    if (waited < 1e-2) return;
     nanosleep(&(struct timespec){.tv_nsec = waited < 0.1 ? 20000 : 1000000}, NULL);
 }
 

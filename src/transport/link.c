@@ -55,14 +55,14 @@ ra_status ra_link_begin(ra_link *link, int count, void *stream) {
 ra_status ra_link_move(ra_link *sender, int i, const ra_message *from, ra_link *receiver, int j, const ra_message *to) {
     const ra_device *device = receiver->device;
     int within = sender->device == device && device->copy_within;
-    RA_TRY(device->wait(device, receiver->transfers, sender->ready));
-    receiver->awaited[j] = receiver->copied[j];
-    if (to->data) {
-        RA_TRY(device->wait(device, receiver->transfers, receiver->ready));
-        RA_TRY((within ? device->copy_within : device->copy)(device, to->data, from->data, to->bytes,
-                                                             receiver->transfers));
-        sender->awaited[i] = receiver->copied[j];
+    if (!to->data) {
+        receiver->awaited[j] = sender->ready;
+        return RA_OK;
     }
+    RA_TRY(device->wait(device, receiver->transfers, sender->ready));
+    RA_TRY(device->wait(device, receiver->transfers, receiver->ready));
+    RA_TRY((within ? device->copy_within : device->copy)(device, to->data, from->data, to->bytes, receiver->transfers));
+    receiver->awaited[j] = sender->awaited[i] = receiver->copied[j];
     return device->signal(device, receiver->copied[j], receiver->transfers);
 }
 

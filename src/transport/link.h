@@ -9,7 +9,8 @@
  * A message without data moves nothing: it is the order alone, from the sender's `ready` to the receiver's join.
  *
  * A stream only ever waits for what was put on another one before: no order of the hosts can make a circle. A receiver
- * may signal `copied` again, for a later group, before a slow sender joins: it then waits for somewhat more.
+ * may signal `copied` again, for a later group, before a slow sender joins, and a sender `ready` before a slow receiver
+ * of an order does: who is slow then waits for somewhat more.
  */
 #ifndef RA_TRANSPORT_LINK_H
 #define RA_TRANSPORT_LINK_H

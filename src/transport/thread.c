@@ -19,6 +19,8 @@
 #include "transport/link.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +46,7 @@ typedef struct endpoint {
     int waits_for;     /* the rank that it polls for with seconds; -1: none */
     double wait_since; /* on ra_clock(): the first such poll of the group */
     pthread_cond_t changed;
+    atomic_uint changes; /* of its marks, for whoever asks without the lock */
 } endpoint;
 
 typedef struct hub {
@@ -71,6 +74,8 @@ static int find_match(const endpoint *other, int rank, const ra_message *message
 
 static void set_marks(endpoint *a, int i, endpoint *b, int j, mark m) {
     a->marks[i] = b->marks[j] = m;
+    atomic_fetch_add(&a->changes, 1);
+    atomic_fetch_add(&b->changes, 1);
     pthread_cond_broadcast(&a->changed);
     pthread_cond_broadcast(&b->changed);
 }
@@ -280,16 +285,31 @@ static ra_status inspect(const endpoint *me, int *done_out, int *culprit_out) {
                    peer->parting ? peer->parting : "its communicator was destroyed");
 }
 
+/* Peers that put work on a device come within so many seconds of each other, mostly: sooner than a thread that sleeps
+ * is woken. */
+static const double SOON = 50e-6;
+
+/* Gives up the lock until one of the marks has changed, or till then. */
+static void stay_awake(hub *h, endpoint *me, double end) {
+    unsigned changes = atomic_load(&me->changes);
+    pthread_mutex_unlock(&h->lock);
+    while (atomic_load(&me->changes) == changes && ra_clock() < end) sched_yield();
+    pthread_mutex_lock(&h->lock);
+}
+
 static ra_status poll(void *self, double seconds, int *done_out, int *culprit_out) {
     endpoint *me = self;
     hub *h = me->hub;
-    double end = ra_clock() + seconds;
+    double start = ra_clock(), end = start + seconds;
     struct timespec until = {.tv_sec = (time_t)end, .tv_nsec = (long)((end - (double)(time_t)end) * 1e9)};
     pthread_mutex_lock(&h->lock);
     ra_status status = inspect(me, done_out, culprit_out);
     while (status == RA_OK && !*done_out && ra_clock() < end) {
         note(me, 1, me->messages[*culprit_out].peer);
-        pthread_cond_timedwait(&me->changed, &h->lock, &until);
+        if (me->on_device && ra_clock() < start + SOON)
+            stay_awake(h, me, start + SOON);
+        else
+            pthread_cond_timedwait(&me->changed, &h->lock, &until);
         status = inspect(me, done_out, culprit_out);
     }
     note(me, 0, seconds > 0 && *culprit_out >= 0 ? me->messages[*culprit_out].peer : -1);

@@ -168,6 +168,63 @@ static void test_a_forward_pass_is_one_call(void **state) {
     queued_destroy(b);
 }
 
+enum { MANY = 5, ROUNDS = 2 /* in which so many ranks can wait for all */ };
+
+typedef struct opening_case {
+    const ra_backend *backend;
+    ra_strategy strategy;
+    int windowed;
+    int opening[MANY], messages[MANY]; /* messages: of the steps */
+    int64_t sent[MANY];                /* messages that count as sent */
+} opening_case;
+
+static ra_status opening_body(ra_comm *comm, void *user) {
+    opening_case *c = user;
+    int rank = ra_comm_rank(comm);
+    ra_problem p = RA_PROBLEM_INIT;
+    ra_options o = RA_OPTIONS_INIT;
+    ra_plan *plan;
+    p.seq_q = 100, p.heads_q = 2, p.dim = 8, p.dtype = RA_F32;
+    if (c->windowed) p.window_left = 4, p.window_right = 0;
+    o.backend = c->backend, o.strategy = c->strategy, o.layout = RA_LAYOUT_CONTIGUOUS;
+    RA_TRY(ra_plan_create(comm, &p, &o, &plan));
+    const ra_program *forward = &plan->forward;
+    c->opening[rank] = forward->opening_count;
+    for (int s = 0; s < forward->schedule->step_count; s++) {
+        c->messages[rank] += forward->steps[s].message_count;
+        c->sent[rank] += forward->steps[s].sent_messages;
+    }
+    ra_plan_destroy(plan);
+    return RA_OK;
+}
+
+/* In a forward pass that has more messages than it takes rounds for all ranks to wait for all, they do that, and have
+ * no other messages. What counts as sent is what the strategy sends. */
+static void test_who_opens(void **state) {
+    (void)state;
+    queued_device *a = queued_create((queued_habits){.seed = 1});
+    static const ra_strategy strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_ALLGATHER};
+    for (int i = 0; i < 2; i++) {
+        opening_case c = {.backend = queued_backend(a), .strategy = strategies[i]};
+        if (ra_run_threads(MANY, opening_body, &c) != RA_OK) fail_msg("%s", ra_last_error());
+        for (int r = 0; r < MANY; r++) {
+            assert_int_equal(c.opening[r], ROUNDS);
+            assert_int_equal(c.messages[r], 0);
+            assert_int_equal(c.sent[r], MANY - 1);
+        }
+        c = (opening_case){.strategy = strategies[i]};
+        if (ra_run_threads(MANY, opening_body, &c) != RA_OK) fail_msg("%s", ra_last_error());
+        for (int r = 0; r < MANY; r++) assert_int_equal(c.opening[r], 0); /* CPUs copy */
+    }
+    opening_case c = {.backend = queued_backend(a), .strategy = RA_STRATEGY_RING, .windowed = 1};
+    if (ra_run_threads(MANY, opening_body, &c) != RA_OK) fail_msg("%s", ra_last_error());
+    for (int r = 0; r < MANY; r++) {
+        assert_int_equal(c.opening[r], 0); /* from the rank before, to the one behind */
+        assert_true(c.messages[r] > 0);
+    }
+    queued_destroy(a);
+}
+
 /* Rows of several branches lie strewn, and are found in a slot by an index: they are packed. Nor are there rounds that
  * can be one call. */
 static void test_strewn_rows_are_packed(void **state) {
@@ -266,6 +323,7 @@ int main(void) {
         cmocka_unit_test(test_rounds_are_summed_apart),
         cmocka_unit_test(test_overlapping_keys_are_summed_apart),
         cmocka_unit_test(test_a_forward_pass_is_one_call),
+        cmocka_unit_test(test_who_opens),
         cmocka_unit_test(test_strewn_rows_are_packed),
         cmocka_unit_test(test_keys_that_stay),
         cmocka_unit_test(test_who_finishes_gradients),

@@ -42,14 +42,15 @@
 #include "kernel/cuda/tile_cursor.cuh"
 
 enum step_flags {
-    STEP_MASKED = 1, /* some pairs are not visible, or keys are missing */
-    STEP_ENDS = 2,   /* the unit's last */
-    STEP_NONE = 4,   /* there is no more work */
-    STEP_SHORT = 8,  /* a unit's first, of no more than FEW_KEYS keys */
+    STEP_MASKED = 1,        /* some pairs are not visible, or keys are missing */
+    STEP_ENDS = 2,          /* the unit's last */
+    STEP_NONE = 4,          /* there is no more work */
+    STEP_SHORT = 8,         /* a tile's first, of no more than FEW_KEYS keys */
+    STEP_BEFORE_SHORT = 16, /* the step behind it is a short one of the same unit */
 };
 
-/* Where the keys that a unit sees are no multiple of a block's, and not many more, the first block has what is left
- * over: its S and its exponentials are those of so many keys alone, which the main loop knows nothing of. */
+/* Where the keys that a unit sees of a tile are no multiple of a block's, and not many more, the first block has what
+ * is left over: its S and its exponentials are those of so many keys alone, which the main loop knows nothing of. */
 enum { FEW_KEYS = 64 };
 
 /* What consumers need of a step. Row r of the unit sees keys c of the block with r + lo <= c < min(r + hi, count). */

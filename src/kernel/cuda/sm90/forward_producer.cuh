@@ -58,20 +58,22 @@ __device__ __forceinline__ tile_keys keys_of(const gpu_problem &p, const tensor_
     return {key_map(maps, t), head, t.k_at, t.k_count, t.lo, t.hi};
 }
 
-/* The note on the step of keys [b0, ...), made here: left to itself, the compiler makes it where it is stored, while a
- * stage waits for its copy. */
+/* The note on the step of keys [b0, ...), of which there are `few`, or, where that is 0, a block's, as far as the tile
+ * has them. Made here: left to itself, the compiler makes it where it is stored, while a stage waits for its copy. */
 template <class S>
-__device__ __forceinline__ key_block block_of(int lo, int hi, int count, const unit_place &unit, int b0, bool ends) {
-    int b1 = b0 + S::KEYS;
+__device__ __forceinline__ key_block block_of(int lo, int hi, int count, const unit_place &unit, int b0, bool ends,
+                                              int few = 0) {
+    int b1 = b0 + (few ? FEW_KEYS : S::KEYS);
+    if (few) count = min(count, b0 + few);
     bool full = b1 <= count && block_is_full(lo, hi, unit.a0, unit.a1, b0, b1);
     int64_t apart = (int64_t)unit.a0 - b0;
-    key_block block = {(full ? 0 : STEP_MASKED) | (ends ? STEP_ENDS : 0), near(apart + lo), near(apart + hi + 1),
-                       near(count - b0)};
+    key_block block = {(full ? 0 : STEP_MASKED) | (ends ? STEP_ENDS : 0) | (few ? STEP_SHORT : 0), near(apart + lo),
+                       near(apart + hi + 1), near(count - b0)};
     asm volatile("" : "+r"(block.flags), "+r"(block.lo), "+r"(block.hi), "+r"(block.count));
     return block;
 }
 
-/* How many keys a unit's first block has, where they are few; 0: as many as any. */
+/* How many keys a tile's first block has, where they are few; 0: as many as any. */
 template <class S> __device__ __forceinline__ int few_first(const key_cursor &keys) {
     int over = (keys.to - keys.b0) % S::KEYS;
     return S::SHORT_FIRST && over <= FEW_KEYS ? over : 0;
@@ -120,16 +122,16 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
     key_cursor keys;
     while (next_unit<S>(args, count, &number, &place, &unit, &keys)) {
         bool begins = true, ends;
+        int few = few_first<S>(keys);
         tile_keys source = keys_of(p, maps, unit, keys.tile);
 #pragma unroll 1
         do {
             int stage = at.in_ring(), row = source.at + keys.b0;
-            int few = begins ? few_first<S>(keys) : 0;
             key_cursor next = next_keys(p, unit, keys, few ? few : S::KEYS);
             ends = next.tile == unit.end;
-            int to = few ? min(source.count, keys.b0 + few) : source.count;
-            key_block block = block_of<S>(source.lo, source.hi, to, unit, keys.b0, ends);
-            if (few) block.flags |= STEP_SHORT;
+            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends, few);
+            few = next.tile == keys.tile || ends ? 0 : few_first<S>(next);
+            if (few) block.flags |= STEP_BEFORE_SHORT;
             if (lead) tell_values<S>(memory, at.stage, {source.map + 1, row, source.head, unit.b});
             mbarrier_wait(memory.k_empty(stage), at.left_parity());
             if (lead) {

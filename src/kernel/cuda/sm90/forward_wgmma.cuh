@@ -96,6 +96,14 @@ template <class S> struct consumer_place {
     staged_outputs staged; /* of the unit before */
 };
 
+/* P of H::KEYS keys as that of a whole block: 0 for the others. */
+template <class S, class H> __device__ __forceinline__ void widen(const weight_block<H> &first, weight_block<S> &p) {
+#pragma unroll
+    for (int k = 0; k < S::KEYS / 16; k++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) p[k][e] = k < H::KEYS / 16 ? first[k % (H::KEYS / 16)][e] : 0;
+}
+
 /* A unit's first step, with no more than H::KEYS keys: P of the others is 0. Returns whether m has moved. */
 template <class S, class H>
 __device__ __forceinline__ bool first_step(const gpu_forward &args, const forward_memory<S> &memory, int group,
@@ -118,11 +126,47 @@ __device__ __forceinline__ bool first_step(const gpu_forward &args, const forwar
     if (keys.flags & STEP_MASKED) mask_block<H>(keys, s);
     bool far = accumulate_scores<H>(
         s, rows, score, large, first, [] {}, keep);
-#pragma unroll
-    for (int k = 0; k < S::KEYS / 16; k++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) p[k][e] = k < H::KEYS / 16 ? first[k % (H::KEYS / 16)][e] : 0;
+    widen<S, H>(first, p);
     return far;
+}
+
+/* A tile's first step, with no more than H::KEYS keys, that is not the unit's first: a step of the main loop but for
+ * that. Returns its note. */
+template <class S, class H>
+__device__ __forceinline__ key_block short_step(const forward_memory<S> &memory, int group,
+                                                const gpu_score<float> &score, uint32_t q, ring_place<S::STAGES> &at,
+                                                row_sums &rows, weight_block<S> &p, output_block<S> &o) {
+    score_block<H> s;
+    weight_block<H> first;
+    float keep[2];
+    asm volatile(""
+                 : "+r"(q)); /* operands made of it here: those of the main loop would be kept for both, and spilled */
+    ring_place<S::STAGES> before = at;
+    at.advance();
+    mbarrier_wait(memory.k_full(at.stage), at.parity);
+    key_block keys = memory.note(at.stage);
+    turn_wait<S>(group);
+    start_scores<S, H>(memory, at.stage, q, s);
+    mbarrier_wait(memory.v_full(before.stage), before.parity);
+    start_outputs<S>(memory, before.stage, p, o);
+    turn_hand_over<S>(group);
+    bool large = some_are_large(rows.m);
+    products_wait<1>();
+    keep_registers(s);
+    leave_keys<S>(memory, group, at.stage, keys.flags & STEP_ENDS);
+    if (keys.flags & STEP_MASKED) mask_block<H>(keys, s);
+    bool far = accumulate_scores<H>(
+        s, rows, score, large, first,
+        [&] {
+            products_wait<0>();
+            keep_registers(o);
+            keep_registers(s); /* as in the main loop */
+            leave_stage(memory.v_empty(before.stage));
+        },
+        keep);
+    widen<S, H>(first, p);
+    if (far) rescale<S>(o, keep);
+    return keys;
 }
 
 /* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit. */
@@ -139,6 +183,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
     float keep[2];
     uint32_t q = operand_at(memory.q() + group * 64 * PANEL_ROW_BYTES, S::ROWS * PANEL_ROW_BYTES);
     using few = forward_wgmma_shape<typename S::T, S::DIM, FEW_KEYS, S::GROUPS, S::STAGES, S::TURNS, S::BOXES>;
+    constexpr int LEAVES = S::SHORT_FIRST ? STEP_ENDS | STEP_BEFORE_SHORT : STEP_ENDS;
     bool large, far;
     begin_outputs<S>(o);
     if (S::SHORT_FIRST && (keys.flags & STEP_SHORT))
@@ -146,30 +191,34 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
     else
         far = first_step<S, S>(args, memory, group, score, note, q, keys, place, rows, p, keep);
     if (far) rescale<S>(o, keep);
+    for (;;) {
 #pragma unroll 1
-    while (!(keys.flags & STEP_ENDS)) {
-        ring_place<S::STAGES> before = at;
-        at.advance();
-        mbarrier_wait(memory.k_full(at.stage), at.parity);
-        keys = memory.note(at.stage);
-        turn_wait<S>(group);
-        start_scores<S, S>(memory, at.stage, q, s);
-        mbarrier_wait(memory.v_full(before.stage), before.parity);
-        start_outputs<S>(memory, before.stage, p, o);
-        turn_hand_over<S>(group);
-        large = some_are_large(rows.m);
-        products_wait<1>();
-        keep_registers(s);
-        far = accumulate_block<S>(
-            memory, group, at.stage, keys, score, large, s, rows, p,
-            [&] {
-                products_wait<0>();
-                keep_registers(o);
-                keep_registers(s); /* or P would be packed while the P before is still in use */
-                leave_stage(memory.v_empty(before.stage));
-            },
-            keep);
-        if (far) rescale<S>(o, keep);
+        while (!(keys.flags & LEAVES)) {
+            ring_place<S::STAGES> before = at;
+            at.advance();
+            mbarrier_wait(memory.k_full(at.stage), at.parity);
+            keys = memory.note(at.stage);
+            turn_wait<S>(group);
+            start_scores<S, S>(memory, at.stage, q, s);
+            mbarrier_wait(memory.v_full(before.stage), before.parity);
+            start_outputs<S>(memory, before.stage, p, o);
+            turn_hand_over<S>(group);
+            large = some_are_large(rows.m);
+            products_wait<1>();
+            keep_registers(s);
+            far = accumulate_block<S>(
+                memory, group, at.stage, keys, score, large, s, rows, p,
+                [&] {
+                    products_wait<0>();
+                    keep_registers(o);
+                    keep_registers(s); /* or P would be packed while the P before is still in use */
+                    leave_stage(memory.v_empty(before.stage));
+                },
+                keep);
+            if (far) rescale<S>(o, keep);
+        }
+        if (!S::SHORT_FIRST || (keys.flags & STEP_ENDS)) break;
+        keys = short_step<S, few>(memory, group, score, q, at, rows, p, o);
     }
     mbarrier_wait(memory.v_full(at.stage), at.parity);
     start_outputs<S>(memory, at.stage, p, o);
