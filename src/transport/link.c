@@ -66,6 +66,17 @@ ra_status ra_link_move(ra_link *sender, int i, const ra_message *from, ra_link *
     return device->signal(device, receiver->copied[j], receiver->transfers);
 }
 
+ra_status ra_link_keep_order(const ra_link *sender, ra_link *receiver) {
+    const ra_device *device = receiver->device;
+    for (int i = 0; i < receiver->count; i++) {
+        if (!receiver->awaited[i] || receiver->awaited[i] != sender->ready) continue;
+        RA_TRY(device->wait(device, receiver->transfers, sender->ready));
+        RA_TRY(device->signal(device, receiver->copied[i], receiver->transfers));
+        receiver->awaited[i] = receiver->copied[i];
+    }
+    return RA_OK;
+}
+
 ra_status ra_link_mark_used(ra_link *link, void *stream) {
     return link->device ? link->device->signal(link->device, link->used, stream) : RA_OK;
 }

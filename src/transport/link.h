@@ -10,7 +10,8 @@
  *
  * A stream only ever waits for what was put on another one before: no order of the hosts can make a circle. A receiver
  * may signal `copied` again, for a later group, before a slow sender joins, and a sender `ready` before a slow receiver
- * of an order does: who is slow then waits for somewhat more.
+ * of an order does: who is slow then waits for somewhat more. That `ready` must be on the same stream: before it is
+ * signalled on another one, orders are kept.
  */
 #ifndef RA_TRANSPORT_LINK_H
 #define RA_TRANSPORT_LINK_H
@@ -38,6 +39,10 @@ ra_status ra_link_begin(ra_link *link, int count, void *stream);
 
 /* Message i of one link meets message j of the other; the data of both is NULL, or of neither. */
 ra_status ra_link_move(ra_link *sender, int i, const ra_message *from, ra_link *receiver, int j, const ra_message *to);
+
+/* Before the sender posts behind another stream: the receiver, which has not joined its group in flight, waits for the
+ * sender's stream as it was when its orders were posted. */
+ra_status ra_link_keep_order(const ra_link *sender, ra_link *receiver);
 
 /* What the rank has put on its stream in other ranks' memory; and what is put on the rank's stream from now on comes
  * after what another rank has. */
