@@ -25,7 +25,9 @@ typedef struct ra_link {
     void **copied;           /* [capacity] events: of message i, where it is a receive */
     void **awaited;          /* [capacity]: the event that message i, either way, ends with; of the group in flight */
     void *stream;            /* that the group in flight was posted behind */
-    void *used;              /* event: the rank's stream behind what it last did in other ranks' memory */
+    void *used[2];           /* events: the rank's stream behind what it last did in other ranks' memory, in this pass
+                              * and in the one before, which may be on another stream, and slow peers may still be in */
+    int pass;                /* which of them is this pass's */
     int count, capacity;
 } ra_link;
 
@@ -48,6 +50,9 @@ ra_status ra_link_keep_order(const ra_link *sender, ra_link *receiver);
  * after what another rank has. */
 ra_status ra_link_mark_used(ra_link *link, void *stream);
 ra_status ra_link_await_used(ra_link *link, const ra_link *other);
+
+/* The pass is over; what the rank does in other ranks' memory from now on is another one's. */
+void ra_link_end_pass(ra_link *link);
 
 /* What is put on stream from now on comes after those of the group's copies that are on their way: all of them, or, for
  * a rank that gives up, those that read or write its memory. */

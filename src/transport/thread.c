@@ -358,6 +358,7 @@ static void settle(void *self) {
     endpoint *me = self;
     pthread_mutex_lock(&me->hub->lock);
     me->lends = 0;
+    ra_link_end_pass(&me->link);
     pthread_mutex_unlock(&me->hub->lock);
 }
 
