@@ -139,8 +139,8 @@ __device__ __forceinline__ key_block short_step(const forward_memory<S> &memory,
     score_block<H> s;
     weight_block<H> first;
     float keep[2];
-    asm volatile(""
-                 : "+r"(q)); /* operands made of it here: those of the main loop would be kept for both, and spilled */
+    /* Its operands are made of it here: those of the main loop would be kept for both, and spilled. */
+    asm volatile("" : "+r"(q));
     ring_place<S::STAGES> before = at;
     at.advance();
     mbarrier_wait(memory.k_full(at.stage), at.parity);
@@ -250,10 +250,11 @@ __device__ __forceinline__ void consume(const gpu_forward &args, const CUtensorM
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-template <class S>
+template <class S, int MAPS>
 __global__ void __launch_bounds__(S::THREADS, 1)
-    forward_by_boxes(const __grid_constant__ gpu_forward args, const __grid_constant__ tensor_maps maps,
+    forward_by_boxes(const __grid_constant__ gpu_forward args, const __grid_constant__ launch_maps<MAPS> given,
                      unsigned count) {
+    const tensor_maps &maps = all_maps(given);
     extern __shared__ __align__(1024) unsigned char shared[];
     forward_memory<S> memory = {shared, shared_address(shared)};
     if (threadIdx.x == 0) make_barriers<S>(memory);
@@ -334,12 +335,28 @@ struct forward_wgmma {
     using many = forward_wgmma_shape<T, DIM, MANY, GROUPS, MANY_STAGES, true, true>;
     using rows = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, true, false>;
 
+    static_assert(sizeof(gpu_forward) + sizeof(launch_maps<FEW_MAPS>) + 64 <= 4096, "few enough maps");
+
+    template <class S> static cudaError_t allow_boxes(void) {
+        cudaError_t error = allow_shared_memory(forward_by_boxes<S, FEW_MAPS>, S::BYTES);
+        return error ? error : allow_shared_memory(forward_by_boxes<S, TENSOR_MAPS>, S::BYTES);
+    }
+
+    template <class S>
+    static void launch_boxes(const gpu_forward &args, const tensor_maps &maps, unsigned ctas, unsigned count,
+                             cudaStream_t stream) {
+        if (maps.used <= FEW_MAPS)
+            forward_by_boxes<S, FEW_MAPS><<<ctas, S::THREADS, S::BYTES, stream>>>(args, few_maps(maps), count);
+        else
+            forward_by_boxes<S, TENSOR_MAPS><<<ctas, S::THREADS, S::BYTES, stream>>>(args, maps, count);
+    }
+
     static cudaError_t allow(void) {
         if (MMA.rows != MMA_ROWS || !MMA.launch_redo) return cudaErrorInvalidConfiguration;
         cudaError_t error = MMA.allow();
         if (!error) error = allow_shared_memory(forward_by_rows<rows>, rows::BYTES);
-        if (!error) error = allow_shared_memory(forward_by_boxes<boxes>, boxes::BYTES);
-        if (!error) error = allow_shared_memory(forward_by_boxes<many>, many::BYTES);
+        if (!error) error = allow_boxes<boxes>();
+        if (!error) error = allow_boxes<many>();
         return error;
     }
 
@@ -358,9 +375,9 @@ struct forward_wgmma {
         } else {
             done.section = numbers_of_section(args);
             if (args->maps->keys == boxes::KEYS)
-                forward_by_boxes<boxes><<<ctas, boxes::THREADS, boxes::BYTES, stream>>>(done, maps, count);
+                launch_boxes<boxes>(done, maps, ctas, count, stream);
             else
-                forward_by_boxes<many><<<ctas, many::THREADS, many::BYTES, stream>>>(done, maps, count);
+                launch_boxes<many>(done, maps, ctas, count, stream);
         }
         done.redo_rows = boxes::ROWS;
         MMA.launch_redo(&done, ctas, stream);
