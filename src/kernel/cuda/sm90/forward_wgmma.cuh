@@ -169,9 +169,15 @@ __device__ __forceinline__ key_block short_step(const forward_memory<S> &memory,
     return keys;
 }
 
+/* Of the rows that o is written to, as those of the queries are numbered; NULL: none. Asked for where they are needed:
+ * kept in registers, they make the main loop longer. */
+static __device__ __forceinline__ const CUtensorMap *output_maps(const tensor_maps *maps) {
+    return maps && maps->outputs ? &maps->map[maps->outputs] : NULL;
+}
+
 /* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit. */
 template <class S>
-__device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUtensorMap *outputs,
+__device__ __forceinline__ void attend_unit(const gpu_forward &args, const tensor_maps *maps,
                                             const forward_memory<S> &memory, int group, const gpu_score<float> &score,
                                             consumer_place<S> &place, key_block keys) {
     ring_place<S::STAGES> &at = place.at;
@@ -225,14 +231,14 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
     products_wait<0>();
     keep_registers(o);
     if (!(S::STAGED && group == 1)) leave_stage(memory.v_empty(at.stage));
-    end_unit<S>(args, outputs, memory, note, group, at.stage, rows, o, place.staged);
+    end_unit<S>(args, output_maps(maps), memory, note, group, at.stage, rows, o, place.staged);
     at.advance();
     place.slot = next_slot<S>(place.slot);
 }
 
-/* outputs: the tensor maps of the rows that o is written to, as those of the queries are numbered; NULL: none. */
+/* maps: NULL where rows are copied one by one. */
 template <class S>
-__device__ __forceinline__ void consume(const gpu_forward &args, const CUtensorMap *outputs,
+__device__ __forceinline__ void consume(const gpu_forward &args, const tensor_maps *maps,
                                         const forward_memory<S> &memory) {
     /* From one lane, so that the compiler knows it to be the same in all. */
     int group = __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0);
@@ -243,7 +249,7 @@ __device__ __forceinline__ void consume(const gpu_forward &args, const CUtensorM
         mbarrier_wait(memory.k_full(place.at.stage), place.at.parity);
         key_block keys = memory.note(place.at.stage);
         if (keys.flags & STEP_NONE) break;
-        attend_unit<S>(args, outputs, memory, group, score, place, keys);
+        attend_unit<S>(args, maps, memory, group, score, place, keys);
     }
     if (S::STAGED && threadIdx.x % 32 == 0) bulk_wait<0>();
 }
@@ -267,7 +273,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
         if (warp == 1) produce_values<S>(memory);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
-        consume<S>(args, maps.outputs ? &maps.map[maps.outputs] : NULL, memory);
+        consume<S>(args, &maps, memory);
     }
 }
 
