@@ -1,5 +1,6 @@
 /* The backward pass: dQ stays and is summed over the steps; dK and dV of this rank's rows are summed from its own tiles
- * and from what comes home. All are cast once, at the end.
+ * and from what comes home. All are cast once, at the end; dK and dV by the kernel, where one call has the whole of
+ * them and can. Where keys stay (keys_stay.h), the leader's call makes the gradients of all ranks.
  *
  * Where softmaxes are kept apart (a mean of branches), each needs its own lse and delta, which the forward pass does
  * not leave behind: its states are computed once more first. */
