@@ -1,5 +1,6 @@
 /* The backward pass: dQ stays and is summed over the steps; dK and dV of this rank's rows are summed from its own tiles
- * and from what comes home. All are cast once, at the end.
+ * and from what comes home. All are cast once, at the end; dK and dV by the kernel, where one call has the whole of
+ * them and can. Where keys stay (keys_stay.h), the leader's call makes the gradients of all ranks.
  *
  * Where softmaxes are kept apart (a mean of branches), each needs its own lse and delta, which the forward pass does
  * not leave behind: its states are computed once more first. */
@@ -153,6 +154,23 @@ static int has_keys_in_output(const ra_program *program) {
     return program->setup->gradient_target == RA_TARGET_OUTPUT || (program->finishing && !program->stays);
 }
 
+/* Where keys stay, the leader's call sees to it. */
+static void start_outputs(const ra_pass_run *run, const ra_backward_io *io) {
+    const ra_program *program = run->program;
+    if (program->stays) return;
+    if (!ra_program_overwrites_own_queries(program)) for_query_output(run, io, start_at_zero);
+    if (!ra_program_overwrites_own(program)) for_key_outputs(run, io, start_at_zero);
+}
+
+/* Before the pass closes, while other ranks may still add to dq; where keys stay, behind that: the leader writes dk and
+ * dv until then. */
+static void store_keys(const ra_pass_run *run, const ra_backward_io *io, int closed) {
+    const ra_program *program = run->program;
+    if (closed != program->stays) return;
+    int finished = program->stays ? ra_lent_keys_are_finished(program) : program->finishing != NULL;
+    if (!finished) for_key_outputs(run, io, store);
+}
+
 /* The rank's own queries and keys, with what each run brings. */
 static ra_pass_run run_of(const ra_program *program, const ra_backward_io *io, void *stream) {
     int in_output = program->setup->gradient_target == RA_TARGET_OUTPUT;
@@ -181,20 +199,18 @@ ra_status ra_exec_backward(const ra_program *program, const ra_program *states_a
     ra_pass_run run = run_of(program, io, stream);
     sent_out->bytes_sent = sent_out->messages_sent = 0;
     RA_TRY(prepare(&run, states_again, io, sent_out));
-    int stays = program->stays;
-    if (!stays && !ra_program_overwrites_own_queries(program)) for_query_output(&run, io, start_at_zero);
-    if (!stays && !ra_program_overwrites_own(program)) for_key_outputs(&run, io, start_at_zero);
+    start_outputs(&run, io);
     ra_status status = ra_run_steps(&run);
-    int written = stays || has_keys_in_output(program);
+    int written = program->stays || has_keys_in_output(program);
     sent_out->bytes_sent += run.sent.bytes_sent;
     sent_out->messages_sent += run.sent.messages_sent;
     if (status == RA_OK) {
         written = 1;
-        if (!stays && !program->finishing) for_key_outputs(&run, io, store); /* while others may still add to dq */
+        store_keys(&run, io, 0);
         status = ra_run_close(&run);
     }
     if (status == RA_OK) {
-        if (stays && !ra_lent_keys_are_finished(program)) for_key_outputs(&run, io, store);
+        store_keys(&run, io, 1);
         for_query_output(&run, io, store);
         status = ra_program_check(program, (ra_place){run.name, -1});
     }

@@ -25,14 +25,15 @@ typedef struct ra_lent_part {
  * queries. */
 typedef struct ra_bound_compute {
     ra_queries *visitors; /* another rank's queries, in their slot; NULL for the rank's own */
-    ra_kv_rows *parts;    /* the pieces of its slots; NULL for the rank's own rows */
-    ra_lent_part *lent;   /* [part_count]: where k and v of the parts are in each run; NULL: parts says it */
+    ra_kv_rows *parts;  /* the pieces of its slots, or all ranks' keys, where they stay; NULL for the rank's own rows */
+    ra_lent_part *lent; /* [part_count]: where k and v of the parts are in each run; NULL: parts says it, or, where
+                         * keys stay, what the ranks lend does */
     int64_t part_count;
     ra_tile_list tiles;
     const ra_compute *compute; /* the first of them */
     ra_prepared *prepared;     /* the kernel's own form of its tiles; NULL on the CPU */
     int overwrite;             /* backward: the kernel overwrites all of dk and dv, which need not be zero before */
-    int overwrite_queries;     /* backward: likewise, all of the rank's own dq */
+    int overwrite_queries;     /* backward: likewise, all of the rank's own dq, or of all ranks', where keys stay */
     unsigned char *zeroed;     /* backward: the gradient slot, where it starts at zero; NULL: nothing does */
 } ra_bound_compute;
 

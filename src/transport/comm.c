@@ -7,6 +7,7 @@
 #include "transport/comm_state.h"
 #include "transport/staged.h"
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -338,9 +339,13 @@ int ra_comm_lost(ra_comm *comm) {
 }
 
 /* Asks at first without a pause, then after longer and longer ones: a pass may take microseconds or minutes. The
- * shortest pause lasts 70 us or so, whatever it is asked for. */
+ * shortest pause lasts 70 us or so, whatever it is asked for. Other ranks' threads, where there are more than cores,
+ * may have work for the device: they go first. */
 static void pause_for(double waited) {
-    if (waited < 1e-2) return;
+    if (waited < 1e-2) {
+        sched_yield();
+        return;
+    }
     nanosleep(&(struct timespec){.tv_nsec = waited < 0.1 ? 20000 : 1000000}, NULL);
 }
 

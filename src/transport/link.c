@@ -21,7 +21,8 @@ static ra_status make(ra_link *link, const ra_device *device) {
     link->device = device;
     RA_TRY(device->stream_create(device, 1, &link->transfers));
     RA_TRY(device->event_create(device, &link->ready));
-    return device->event_create(device, &link->used);
+    RA_TRY(device->event_create(device, &link->used[0]));
+    return device->event_create(device, &link->used[1]);
 }
 
 ra_status ra_link_open(ra_link *link, const ra_device *device, int capacity) {
@@ -37,7 +38,8 @@ void ra_link_close(ra_link *link) {
     if (!device) return;
     if (link->transfers) device->stream_destroy(device, link->transfers);
     if (link->ready) device->event_destroy(device, link->ready);
-    if (link->used) device->event_destroy(device, link->used);
+    for (int i = 0; i < 2; i++)
+        if (link->used[i]) device->event_destroy(device, link->used[i]);
     for (int i = 0; i < link->capacity; i++) device->event_destroy(device, link->copied[i]);
     free(link->copied);
     free(link->awaited);
@@ -66,13 +68,29 @@ ra_status ra_link_move(ra_link *sender, int i, const ra_message *from, ra_link *
     return device->signal(device, receiver->copied[j], receiver->transfers);
 }
 
+ra_status ra_link_keep_order(const ra_link *sender, ra_link *receiver) {
+    const ra_device *device = receiver->device;
+    for (int i = 0; i < receiver->count; i++) {
+        if (!receiver->awaited[i] || receiver->awaited[i] != sender->ready) continue;
+        RA_TRY(device->wait(device, receiver->transfers, sender->ready));
+        RA_TRY(device->signal(device, receiver->copied[i], receiver->transfers));
+        receiver->awaited[i] = receiver->copied[i];
+    }
+    return RA_OK;
+}
+
 ra_status ra_link_mark_used(ra_link *link, void *stream) {
-    return link->device ? link->device->signal(link->device, link->used, stream) : RA_OK;
+    return link->device ? link->device->signal(link->device, link->used[link->pass], stream) : RA_OK;
 }
 
 ra_status ra_link_await_used(ra_link *link, const ra_link *other) {
     if (!link->device || !other->device) return RA_OK;
-    return link->device->wait(link->device, link->stream, other->used);
+    RA_TRY(link->device->wait(link->device, link->stream, other->used[0]));
+    return link->device->wait(link->device, link->stream, other->used[1]);
+}
+
+void ra_link_end_pass(ra_link *link) {
+    link->pass = !link->pass;
 }
 
 ra_status ra_link_join(ra_link *link, void *stream) {

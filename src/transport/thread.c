@@ -246,8 +246,20 @@ static ra_status attach(void *self, const ra_device *device) {
     return ra_link_open(&me->link, device, me->capacity);
 }
 
+/* A pass that begins may be on another stream than the one before, of which a slow peer may have orders to join. */
+static ra_status keep_orders(endpoint *me) {
+    hub *h = me->hub;
+    ra_status status = RA_OK;
+    pthread_mutex_lock(&h->lock);
+    for (int r = 0; r < h->ranks && !me->lends && status == RA_OK; r++)
+        if (h->endpoints[r].count > 0) status = ra_link_keep_order(&me->link, &h->endpoints[r].link);
+    pthread_mutex_unlock(&h->lock);
+    return status;
+}
+
 static ra_status post_device(void *self, const ra_message *messages, int count, void *stream) {
     endpoint *me = self;
+    RA_TRY(keep_orders(me));
     RA_TRY(ra_link_begin(&me->link, count, stream));
     return post_group(me, messages, count, 1);
 }
@@ -346,6 +358,7 @@ static void settle(void *self) {
     endpoint *me = self;
     pthread_mutex_lock(&me->hub->lock);
     me->lends = 0;
+    ra_link_end_pass(&me->link);
     pthread_mutex_unlock(&me->hub->lock);
 }
 

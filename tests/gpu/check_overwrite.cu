@@ -11,9 +11,9 @@ enum { ROWS = 300, HEADS = 4, SHARE = 2 };
 
 struct overwrite_case {
     ra_shape shape;
-    ra_tile tile;
-    ra_tile_group group;
-    ra_tile_round round;
+    ra_tile tiles[2];
+    ra_tile_group groups[2];
+    ra_tile_round rounds[2];
     ra_tile_list list;
     std::vector<double> q, k, v, dout, lse, delta;
 };
@@ -30,18 +30,22 @@ static std::vector<double> random_numbers(rng *r, int64_t count) {
     return x;
 }
 
-/* nonfinite: an infinity in one query, which the step that has it must not spread. */
-static void make_case(overwrite_case *c, ra_dtype dtype, int64_t dim, int nonfinite, unsigned seed) {
+/* nonfinite: an infinity in one query, which the step that has it must not spread. rounds: 1, or 2, the second of which
+ * has every second row and adds to what the first has made. */
+static void make_case(overwrite_case *c, ra_dtype dtype, int64_t dim, int nonfinite, int rounds, unsigned seed) {
     rng r = {seed};
     ra_dtype acc = dtype == RA_F64 ? RA_F64 : RA_F32;
     c->shape = {1, HEADS, HEADS / SHARE, dim, dim, ROWS, 1, 1 / std::sqrt((double)dim), 1, dtype, acc};
-    c->tile = {};
-    c->tile.q_rows = c->tile.k_rows = {0, 1, ROWS};
-    c->tile.heads = {0, 1, HEADS};
-    c->tile.lo = -ROWS;
-    c->group = {0, 1};
-    c->round = {0, 1, 0};
-    c->list = {&c->tile, &c->group, &c->round, 1, 1, 1};
+    for (int i = 0; i < rounds; i++) {
+        ra_tile &t = c->tiles[i];
+        t = {};
+        t.q_rows = t.k_rows = {0, 1 + i, ROWS / (1 + i)};
+        t.heads = {0, 1, HEADS};
+        t.lo = -ROWS;
+        c->groups[i] = {i, 1};
+        c->rounds[i] = {i, 1, 0};
+    }
+    c->list = {c->tiles, c->groups, c->rounds, rounds, rounds, rounds};
     c->q = random_numbers(&r, ROWS * HEADS * dim);
     c->dout = random_numbers(&r, ROWS * HEADS * dim);
     c->k = random_numbers(&r, ROWS * HEADS / SHARE * dim);
@@ -137,11 +141,13 @@ static std::vector<unsigned char> run_to_outputs(const overwrite_case &c, int fi
 
 void check_overwrite(unsigned seed, ra_dtype dtype) {
     static const int64_t dims[] = {40, 64, 128, 200};
-    for (int nonfinite = 0; nonfinite < 2; nonfinite++) {
+    for (int i = 0; i < 4; i++) {
+        int nonfinite = i % 2, rounds = 1 + i / 2;
         overwrite_case c;
-        make_case(&c, dtype, dims[seed % 4], nonfinite, seed);
+        make_case(&c, dtype, dims[seed % 4], nonfinite, rounds, seed);
         const char *what = nonfinite ? "overwritten gradients, with an infinity" : "overwritten gradients";
         expect(run(c, 1, seed) == run(c, 0, seed), what, seed, dtype);
+        if (rounds == 2) continue; /* dk and dv are not whole with the first */
         for (int64_t step = 1; step <= 2 && has_hopper_kernel(dtype, dims[seed % 4]); step++)
             expect(run_to_outputs(c, 1, step) == run_to_outputs(c, 0, step), "finished dk or dv", seed, dtype);
     }

@@ -219,7 +219,6 @@ static void backward(const ra_backward_call *call) {
     args.queries = prepared->queries;
     args.overwrite = call->overwrite;
     args.finish = call->finish;
-    args.overwrite_queries = call->overwrite_queries;
     if (call->overwrite_queries && prepared->gap_count)
         zero_gaps<<<prepared->gap_count *(unsigned)(shape->batch * shape->heads_q), GAP_THREADS, 0, stream>>>(
             prepared->gaps, prepared->gap_count, (int)shape->heads_q, prepared->queries, call->dq, (int)shape->dim);
@@ -230,6 +229,7 @@ static void backward(const ra_backward_call *call) {
         args.heads = launch.per_entry / args.problem.batch;
         args.own.lse = state_array(call->queries ? args.own.lse : call->lse, shape, launch.state);
         args.own.delta = state_array(call->queries ? args.own.delta : call->delta, shape, launch.state);
+        args.overwrite_queries = call->overwrite_queries && launch.round == 0;
         prepared->backward->launch(&args, launch.count, stream);
         args.ticket++;
         args.overwrite = 0;

@@ -281,8 +281,8 @@ static void add_items(item_builder &b, const key_set &set, bool spelled) {
     }
 }
 
-/* The sets [from, to) are those of one level. */
-static void add_launch(item_builder &b, size_t from, size_t to, int64_t state) {
+/* The sets [from, to) are those of one level of a round. */
+static void add_launch(item_builder &b, size_t from, size_t to, int64_t state, int64_t round) {
     int heads = heads_of_set(b.sets[from]);
     bool spelled = false; /* sets have different numbers of heads, or some that are not evenly apart */
     for (size_t i = from; i < to; i++) spelled |= heads_of_set(b.sets[i]) != heads || !has_even_heads(b, b.sets[i]);
@@ -290,7 +290,7 @@ static void add_launch(item_builder &b, size_t from, size_t to, int64_t state) {
     for (size_t i = from; i < to; i++) add_items(b, b.sets[i], spelled);
     int per_entry = (int)b.shape->batch * (spelled ? 1 : heads);
     unsigned count = (unsigned)((b.lists->items.size() - first) * (size_t)per_entry);
-    b.lists->launches.push_back({(int64_t)first, count, per_entry, state});
+    b.lists->launches.push_back({(int64_t)first, count, per_entry, state, round});
 }
 
 /* Rows of dk, over the heads, that a set's items write to. Between heads that lie further apart than those that share a
@@ -326,7 +326,7 @@ void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_k
             for (to = from; to < b.sets.size() && b.sets[to].level == b.sets[from].level;) to++;
             for (size_t i = from; i < to && lists->launches.empty(); i++)
                 lists->overwritten += rows_written(b, b.sets[i]);
-            add_launch(b, from, to, round->state);
+            add_launch(b, from, to, round->state, p);
         }
     }
     order_tiles(b);
@@ -378,12 +378,23 @@ static bool sees_keys(const gpu_tile &t, int64_t a0, int64_t a1) {
     return std::max((int64_t)0, a0 + t.lo) < std::min((int64_t)t.k_count, a1 + t.hi);
 }
 
-/* Tiles with the same counters are those of a group, and have the same queries. A block that ends inside the rows of a
- * tensor map is no whole box. */
-void gpu_list_first_turns(const ra_tile_list *tiles, int rows, gpu_lists *lists) {
+/* How many tiles the first round has: they come first. */
+static size_t first_round_tiles(const gpu_lists &lists) {
+    int end = 0;
+    for (const gpu_launch &launch : lists.launches)
+        for (int64_t i = 0; launch.round == 0 && i < launch.count / launch.per_entry; i++) {
+            const gpu_item &item = lists.items[(size_t)(launch.first + i)];
+            end = std::max(end, item.first + item.count);
+        }
+    return (size_t)end;
+}
+
+/* Tiles with the same counters are those of a group, and have the same queries; groups of a round have none in common.
+ * A block that ends inside the rows of a tensor map is no whole box. */
+void gpu_list_first_turns(int rows, gpu_lists *lists) {
     std::map<int64_t, std::vector<const gpu_tile *>> groups;
-    if (tiles->round_count != 1) return;
-    for (const gpu_tile &t : lists->tiles) groups[t.chain].push_back(&t);
+    size_t tiles = first_round_tiles(*lists);
+    for (size_t i = 0; i < tiles; i++) groups[lists->tiles[i].chain].push_back(&lists->tiles[i]);
     for (const auto &[chain, group] : groups) {
         const gpu_tile &t = *group[0];
         lists->overwritten_queries += (int64_t)t.q_count * t.head_count;

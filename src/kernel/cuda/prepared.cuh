@@ -12,6 +12,7 @@ struct gpu_launch {
     unsigned count; /* numbers: entries times per_entry */
     int per_entry;
     int64_t state;
+    int64_t round; /* backward: of the tile list */
 };
 
 /* The arrays before they are placed. tiles[i].k_index is an offset into `index` plus 1 there; 0: none. */
@@ -85,9 +86,9 @@ void gpu_merge_tiles(const ra_tile_list *tiles, gpu_lists *lists);
 /* When tensor maps of the tiles' rows are listed too: where the items' keys, in blocks of so many, are in them. */
 void gpu_list_key_boxes(int keys, gpu_lists *lists);
 
-/* Backward: which rows of dq the first in turn can write, in whole blocks of so many, and which it cannot. None, where
- * a call has several rounds. */
-void gpu_list_first_turns(const ra_tile_list *tiles, int rows, gpu_lists *lists);
+/* Backward: which rows of dq the first in turn can write, in whole blocks of so many, and which it cannot: of the
+ * queries of the first round. */
+void gpu_list_first_turns(int rows, gpu_lists *lists);
 
 ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
                       const ra_kv_rows *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out);

@@ -1,5 +1,5 @@
 /* The two libraries refuse each other when they were built for different internal versions, in a sentence that names
- * both. */
+ * both. And the version is raised with what it stands for, as far as sizes show. */
 #include "support/cmocka.h"
 
 #include "base/internal.h"
@@ -41,10 +41,37 @@ static void test_another_backend(void **state) {
     must_name(RA_INTERNAL_VERSION + 1);
 }
 
+/* What the libraries give each other has these sizes in the version of this number. Who changes one raises the
+ * version. */
+enum { NUMBER = 6 };
+static const struct {
+    const char *name;
+    size_t size, expected;
+} structures[] = {
+#define SIZE(type, expected)                                                                                           \
+    { #type, sizeof(type), expected }
+    SIZE(ra_backend, 24),        SIZE(ra_device, 152),         SIZE(ra_kernel, 184),       SIZE(ra_shape, 80),
+    SIZE(ra_view, 40),           SIZE(ra_kv_rows, 184),        SIZE(ra_state, 64),         SIZE(ra_context, 48),
+    SIZE(ra_list_size, 16),      SIZE(ra_forward_results, 88), SIZE(ra_forward_call, 232), SIZE(ra_query_rows, 144),
+    SIZE(ra_backward_call, 280), SIZE(ra_tile, 144),           SIZE(ra_tile_list, 48),
+#undef SIZE
+};
+
+static void test_sizes_are_of_this_version(void **state) {
+    (void)state;
+    assert_int_equal(RA_INTERNAL_VERSION % 100, NUMBER);
+    if (sizeof(void *) != 8) skip();
+    for (size_t i = 0; i < sizeof structures / sizeof *structures; i++)
+        if (structures[i].size != structures[i].expected)
+            fail_msg("%s has %zu bytes, and %zu in internal version %d", structures[i].name, structures[i].size,
+                     structures[i].expected, RA_INTERNAL_VERSION);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_another_library),
         cmocka_unit_test(test_another_backend),
+        cmocka_unit_test(test_sizes_are_of_this_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,9 +131,9 @@ static void test_stripes(void **state) {
     queued_destroy(queued);
 }
 
-/* Whether the leader of so many ranks says that keys stay. documents: of 40 tokens each, cut each over all ranks; 0:
- * none. */
-static int leader_stays(const ra_backend *backend, int ranks, int documents) {
+/* What the leader of so many ranks makes of a causal problem; returns how many tiles, 0: keys do not stay. documents:
+ * of 40 tokens each; 0: none. */
+static int64_t leader_tiles(const ra_backend *backend, int ranks, ra_layout layout, int64_t tokens, int documents) {
     enum { MOST = 400, LENGTH = 40 };
     static test_case c;
     int64_t ends[MOST + 1];
@@ -142,17 +142,18 @@ static int leader_stays(const ra_backend *backend, int ranks, int documents) {
     ra_schedule s;
     c = (test_case){.problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT};
     for (int i = 0; i <= documents; i++) ends[i] = i * LENGTH;
-    c.problem.seq_q = documents ? ends[documents] : MOST * LENGTH, c.problem.heads_q = 1, c.problem.dim = 8,
+    c.problem.seq_q = documents ? ends[documents] : tokens, c.problem.heads_q = 1, c.problem.dim = 8;
     c.problem.causal = 1;
     if (documents) c.problem.documents = documents, c.problem.cu_seqlens_q = ends;
     c.options.backend = backend, c.options.backward = 1, c.options.strategy = RA_STRATEGY_RING;
-    c.options.layout = documents ? RA_LAYOUT_DOCUMENTS : RA_LAYOUT_ZIGZAG;
+    c.options.layout = layout;
     ra_seat seat = {RA_LEADER, ranks, ranks, ranks, 1};
     if (ra_setup_make(&c.problem, &c.options, seat, &p.setup) != RA_OK) fail_msg("%s", ra_last_error());
     assert_int_equal(ra_prediction_make(&pool, &p), RA_OK);
     int stays = ra_keys_stay(&pool, &p.setup, &p.backward, &s);
+    int64_t tiles = stays ? s.steps[0].computes->tiles.tile_count : 0;
     ra_pool_free(&pool);
-    return stays;
+    return tiles;
 }
 
 /* A call takes the rows of so many ranks, and the leader makes so many tiles. */
@@ -160,10 +161,15 @@ static void test_limits(void **state) {
     (void)state;
     queued_device *queued = queued_create((queued_habits){.seed = 1});
     const ra_backend *backend = queued_backend(queued);
-    assert_int_equal(leader_stays(backend, RA_RANKS_IN_A_CALL, 0), 1);
-    assert_int_equal(leader_stays(backend, RA_RANKS_IN_A_CALL + 1, 0), 0);
-    assert_int_equal(leader_stays(backend, 10, 40), 1);
-    assert_int_equal(leader_stays(backend, 10, 400), 0);
+    assert_true(leader_tiles(backend, RA_RANKS_IN_A_CALL, RA_LAYOUT_ZIGZAG, 16000, 0) > 0);
+    assert_int_equal(leader_tiles(backend, RA_RANKS_IN_A_CALL + 1, RA_LAYOUT_ZIGZAG, 16000, 0), 0);
+    assert_true(leader_tiles(backend, 10, RA_LAYOUT_DOCUMENTS, 0, 40) > 0);
+    assert_int_equal(leader_tiles(backend, 10, RA_LAYOUT_DOCUMENTS, 0, 400), 0);
+    for (int64_t tokens = 1 << 10; tokens <= 1 << 22; tokens *= 4)
+        for (int ranks = 2; ranks <= 16; ranks *= 2) {
+            int64_t tiles = leader_tiles(backend, ranks, RA_LAYOUT_STRIPED, tokens, 0);
+            assert_true(tiles >= ranks * ranks && tiles <= 1 << 14);
+        }
     queued_destroy(queued);
 }
 

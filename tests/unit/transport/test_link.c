@@ -100,13 +100,78 @@ static void test_messages_without_data_are_an_order(void **state) {
     queued_destroy(queued);
 }
 
+/* ---- streams that change ----------------------------------------------------------------------------------------- */
+
+/* Rank 0's number is written on one stream, behind which it posts an order; before rank 1 has joined it, rank 0 posts
+ * the next pass's first group behind another stream, which waits for nothing. */
+typedef struct change_case {
+    const ra_device *device;
+    int *number;
+    _Atomic int posted;
+} change_case;
+
+enum { NUMBERS = 50 };
+
+static ra_status write_twice(ra_comm *comm, change_case *c, void *const *streams, const ra_message *orders) {
+    static const int numbers[2] = {1, 7};
+    ra_place place = {"an order", -1};
+    for (int i = 0; i < NUMBERS; i++)
+        RA_TRY(c->device->copy(c->device, c->number, &numbers[i + 1 == NUMBERS], sizeof *numbers, streams[0]));
+    RA_TRY(ra_comm_post(comm, &orders[0], 1, &(ra_queue){c->device, streams[0]}, place));
+    RA_TRY(ra_comm_wait(comm, &orders[0], 1, 10, place));
+    ra_comm_settle(comm);
+    RA_TRY(ra_comm_post(comm, &orders[1], 1, &(ra_queue){c->device, streams[1]}, place));
+    c->posted = 1;
+    return ra_comm_wait(comm, &orders[1], 1, 10, place);
+}
+
+static ra_status read_late(ra_comm *comm, change_case *c, void *const *streams, const ra_message *orders,
+                           int *seen_out) {
+    ra_place place = {"an order", -1};
+    RA_TRY(ra_comm_post(comm, &orders[0], 1, &(ra_queue){c->device, streams[0]}, place));
+    while (!c->posted) sched_yield();
+    RA_TRY(ra_comm_wait(comm, &orders[0], 1, 10, place));
+    RA_TRY(c->device->copy(c->device, seen_out, c->number, sizeof *seen_out, streams[0]));
+    RA_TRY(ra_comm_post(comm, &orders[1], 1, &(ra_queue){c->device, streams[1]}, place));
+    return ra_comm_wait(comm, &orders[1], 1, 10, place);
+}
+
+static ra_status change_body(ra_comm *comm, void *user) {
+    change_case *c = user;
+    const ra_device *device = c->device;
+    int me = ra_comm_rank(comm), seen = 7;
+    ra_message orders[2];
+    void *streams[2];
+    for (int i = 0; i < 2; i++) {
+        orders[i] = (ra_message){.peer = !me, .is_send = !me, .tag = i, .bytes = 1};
+        RA_TRY(device->stream_create(device, 0, &streams[i]));
+    }
+    RA_TRY(ra_comm_attach(comm, device, (ra_group_size){.messages = 1}));
+    RA_TRY(me ? read_late(comm, c, streams, orders, &seen) : write_twice(comm, c, streams, orders));
+    for (int i = 0; i < 2; i++) device->stream_destroy(device, streams[i]); /* when it is done */
+    return seen == 7 ? RA_OK : ra_fail(RA_ERR_INTERNAL, "%d was seen", seen);
+}
+
+static void test_an_order_is_of_its_own_stream(void **state) {
+    (void)state;
+    queued_device *queued = queued_create((queued_habits){.seed = 5, .delay_one_in = 2, .delay_most_us = 500});
+    assert_non_null(queued);
+    change_case c = {.device = queued_backend(queued)->device};
+    c.number = c.device->allocate(c.device, sizeof(int));
+    if (ra_run_threads(RANKS, change_body, &c) != RA_OK) fail_msg("%s", ra_last_error());
+    c.device->release(c.device, c.number);
+    queued_destroy(queued);
+}
+
 /* ---- a rank that gives up ---------------------------------------------------------------------------------------- */
 
 /* Rank 1 is putting work in rank 0's memory on its stream, which is slow, when rank 0 gives up: that waits, and rank
- * 0's stream as well, though rank 0 has posted and nothing more. Afterwards nobody borrows. */
+ * 0's stream as well, though rank 0 has posted and nothing more. So it does when rank 1 is a pass ahead, on another
+ * stream. Afterwards nobody borrows. */
 typedef struct recall_case {
     const ra_device *device;
     int *number;
+    int ahead;
     _Atomic int borrowed, given_back;
     int was_given_back, status_later;
 } recall_case;
@@ -117,20 +182,25 @@ static ra_status recall_body(ra_comm *comm, void *user) {
     int me = ra_comm_rank(comm), seven = 7, zero = 0;
     ra_message message = {.peer = !me, .is_send = !me, .tag = 1, .bytes = 1};
     ra_place place = {"a recall", -1};
-    void *stream = NULL, *event = NULL;
+    void *stream = NULL, *next = NULL, *event = NULL;
     RA_TRY(device->stream_create(device, 0, &stream));
+    RA_TRY(device->stream_create(device, 0, &next));
     RA_TRY(device->event_create(device, &event));
     RA_TRY(ra_comm_attach(comm, device, (ra_group_size){.messages = 1}));
     RA_TRY(ra_comm_post(comm, &message, 1, &(ra_queue){device, stream}, place));
     RA_TRY(ra_comm_wait(comm, &message, 1, 10, place));
     if (me == 1) {
         RA_TRY(ra_comm_borrow(comm, place));
-        c->borrowed = 1;
+        c->borrowed = !c->ahead;
         nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
         for (int i = 0; i < 200; i++) RA_TRY(device->copy(device, c->number, &seven, sizeof seven, stream));
         c->given_back = 1;
         RA_TRY(ra_comm_give_back(comm, stream, place));
-        while (ra_comm_borrow(comm, place) == RA_OK) RA_TRY(ra_comm_give_back(comm, stream, place));
+        if (c->ahead) ra_comm_settle(comm);
+        while (ra_comm_borrow(comm, place) == RA_OK) {
+            RA_TRY(ra_comm_give_back(comm, next, place));
+            c->borrowed = 1;
+        }
         c->status_later = (int)RA_ERR_PEER;
     } else {
         while (!c->borrowed) sched_yield();
@@ -142,15 +212,16 @@ static ra_status recall_body(ra_comm *comm, void *user) {
     for (int done = 0; !done;) RA_TRY(device->query(device, event, &done));
     device->event_destroy(device, event);
     device->stream_destroy(device, stream);
+    device->stream_destroy(device, next);
     return RA_OK;
 }
 
 static void test_who_gives_up_gets_its_memory_back(void **state) {
     (void)state;
-    for (uint64_t seed = 1; seed <= 5; seed++) {
+    for (uint64_t seed = 1; seed <= 10; seed++) {
         queued_device *queued = queued_create((queued_habits){.seed = seed, .delay_one_in = 8, .delay_most_us = 300});
         assert_non_null(queued);
-        recall_case c = {.device = queued_backend(queued)->device};
+        recall_case c = {.device = queued_backend(queued)->device, .ahead = seed > 5};
         c.number = c.device->allocate(c.device, sizeof(int));
         ra_comm *comms[RANKS];
         rank_outcome outcomes[RANKS];
@@ -210,9 +281,8 @@ static void test_groups_that_were_not(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_groups_that_were_announced),
-        cmocka_unit_test(test_groups_that_were_not),
-        cmocka_unit_test(test_messages_without_data_are_an_order),
+        cmocka_unit_test(test_groups_that_were_announced),         cmocka_unit_test(test_groups_that_were_not),
+        cmocka_unit_test(test_messages_without_data_are_an_order), cmocka_unit_test(test_an_order_is_of_its_own_stream),
         cmocka_unit_test(test_who_gives_up_gets_its_memory_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

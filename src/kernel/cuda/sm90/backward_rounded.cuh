@@ -1,4 +1,4 @@
-/* dK and dV that a launch finishes: the outputs, of the inputs' type, in the rank's own part.
+/* dK and dV that a launch finishes: the outputs, of the inputs' type, of the rank, or where keys stay of each.
  *
  * A warp's rows of the sums are in shared memory, where they would leave from (backward_keys.cuh). Behind its last sum
  * the warp reads them again and writes them to device memory, rounded as store rounds them, 16 bytes a lane. That is a

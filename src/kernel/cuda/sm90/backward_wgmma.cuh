@@ -373,10 +373,11 @@ template <class T, int DIM, int NARROW> struct backward_wgmma {
             backward_by_boxes<boxes><<<count, boxes::THREADS, boxes::BYTES, stream>>>(folded, maps);
     }
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
+        (void)tiles;
         tensor_maps_list(shape, parts, boxes::KEYS, lists);
         gpu_list_key_boxes(boxes::KEYS, lists);
         gpu_list_turn_groups(boxes::ROWS, boxes::TURNS_TOGETHER, lists);
-        gpu_list_first_turns(tiles, boxes::ROWS, lists);
+        gpu_list_first_turns(boxes::ROWS, lists);
         lists->maps.finishes = has_whole_sums(shape, dtype_of<T>, *lists);
     }
     static constexpr gpu_backward_variant variant(void) {

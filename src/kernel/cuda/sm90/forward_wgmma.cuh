@@ -139,8 +139,8 @@ __device__ __forceinline__ key_block short_step(const forward_memory<S> &memory,
     score_block<H> s;
     weight_block<H> first;
     float keep[2];
-    asm volatile(""
-                 : "+r"(q)); /* operands made of it here: those of the main loop would be kept for both, and spilled */
+    /* Its operands are made of it here: those of the main loop would be kept for both, and spilled. */
+    asm volatile("" : "+r"(q));
     ring_place<S::STAGES> before = at;
     at.advance();
     mbarrier_wait(memory.k_full(at.stage), at.parity);
@@ -169,9 +169,15 @@ __device__ __forceinline__ key_block short_step(const forward_memory<S> &memory,
     return keys;
 }
 
+/* Of the rows that o is written to, as those of the queries are numbered; NULL: none. Asked for where they are needed:
+ * kept in registers, they make the main loop longer. */
+static __device__ __forceinline__ const CUtensorMap *output_maps(const tensor_maps *maps) {
+    return maps && maps->outputs ? &maps->map[maps->outputs] : NULL;
+}
+
 /* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit. */
 template <class S>
-__device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUtensorMap *outputs,
+__device__ __forceinline__ void attend_unit(const gpu_forward &args, const tensor_maps *maps,
                                             const forward_memory<S> &memory, int group, const gpu_score<float> &score,
                                             consumer_place<S> &place, key_block keys) {
     ring_place<S::STAGES> &at = place.at;
@@ -227,14 +233,14 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const CUten
     products_wait<0>();
     keep_registers(o);
     if (!(S::STAGED && group == 1)) leave_stage(memory.v_empty(at.stage));
-    end_unit<S>(args, outputs, memory, note, group, at.stage, rows, keep, o, place.staged);
+    end_unit<S>(args, output_maps(maps), memory, note, group, at.stage, rows, keep, o, place.staged);
     at.advance();
     place.slot = next_slot<S>(place.slot);
 }
 
-/* outputs: of end_unit. */
+/* maps: NULL where rows are copied one by one. */
 template <class S>
-__device__ __forceinline__ void consume(const gpu_forward &args, const CUtensorMap *outputs,
+__device__ __forceinline__ void consume(const gpu_forward &args, const tensor_maps *maps,
                                         const forward_memory<S> &memory) {
     /* From one lane, so that the compiler knows it to be the same in all. */
     int group = __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0);
@@ -245,7 +251,7 @@ __device__ __forceinline__ void consume(const gpu_forward &args, const CUtensorM
         mbarrier_wait(memory.k_full(place.at.stage), place.at.parity);
         key_block keys = memory.note(place.at.stage);
         if (keys.flags & STEP_NONE) break;
-        attend_unit<S>(args, outputs, memory, group, score, place, keys);
+        attend_unit<S>(args, maps, memory, group, score, place, keys);
     }
     if (S::SENDER)
         hand_outputs<S>(memory, group, 0, SEND_NO_MORE, place.staged);
@@ -255,13 +261,13 @@ __device__ __forceinline__ void consume(const gpu_forward &args, const CUtensorM
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-template <class S>
+template <class S, int MAPS>
 __global__ void __launch_bounds__(S::THREADS, 1)
-    forward_by_boxes(const __grid_constant__ gpu_forward args, const __grid_constant__ tensor_maps maps,
+    forward_by_boxes(const __grid_constant__ gpu_forward args, const __grid_constant__ launch_maps<MAPS> given,
                      unsigned count) {
+    const tensor_maps &maps = all_maps(given);
     extern __shared__ __align__(1024) unsigned char shared[];
     forward_memory<S> memory = {shared, shared_address(shared)};
-    const CUtensorMap *outputs = maps.outputs ? &maps.map[maps.outputs] : NULL;
     if (threadIdx.x == 0) make_barriers<S>(memory);
     __syncthreads();
     if (threadIdx.x < 128) {
@@ -270,10 +276,10 @@ __global__ void __launch_bounds__(S::THREADS, 1)
         int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0);
         if (warp == 0) produce_keys<S>(args, maps, memory, count);
         if (warp == 1) produce_values<S>(memory);
-        if (S::SENDER && warp == 2) send_outputs<S>(args, outputs, memory);
+        if (S::SENDER && warp == 2) send_outputs<S>(args, output_maps(&maps), memory);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
-        consume<S>(args, outputs, memory);
+        consume<S>(args, &maps, memory);
     }
 }
 
@@ -341,12 +347,28 @@ struct forward_wgmma {
     using many = forward_wgmma_shape<T, DIM, MANY, GROUPS, MANY_STAGES, true, true>;
     using rows = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, true, false>;
 
+    static_assert(sizeof(gpu_forward) + sizeof(launch_maps<FEW_MAPS>) + 64 <= 4096, "few enough maps");
+
+    template <class S> static cudaError_t allow_boxes(void) {
+        cudaError_t error = allow_shared_memory(forward_by_boxes<S, FEW_MAPS>, S::BYTES);
+        return error ? error : allow_shared_memory(forward_by_boxes<S, TENSOR_MAPS>, S::BYTES);
+    }
+
+    template <class S>
+    static void launch_boxes(const gpu_forward &args, const tensor_maps &maps, unsigned ctas, unsigned count,
+                             cudaStream_t stream) {
+        if (maps.used <= FEW_MAPS)
+            forward_by_boxes<S, FEW_MAPS><<<ctas, S::THREADS, S::BYTES, stream>>>(args, few_maps(maps), count);
+        else
+            forward_by_boxes<S, TENSOR_MAPS><<<ctas, S::THREADS, S::BYTES, stream>>>(args, maps, count);
+    }
+
     static cudaError_t allow(void) {
         if (MMA.rows != MMA_ROWS || !MMA.launch_redo) return cudaErrorInvalidConfiguration;
         cudaError_t error = MMA.allow();
         if (!error) error = allow_shared_memory(forward_by_rows<rows>, rows::BYTES);
-        if (!error) error = allow_shared_memory(forward_by_boxes<boxes>, boxes::BYTES);
-        if (!error) error = allow_shared_memory(forward_by_boxes<many>, many::BYTES);
+        if (!error) error = allow_boxes<boxes>();
+        if (!error) error = allow_boxes<many>();
         return error;
     }
 
@@ -365,9 +387,9 @@ struct forward_wgmma {
         } else {
             done.section = numbers_of_section(args);
             if (args->maps->keys == boxes::KEYS)
-                forward_by_boxes<boxes><<<ctas, boxes::THREADS, boxes::BYTES, stream>>>(done, maps, count);
+                launch_boxes<boxes>(done, maps, ctas, count, stream);
             else
-                forward_by_boxes<many><<<ctas, many::THREADS, many::BYTES, stream>>>(done, maps, count);
+                launch_boxes<many>(done, maps, ctas, count, stream);
         }
         done.redo_rows = boxes::ROWS;
         MMA.launch_redo(&done, ctas, stream);

@@ -239,6 +239,7 @@ static bool make_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, in
     if (!add_keys(p, listed, shape, listed.q.size(), maps_out)) return false;
     size_t used = listed.q.size() + (maps_out->parts ? 0 : 2 * listed.k.size());
     add_outputs(args, dtype, rows_o, used, maps_out);
+    maps_out->used = (int)(used + (maps_out->outputs ? listed.q.size() : 0));
     return true;
 }
 

@@ -10,6 +10,8 @@
 
 #include "kernel/cuda/prepared.cuh"
 
+#include <algorithm>
+#include <cstddef>
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -24,12 +26,31 @@ enum { TENSOR_MAPS = 24 };
 /* The maps of a launch: first those of the queries' rows (forward: Q; backward: Q, dO and dQ in turn), then, where the
  * keys are the rank's own or come with every call, K's and V's in turn, then those of the rows that the forward kernel
  * writes. */
-struct tensor_maps {
-    CUtensorMap map[TENSOR_MAPS];
+template <int COUNT> struct launch_maps {
     const CUtensorMap *parts; /* device memory: K's and V's of slots in turn; NULL: they are in map */
     int own;                  /* where those of keys that are in map start */
     int outputs;              /* where those of the forward pass's o start, one for each of Q's; 0: there are none */
+    int used;                 /* forward: how many there are in map */
+    CUtensorMap map[COUNT];
 };
+
+using tensor_maps = launch_maps<TENSOR_MAPS>;
+
+/* Parameters of 4 KB take the host and the device less time to launch with than 16 KB: 6 to 10 us. So a forward kernel
+ * is given no more where these are enough. */
+enum { FEW_MAPS = 24 };
+
+/* As kernels see the maps of a launch, of whatever size: they ask for none but those that there are. */
+template <int COUNT> __device__ __forceinline__ const tensor_maps &all_maps(const launch_maps<COUNT> &maps) {
+    static_assert(offsetof(tensor_maps, map) == offsetof(launch_maps<COUNT>, map), "the one begins as the other");
+    return reinterpret_cast<const tensor_maps &>(maps);
+}
+
+static inline launch_maps<FEW_MAPS> few_maps(const tensor_maps &maps) {
+    launch_maps<FEW_MAPS> few = {maps.parts, maps.own, maps.outputs, maps.used, {}};
+    std::copy(maps.map, maps.map + maps.used, few.map);
+    return few;
+}
 
 /* Plan time: lists the maps that the tiles need, and makes those of slots. keys: rows of a box of keys. */
 void tensor_maps_list(const ra_shape *shape, const ra_kv_rows *parts, int keys, gpu_lists *lists);
