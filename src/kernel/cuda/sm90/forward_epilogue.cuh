@@ -112,6 +112,13 @@ static __device__ __forceinline__ void finish_sums(const gpu_forward &args, cons
     }
 }
 
+/* All that needs l alone. by: of finish_sums. */
+static __device__ __forceinline__ void end_rows(const gpu_forward &args, const unit_note &note, row_sums &rows,
+                                                float (&by)[2]) {
+    end_sums(rows);
+    if (args.finish) finish_sums(args, note, rows, by);
+}
+
 /* ---- rows that a thread writes itself ---------------------------------------------------------------------------- */
 
 /* Tells the compiler not to compute addresses ahead, for which there are no registers. */

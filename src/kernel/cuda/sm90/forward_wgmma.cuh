@@ -228,10 +228,11 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
     }
     mbarrier_wait(memory.v_full(at.stage), at.parity);
     start_outputs<S>(memory, at.stage, p, o);
-    end_sums(rows); /* beside the products, for which o alone is waited */
-    if (args.finish) finish_sums(args, note, rows, keep);
+    /* Beside the products; behind them where units are long: n = 4096, full, is slower the other way round. */
+    if (S::SENDER) end_rows(args, note, rows, keep);
     products_wait<0>();
     keep_registers(o);
+    if (!S::SENDER) end_rows(args, note, rows, keep);
     if (!(S::STAGED && group == 1)) leave_stage(memory.v_empty(at.stage));
     end_unit<S>(args, output_maps(maps), memory, note, group, at.stage, rows, keep, o, place.staged);
     at.advance();
