@@ -1,7 +1,7 @@
 #include "support/queued/queued_kernel.h"
 
 #include "base/status.h"
-#include "kernel/row_io.h"
+#include "support/queued/queued_gradients.h"
 #include "support/queued/queued_stream.h"
 
 #include <stdlib.h>
@@ -35,93 +35,8 @@ static int last_queries(const ra_tile_list *tiles) {
     return last;
 }
 
-/* ---- gradients that hold nothing yet ---------------------------------------------------------------------------- */
-
-typedef void (*key_visit)(void *user, const ra_kv_rows *part, int64_t row, int64_t g);
-
-/* Every key row and key/value head of the tiles, some of them several times. */
-static void for_each_key(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, key_visit visit,
-                         void *user) {
-    for (int64_t i = 0; i < tiles->tile_count; i++) {
-        const ra_tile *t = &tiles->tiles[i];
-        for (int64_t h = 0; h < t->heads.count; h++)
-            for (int64_t b = 0; b < t->k_rows.count; b++)
-                visit(user, parts ? &parts[t->part] : NULL, ra_tile_key(t, b),
-                      ra_span_at(t->heads, h) / (shape->heads_q / shape->heads_kv));
-    }
-}
-
-typedef struct places {
-    const ra_shape *shape;
-    const ra_kv_rows *parts;
-    int64_t *at, count; /* at NULL: only counted */
-} places;
-
-/* By address, as parts may overlap; own rows, and those of parts whose gradients come with each call, have none yet. */
-static void note_place(void *user, const ra_kv_rows *part, int64_t row, int64_t g) {
-    places *p = user;
-    int64_t place = ((part ? part - p->parts : 0) << 40) + row * p->shape->heads_kv + g;
-    if (part && part->dk.data)
-        place = (int64_t)(intptr_t)ra_view_row(part->dk, ra_shape_acc_bytes(p->shape), 0, row, ra_part_head(part, g));
-    if (p->at) p->at[p->count] = place;
-    p->count++;
-}
-
-static int compare_places(const void *x, const void *y) {
-    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
-    return (a > b) - (a < b);
-}
-
-static int64_t count_rows(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts) {
-    places p = {.shape = shape, .parts = parts};
-    int64_t rows = 0;
-    for_each_key(shape, tiles, parts, note_place, &p);
-    if (p.count == 0 || !(p.at = malloc((size_t)p.count * sizeof *p.at))) return 0;
-    p.count = 0;
-    for_each_key(shape, tiles, parts, note_place, &p);
-    qsort(p.at, (size_t)p.count, sizeof *p.at, compare_places);
-    for (int64_t i = 0; i < p.count; i++) rows += i == 0 || p.at[i] != p.at[i - 1];
-    free(p.at);
-    return rows;
-}
-
-static void zero_row(const ra_shape *shape, ra_view view, int64_t row, int64_t head, int64_t width) {
-    size_t bytes = ra_shape_acc_bytes(shape);
-    for (int64_t b = 0; b < shape->batch; b++)
-        for (int64_t d = 0; d < width; d++)
-            memset((char *)ra_view_row(view, bytes, b, row, head) + d * view.dim * (int64_t)bytes, 0, bytes);
-}
-
-static void clear_row(void *user, const ra_kv_rows *part, int64_t row, int64_t g) {
-    const ra_shape *shape = user;
-    zero_row(shape, part->dk, row, ra_part_head(part, g), shape->dim);
-    zero_row(shape, part->dv, row, ra_part_head(part, g), shape->dim_v);
-}
-
 static int64_t overwrites_queries(const ra_prepared *prepared) {
     return prepared->overwritten_queries;
-}
-
-/* Groups of a round have no row of a head in common. */
-static int64_t count_queries(const ra_tile_list *tiles) {
-    int64_t rows = 0;
-    if (tiles->round_count != 1) return 0;
-    for (int64_t g = 0; g < tiles->group_count; g++) {
-        const ra_tile *t = &tiles->tiles[tiles->groups[g].first];
-        rows += t->q_rows.count * t->heads.count;
-    }
-    return rows;
-}
-
-/* queries: NULL, or those of several ranks; dq: else. */
-static void clear_queries(const ra_shape *shape, const ra_tile_list *tiles, const ra_query_rows *queries, ra_view dq) {
-    for (int64_t i = 0; i < tiles->tile_count; i++) {
-        const ra_tile *t = &tiles->tiles[i];
-        if (queries) dq = queries[t->queries].dq;
-        for (int64_t h = 0; h < t->heads.count; h++)
-            for (int64_t a = 0; a < t->q_rows.count; a++)
-                zero_row(shape, dq, ra_span_at(t->q_rows, a), ra_span_at(t->heads, h), shape->dim);
-    }
 }
 
 /* A device kernel must have all rows in one launch for that; these calls have them anyway. */
@@ -147,7 +62,7 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
     p->part_count = parts ? part_count : 0;
     for (int64_t i = 0; i < p->part_count; i++) p->come_with_calls |= !parts[i].k.data;
     if (pass == RA_BACKWARD)
-        p->overwritten = count_rows(shape, tiles, parts), p->overwritten_queries = count_queries(tiles);
+        p->overwritten = queued_key_rows(shape, tiles, parts), p->overwritten_queries = queued_query_rows(tiles);
     *prepared_out = p;
     return RA_OK;
 }
@@ -346,9 +261,9 @@ static void run_backward(const job *j) {
     call.shape = &j->shape;
     if (!call.parts) call.parts = &j->own;
     call.context = j->context;
-    if (call.overwrite) for_each_key(&j->shape, &call.tiles, call.parts, clear_row, (void *)(intptr_t)&j->shape);
+    if (call.overwrite) queued_clear_keys(&j->shape, &call.tiles, call.parts);
     const ra_query_rows *queries = j->to_too;
-    if (call.overwrite_queries) clear_queries(&j->shape, &call.tiles, queries, call.dq);
+    if (call.overwrite_queries) queued_clear_queries(&j->shape, &call.tiles, queries, call.dq);
     call.overwrite = call.overwrite_queries = 0;
     memset(j->to, 0xff, COUNTER_BYTES);
     if (!queries) inner()->backward(&call);

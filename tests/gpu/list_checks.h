@@ -1,0 +1,15 @@
+/* The parts of list_check. */
+#ifndef TESTS_GPU_LIST_CHECKS_H
+#define TESTS_GPU_LIST_CHECKS_H
+
+enum { ROWS = 64, KEYS = 64 }; /* of blocks */
+
+/* How often something was wrong. */
+extern int failures;
+
+void expect(bool right, const char *what, unsigned seed);
+
+/* Random lists of so many seeds. */
+void check_merges(unsigned seeds);
+
+#endif
