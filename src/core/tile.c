@@ -25,6 +25,18 @@ int ra_tile_is_full(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int
     return b0 - (a1 - 1) >= tile->lo && b1 - 1 - a0 <= tile->hi;
 }
 
+ra_tile ra_tile_slice(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int64_t b1) {
+    ra_tile slice = *tile;
+    slice.q_rows = ra_span_slice(tile->q_rows, a0, a1);
+    slice.k_rows = ra_span_slice(tile->k_rows, b0, b1);
+    slice.lo = clamp(tile->lo + a0 - b0, a0 - a1, b1 - b0);
+    slice.hi = clamp(tile->hi + a0 - b0, a0 - a1, b1 - b0);
+    if (tile->k_index) slice.k_index = tile->k_index + b0;
+    slice.positions.query += a0 * tile->positions.stride;
+    slice.positions.key += b0 * tile->positions.stride;
+    return slice;
+}
+
 /* n (n - 1) / 2 modulo 2^64. */
 static uint64_t triangle(uint64_t n) {
     return n % 2 ? n * ((n - 1) / 2) : n / 2 * (n - 1);

@@ -70,6 +70,9 @@ void ra_tile_visible_among(const ra_tile *tile, int64_t a0, int64_t a1, int64_t 
 /* Whether every pair of queries [a0, a1) and keys [b0, b1) is visible. */
 int ra_tile_is_full(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int64_t b1);
 
+/* The tile of the queries [a0, a1) with the keys [b0, b1): none of them may be empty. */
+ra_tile ra_tile_slice(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, int64_t b1);
+
 /* The pairs (a, b), 0 <= a < rows, 0 <= b < keys, with lo <= b - slope a <= hi. Right whenever that number fits in 63
  * bits, though rows * keys may not. */
 int64_t ra_band_pairs(int64_t rows, int64_t keys, int64_t slope, int64_t lo, int64_t hi);

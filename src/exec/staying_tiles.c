@@ -1,6 +1,7 @@
 #include "exec/staying_tiles.h"
 
 #include "base/status.h"
+#include "exec/split_stripes.h"
 
 #include <stdlib.h>
 /* ---- keys that are the same -------------------------------------------------------------------------------------- */
@@ -53,108 +54,6 @@ static void widen_all(ra_tile *tiles, int64_t count) {
                 all = hull_of(all, tiles[j].k_rows);
         widen(&tiles[i], all);
     }
-}
-
-/* ---- rows that are split ----------------------------------------------------------------------------------------- */
-
-/* On stripes the rows of all ranks lie among each other. They are split, so that those of all ranks that stand near
- * each other in the sequence come one after the other: a kernel goes through the queries in that order, and takes the
- * keys in it. Items of keys that are taken at the same time then have almost as many queries, and read and add to the
- * same ones within a short time, in which these stay in the cache. */
-typedef struct split {
-    int64_t queries, keys; /* rows of each */
-} split;
-
-enum {
-    SPLIT_POSITIONS = 1024, /* that the keys of all ranks stand in together */
-    LEAST_KEYS = 256,       /* the most that a kernel has in a block */
-    LEAST_QUERIES = 128,
-    MOST_SPLIT_TILES = 1 << 14 /* more would take long to list */
-};
-
-static int64_t splits_of(ra_span rows, int64_t each) {
-    return (rows.count + each - 1) / each;
-}
-
-static int64_t count_split(const ra_tile_list *list, split by) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < list->tile_count; i++)
-        count += splits_of(list->tiles[i].q_rows, by.queries) * splits_of(list->tiles[i].k_rows, by.keys);
-    return count;
-}
-
-/* How stripes that far apart are split: queries into more rows where there would be too many tiles, and where those are
- * too many then, in the longest sequences, keys not at all. */
-static split choose_split(const ra_tile_list *list, int64_t stride) {
-    int64_t most = 1;
-    for (int64_t i = 0; i < list->tile_count; i++) {
-        const ra_tile *t = &list->tiles[i];
-        if (t->q_rows.count > most) most = t->q_rows.count;
-        if (t->k_rows.count > most) most = t->k_rows.count;
-    }
-    split by = {LEAST_QUERIES, SPLIT_POSITIONS / stride / LEAST_KEYS * LEAST_KEYS};
-    if (by.keys < LEAST_KEYS) by.keys = LEAST_KEYS;
-    while (by.queries < most && count_split(list, by) > MOST_SPLIT_TILES) by.queries *= 2;
-    if (count_split(list, by) <= MOST_SPLIT_TILES) return by;
-    by = (split){LEAST_QUERIES, most};
-    while (by.queries < most && count_split(list, by) > MOST_SPLIT_TILES) by.queries *= 2;
-    return by;
-}
-
-static int64_t clamp(int64_t x, int64_t low, int64_t high) {
-    return x < low ? low : x > high ? high : x;
-}
-
-/* `each` of the rows from number `from` on, or as many as are left. */
-static ra_span some_rows(ra_span rows, int64_t from, int64_t each) {
-    int64_t left = rows.count - from;
-    return (ra_span){ra_span_at(rows, from), rows.stride, left < each ? left : each};
-}
-
-/* The tile of the queries from number `query` on with the keys from number `key` on. */
-static ra_tile split_tile(const ra_tile *t, split by, int64_t query, int64_t key) {
-    ra_tile some = *t;
-    some.q_rows = some_rows(t->q_rows, query, by.queries);
-    some.k_rows = some_rows(t->k_rows, key, by.keys);
-    some.lo = clamp(t->lo + query - key, -some.q_rows.count, some.k_rows.count);
-    some.hi = clamp(t->hi + query - key, -some.q_rows.count, some.k_rows.count);
-    some.positions.query += query * t->positions.stride;
-    some.positions.key += key * t->positions.stride;
-    return some;
-}
-
-/* A group's queries from number `query` on with its keys, as far as something is visible: a group behind those that are
- * there. */
-static void split_group(const ra_tile *from, int64_t count, split by, int64_t query, ra_tile *tiles,
-                        ra_tile_group *groups, ra_tile_list *to) {
-    ra_tile_group group = {to->tile_count, 0};
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t key = 0; key < from[i].k_rows.count; key += by.keys) {
-            ra_tile some = split_tile(&from[i], by, query, key);
-            if (ra_tile_pairs(&some) > 0) tiles[to->tile_count++] = some;
-        }
-    group.count = to->tile_count - group.first;
-    if (group.count > 0) groups[to->group_count++] = group;
-}
-
-/* Splits the groups of a list where they are of stripes. */
-static ra_status split_all(ra_pool *pool, ra_tile_list *list) {
-    if (list->tile_count == 0 || list->tiles[0].positions.stride == 1) return RA_OK;
-    split by = choose_split(list, list->tiles[0].positions.stride);
-    int64_t group_count = 0;
-    for (int64_t g = 0; g < list->group_count; g++)
-        group_count += splits_of(list->tiles[list->groups[g].first].q_rows, by.queries);
-    ra_tile *tiles = ra_pool_take(pool, count_split(list, by), sizeof *tiles);
-    ra_tile_group *groups = ra_pool_take(pool, group_count, sizeof *groups);
-    if (!tiles || !groups) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    ra_tile_list all = {tiles, groups, list->rounds, 0, 0, list->round_count};
-    for (int64_t g = 0; g < list->group_count; g++) {
-        const ra_tile *from = &list->tiles[list->groups[g].first];
-        for (int64_t query = 0; query < from->q_rows.count; query += by.queries)
-            split_group(from, list->groups[g].count, by, query, tiles, groups, &all);
-    }
-    *list = all;
-    return RA_OK;
 }
 
 /* ---- the order of queries ---------------------------------------------------------------------------------------- */
@@ -285,7 +184,7 @@ static ra_status join_lists(ra_pool *pool, const ra_tile_list *lists, int ranks,
     if (!tiles || !groups || !round) return no_memory();
     ra_tile_list list = {tiles, groups, round, 0, 0, 1};
     for (int r = 0; r < ranks; r++) append_tiles(&lists[r], r, tiles, groups, &list);
-    RA_TRY(split_all(pool, &list));
+    RA_TRY(ra_split_stripes(pool, &list));
     RA_TRY(order_groups(pool, &list));
     *round = (ra_tile_round){.first = 0, .count = list.group_count};
     *list_out = list;
