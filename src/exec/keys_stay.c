@@ -1,10 +1,14 @@
 #include "exec/keys_stay.h"
 
 #include "base/status.h"
+#include "exec/adds_once.h"
 #include "exec/staying_tiles.h"
 #include "exec/step_messages.h"
 
 /* ---- whether, and with what -------------------------------------------------------------------------------------- */
+
+/* The leader alone works out what every rank's keys meet; with more tiles that would take long. */
+enum { MOST_TILES = 1 << 15 };
 
 /* The same on every rank. */
 static int is_wanted(const ra_setup *setup, const ra_schedule *planned) {
@@ -13,33 +17,21 @@ static int is_wanted(const ra_setup *setup, const ra_schedule *planned) {
            setup->ranks > 1 && setup->ranks <= RA_RANKS_IN_A_CALL && ra_schedule_has_sources(planned, RA_CARGO_KV);
 }
 
-/* The leader alone works out what every rank's keys meet; with more tiles that would take long. */
-enum { MOST_TILES = 1 << 15 };
-
-static ra_status make_tiles(ra_pool *pool, ra_pool *scratch, const ra_setup *setup, ra_compute *compute_out) {
-    ra_cut_problem cut = ra_setup_cut(setup);
-    ra_schedule *visits = ra_pool_take(scratch, setup->ranks, sizeof *visits);
-    int64_t tiles = 0;
-    if (!visits) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    for (int r = 0; r < setup->ranks && tiles <= MOST_TILES; r++) {
-        RA_TRY(ra_schedule_visits(scratch, &cut, r, &visits[r]));
-        tiles += ra_tiles_met(&visits[r]);
-        compute_out->pairs += visits[r].pairs;
-    }
-    return tiles <= MOST_TILES ? ra_staying_tiles(pool, visits, setup->ranks, &compute_out->tiles) : RA_OK;
+/* Whether there would be too many tiles if every rank had as many as the leader has planned: the same tiles, over all
+ * ranks, though not those of its own keys. Mostly it is known then, and nothing has to be worked out. */
+static int has_too_many(const ra_setup *setup, const ra_schedule *planned) {
+    return setup->rank == RA_LEADER && ra_tiles_met(planned) > MOST_TILES / setup->ranks;
 }
 
 /* compute_out has no tiles where they cannot be one call. */
 static ra_status make_compute(ra_pool *pool, const ra_setup *setup, ra_compute *compute_out) {
-    ra_pool scratch = {0};
+    ra_cut_problem cut = ra_setup_cut(setup);
     *compute_out = (ra_compute){.visit = {.slot = RA_OWN, .owner = setup->rank},
                                 .kv_slot = RA_OWN,
                                 .grad_slot = RA_OWN,
                                 .parcel = {.owner = setup->rank},
                                 .part_count = setup->ranks};
-    ra_status status = make_tiles(pool, &scratch, setup, compute_out);
-    ra_pool_free(&scratch);
-    return status;
+    return ra_staying_tiles(pool, &cut, MOST_TILES, &compute_out->tiles, &compute_out->pairs);
 }
 
 static ra_status make_schedule(ra_pool *pool, const ra_setup *setup, ra_schedule *schedule_out) {
@@ -69,8 +61,8 @@ static int is_one_call(const ra_schedule *schedule) {
 }
 
 int ra_keys_stay(ra_pool *pool, const ra_setup *setup, const ra_schedule *planned, ra_schedule *schedule_out) {
-    if (!is_wanted(setup, planned) || make_schedule(pool, setup, schedule_out) != RA_OK) return 0;
-    return is_one_call(schedule_out);
+    if (!is_wanted(setup, planned) || has_too_many(setup, planned)) return 0;
+    return make_schedule(pool, setup, schedule_out) == RA_OK && is_one_call(schedule_out);
 }
 
 /* ---- binding ----------------------------------------------------------------------------------------------------- */

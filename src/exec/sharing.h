@@ -54,10 +54,6 @@ ra_status ra_sharing_find(ra_comm *comm, const ra_device *device, int has_worksp
 ra_status ra_sharing_arrange(ra_pool *pool, ra_comm *comm, const ra_prediction *prediction, unsigned char *memory,
                              double timeout_seconds, ra_sharing *sharing_out);
 
-/* Whether a kernel that says what it overwrites adds to each row of dk and dv once in a call with these tiles
- * (kernel.h). */
-int ra_adds_once(const ra_tile_list *list);
-
 /* Whether what is received of a cargo in that schedule is used where it is. */
 int ra_sharing_has(const ra_sharing *sharing, const ra_schedule *schedule, ra_cargo cargo);
 

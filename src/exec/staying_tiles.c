@@ -1,9 +1,11 @@
 #include "exec/staying_tiles.h"
 
 #include "base/status.h"
+#include "exec/adds_once.h"
 #include "exec/split_stripes.h"
 
 #include <stdlib.h>
+
 /* ---- keys that are the same -------------------------------------------------------------------------------------- */
 
 /* Whether none of a tile's queries would see a key behind its last one, or before its first one. */
@@ -97,17 +99,11 @@ typedef struct meeting {
 
 typedef struct meetings {
     meeting *of;
-    int64_t count;
+    int64_t count, capacity;
 } meetings;
 
 static ra_status no_memory(void) {
     return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-}
-
-static int64_t count_computes(const ra_schedule *visits) {
-    int64_t count = 0;
-    for (int s = 0; s < visits->step_count; s++) count += visits->steps[s].compute_count;
-    return count;
 }
 
 int64_t ra_tiles_met(const ra_schedule *visits) {
@@ -118,8 +114,9 @@ int64_t ra_tiles_met(const ra_schedule *visits) {
     return count;
 }
 
-/* What a rank's keys meet, behind what is there; tiles with almost the same keys get the same ones. */
-static ra_status add_meetings(ra_pool *scratch, const ra_schedule *visits, meetings *all) {
+/* What a rank's keys meet, behind what is there; tiles with almost the same keys get the same ones. *alike_out: whether
+ * no two of them have keys of which some alone are the same. */
+static ra_status add_meetings(ra_pool *scratch, const ra_schedule *visits, meetings *all, int *alike_out) {
     int64_t tile_count = 0;
     ra_tile *tiles = ra_pool_take(scratch, ra_tiles_met(visits), sizeof *tiles);
     if (!tiles) return no_memory();
@@ -127,12 +124,32 @@ static ra_status add_meetings(ra_pool *scratch, const ra_schedule *visits, meeti
         for (int64_t i = 0; i < visits->steps[s].compute_count; i++) {
             const ra_compute *from = &visits->steps[s].computes[i];
             if (from->tiles.tile_count == 0) continue;
-            meeting *to = &all->of[all->count++];
+            meeting *to = ra_pool_append(scratch, &all->of, &all->count, &all->capacity, sizeof *to);
+            if (!to) return no_memory();
             *to = (meeting){from->visit.owner, visits->rank, from->tiles};
             to->tiles.tiles = &tiles[tile_count];
             for (int64_t t = 0; t < from->tiles.tile_count; t++) tiles[tile_count++] = from->tiles.tiles[t];
         }
     widen_all(tiles, tile_count);
+    *alike_out = ra_adds_once(&(ra_tile_list){.tiles = tiles, .tile_count = tile_count, .round_count = 1});
+    return RA_OK;
+}
+
+/* What all ranks' keys meet. *one_out: whether they may be one list, which is often known of the first rank's. */
+static ra_status find_meetings(ra_pool *scratch, const ra_cut_problem *cut, int64_t most, meetings *all,
+                               int64_t *pairs_out, int *one_out) {
+    int64_t tiles = 0;
+    *one_out = 1;
+    for (int r = 0; r < cut->ranks && *one_out; r++) {
+        ra_schedule visits;
+        RA_TRY(ra_schedule_visits(scratch, cut, r, &visits));
+        tiles += ra_tiles_met(&visits);
+        *pairs_out += visits.pairs;
+        if (tiles > most)
+            *one_out = 0;
+        else
+            RA_TRY(add_meetings(scratch, &visits, all, one_out));
+    }
     return RA_OK;
 }
 
@@ -191,27 +208,23 @@ static ra_status join_lists(ra_pool *pool, const ra_tile_list *lists, int ranks,
     return RA_OK;
 }
 
-static ra_status make_list(ra_pool *pool, ra_pool *scratch, const ra_schedule *visits, int ranks,
-                           ra_tile_list *list_out) {
+static ra_status make_list(ra_pool *pool, ra_pool *scratch, const ra_cut_problem *cut, int64_t most,
+                           ra_tile_list *list_out, int64_t *pairs_out) {
     meetings all = {0};
-    int64_t most = 0;
-    for (int r = 0; r < ranks; r++) most += count_computes(&visits[r]);
-    all.of = ra_pool_take(scratch, most, sizeof *all.of);
-    ra_tile_list *lists = ra_pool_take(scratch, ranks, sizeof *lists);
-    if (!all.of || !lists) return no_memory();
-    for (int r = 0; r < ranks; r++) RA_TRY(add_meetings(scratch, &visits[r], &all));
-    for (int r = 0; r < ranks; r++) {
-        int one;
-        RA_TRY(merge_meetings(scratch, &all, r, &lists[r], &one));
-        if (!one) return RA_OK;
-    }
-    return join_lists(pool, lists, ranks, list_out);
+    int one;
+    ra_tile_list *lists = ra_pool_take(scratch, cut->ranks, sizeof *lists);
+    if (!lists) return no_memory();
+    RA_TRY(find_meetings(scratch, cut, most, &all, pairs_out, &one));
+    for (int r = 0; r < cut->ranks && one; r++) RA_TRY(merge_meetings(scratch, &all, r, &lists[r], &one));
+    return one ? join_lists(pool, lists, cut->ranks, list_out) : RA_OK;
 }
 
-ra_status ra_staying_tiles(ra_pool *pool, const ra_schedule *visits, int ranks, ra_tile_list *list_out) {
+ra_status ra_staying_tiles(ra_pool *pool, const ra_cut_problem *cut, int64_t most, ra_tile_list *list_out,
+                           int64_t *pairs_out) {
     ra_pool scratch = {0};
     *list_out = (ra_tile_list){0};
-    ra_status status = make_list(pool, &scratch, visits, ranks, list_out);
+    *pairs_out = 0;
+    ra_status status = make_list(pool, &scratch, cut, most, list_out, pairs_out);
     ra_pool_free(&scratch);
     return status;
 }

@@ -8,11 +8,12 @@
 /* How many tiles the computes have with a rank's keys. */
 int64_t ra_tiles_met(const ra_schedule *visits);
 
-/* visits [ranks]: computes with a rank's keys, one for each owner of queries, of a problem in which nothing is dilated,
- * so that they have one round each. list_out: their tiles in one round, in the order of the queries in the sequence;
- * tile.part is the owner of the keys, and tile.queries that of the queries. Each pair is in it once, as in visits;
- * tiles may have more keys than there, which nobody sees. No tiles: they cannot be one list, as some ranks' keys meet
- * rows of queries that others' meet a piece of. */
-ra_status ra_staying_tiles(ra_pool *pool, const ra_schedule *visits, int ranks, ra_tile_list *list_out);
+/* Of a problem in which nothing is dilated, so that the computes of a rank have one round each. list_out: the tiles in
+ * one round, in the order of the queries in the sequence; tile.part is the owner of the keys, and tile.queries that of
+ * the queries. Each pair is in it once; tiles may have more keys than their queries see. No tiles: they are more than
+ * `most`, or cannot be one list, as some ranks' keys meet rows of queries that others' meet a piece of, or some queries
+ * a piece of the keys that others meet. pairs_out: those of the tiles, where there are some. */
+ra_status ra_staying_tiles(ra_pool *pool, const ra_cut_problem *cut, int64_t most, ra_tile_list *list_out,
+                           int64_t *pairs_out);
 
 #endif
