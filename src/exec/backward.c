@@ -24,41 +24,6 @@ static void start_at_zero(const ra_program *program, ra_view to, ra_view sum, in
         setup->device->zero(setup->device, sum.data, elements * ra_shape_acc_bytes(&setup->shape), context->stream);
 }
 
-/* Where keys stay, the leader alone knows what its call overwrites, and sees to all ranks' gradients. */
-static void start_all_at_zero(const ra_pass_run *run, const ra_bound_compute *bound) {
-    const ra_program *program = run->program;
-    const ra_shape *shape = &program->setup->shape;
-    for (int r = 0; r < program->setup->ranks; r++) {
-        const ra_lent_rows *lent = program->lenders[r].rows;
-        ra_view dq = lent->queries.dq, dk = lent->keys.dk, dv = lent->keys.dv;
-        if (!bound->overwrite_queries)
-            start_at_zero(program, dq, dq, lent->queries.rows, shape->heads_q, shape->dim, &run->context);
-        if (bound->overwrite) continue;
-        start_at_zero(program, dk, dk, lent->keys_rows, shape->heads_kv, shape->dim, &run->context);
-        start_at_zero(program, dv, dv, lent->keys_rows, shape->heads_kv, shape->dim_v, &run->context);
-    }
-}
-
-static void compute(const ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
-                    const ra_bound_compute *bound) {
-    ra_backward_call call = {.shape = &queries->shape,
-                             .q = queries->q,
-                             .dout = queries->dout,
-                             .lse = queries->lse,
-                             .delta = queries->delta,
-                             .parts = parts,
-                             .tiles = bound->tiles,
-                             .prepared = bound->prepared,
-                             .overwrite = bound->overwrite,
-                             .overwrite_queries = bound->overwrite_queries,
-                             .finish = bound == run->program->finishing,
-                             .dq = queries->dq,
-                             .queries = ra_lent_queries(run),
-                             .context = run->context};
-    if (run->program->stays) start_all_at_zero(run, bound);
-    run->program->setup->kernel->backward(&call);
-}
-
 /* What visitors' queries add to dq starts at zero. */
 static void begin(const ra_pass_run *run, const ra_queries *visitors) {
     const ra_setup *setup = run->program->setup;
@@ -148,28 +113,121 @@ void ra_exec_spoil_backward(const ra_program *program, const ra_backward_io *io,
     for_each_output(&run, io, spoil);
 }
 
-/* Whether dk and dv of the rank's own rows are summed, or finished, in the outputs. Where keys stay, the leader says
- * which: both places are lent. */
-static int has_keys_in_output(const ra_program *program) {
-    return program->setup->gradient_target == RA_TARGET_OUTPUT || (program->finishing && !program->stays);
+/* all: the queries of all ranks, which the call is with; NULL: it is with `queries`. */
+static void call_kernel(const ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
+                        const ra_bound_compute *bound, const ra_query_rows *all) {
+    ra_backward_call call = {.shape = &queries->shape,
+                             .q = queries->q,
+                             .dout = queries->dout,
+                             .lse = queries->lse,
+                             .delta = queries->delta,
+                             .parts = parts,
+                             .tiles = bound->tiles,
+                             .prepared = bound->prepared,
+                             .overwrite = bound->overwrite,
+                             .overwrite_queries = bound->overwrite_queries,
+                             .finish = bound == run->program->finishing,
+                             .dq = queries->dq,
+                             .queries = all,
+                             .context = run->context};
+    run->program->setup->kernel->backward(&call);
 }
 
-/* Where keys stay, the leader's call sees to it. */
-static void start_outputs(const ra_pass_run *run, const ra_backward_io *io) {
+/* How the gradients of a rank's rows come about. */
+typedef struct gradient_way {
+    void (*compute)(const ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
+                    const ra_bound_compute *bound);
+    void (*start)(const ra_pass_run *run, const ra_backward_io *io);        /* before the steps */
+    void (*store_open)(const ra_pass_run *run, const ra_backward_io *io);   /* while others may still add to dq */
+    void (*store_closed)(const ra_pass_run *run, const ra_backward_io *io); /* when the pass has closed */
+    /* Whether dk and dv of the rank's own rows are summed, or finished, in the outputs. */
+    int (*has_keys_in_output)(const ra_program *program);
+    int lends_outputs; /* others may have written to them when a step fails */
+} gradient_way;
+
+/* ---- by the rank's own computes ---------------------------------------------------------------------------------- */
+
+static void compute_own(const ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
+                        const ra_bound_compute *bound) {
+    call_kernel(run, queries, parts, bound, NULL);
+}
+
+static void start_own(const ra_pass_run *run, const ra_backward_io *io) {
     const ra_program *program = run->program;
-    if (program->stays) return;
     if (!ra_program_overwrites_own_queries(program)) for_query_output(run, io, start_at_zero);
     if (!ra_program_overwrites_own(program)) for_key_outputs(run, io, start_at_zero);
 }
 
-/* Before the pass closes, while other ranks may still add to dq; where keys stay, behind that: the leader writes dk and
- * dv until then. */
-static void store_keys(const ra_pass_run *run, const ra_backward_io *io, int closed) {
-    const ra_program *program = run->program;
-    if (closed != program->stays) return;
-    int finished = program->stays ? ra_lent_keys_are_finished(program) : program->finishing != NULL;
-    if (!finished) for_key_outputs(run, io, store);
+static void store_own_keys(const ra_pass_run *run, const ra_backward_io *io) {
+    if (!run->program->finishing) for_key_outputs(run, io, store);
 }
+
+static void store_own_queries(const ra_pass_run *run, const ra_backward_io *io) {
+    for_query_output(run, io, store);
+}
+
+static int sums_or_finishes_in_output(const ra_program *program) {
+    return program->setup->gradient_target == RA_TARGET_OUTPUT || program->finishing;
+}
+
+static const gradient_way own_way = {.compute = compute_own,
+                                     .start = start_own,
+                                     .store_open = store_own_keys,
+                                     .store_closed = store_own_queries,
+                                     .has_keys_in_output = sums_or_finishes_in_output};
+
+/* ---- by the leader's call, where keys stay (keys_stay.h) --------------------------------------------------------- */
+
+/* The leader alone knows what its call overwrites, and sees to all ranks' gradients. */
+static void start_all_at_zero(const ra_pass_run *run, const ra_bound_compute *bound) {
+    const ra_program *program = run->program;
+    const ra_shape *shape = &program->setup->shape;
+    for (int r = 0; r < program->setup->ranks; r++) {
+        const ra_lent_rows *lent = program->lenders[r].rows;
+        ra_view dq = lent->queries.dq, dk = lent->keys.dk, dv = lent->keys.dv;
+        if (!bound->overwrite_queries)
+            start_at_zero(program, dq, dq, lent->queries.rows, shape->heads_q, shape->dim, &run->context);
+        if (bound->overwrite) continue;
+        start_at_zero(program, dk, dk, lent->keys_rows, shape->heads_kv, shape->dim, &run->context);
+        start_at_zero(program, dv, dv, lent->keys_rows, shape->heads_kv, shape->dim_v, &run->context);
+    }
+}
+
+static void compute_for_all(const ra_pass_run *run, const ra_queries *queries, const ra_kv_rows *parts,
+                            const ra_bound_compute *bound) {
+    (void)parts; /* they have no places before this run */
+    start_all_at_zero(run, bound);
+    call_kernel(run, queries, ra_lent_keys(run), bound, ra_lent_queries(run));
+}
+
+static void leave_to_leader(const ra_pass_run *run, const ra_backward_io *io) {
+    (void)run;
+    (void)io;
+}
+
+/* The leader writes dk and dv until the pass has closed. */
+static void store_all(const ra_pass_run *run, const ra_backward_io *io) {
+    if (!ra_lent_keys_are_finished(run->program)) for_key_outputs(run, io, store);
+    for_query_output(run, io, store);
+}
+
+/* Where the leader's call finishes them, it writes to the outputs, which are lent beside the sums. */
+static int sums_in_output(const ra_program *program) {
+    return program->setup->gradient_target == RA_TARGET_OUTPUT;
+}
+
+static const gradient_way leaders_way = {.compute = compute_for_all,
+                                         .start = leave_to_leader,
+                                         .store_open = leave_to_leader,
+                                         .store_closed = store_all,
+                                         .has_keys_in_output = sums_in_output,
+                                         .lends_outputs = 1};
+
+static const gradient_way *way_of(const ra_program *program) {
+    return program->stays ? &leaders_way : &own_way;
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------------------------- */
 
 /* The rank's own queries and keys, with what each run brings. */
 static ra_pass_run run_of(const ra_program *program, const ra_backward_io *io, void *stream) {
@@ -178,7 +236,7 @@ static ra_pass_run run_of(const ra_program *program, const ra_backward_io *io, v
                        .context = ra_program_context(program, stream),
                        .name = "the backward pass",
                        .begin = begin,
-                       .compute = compute,
+                       .compute = way_of(program)->compute,
                        .own = program->own};
     run.queries = (ra_queries){
         .shape = program->setup->shape, .q = io->q, .dout = io->dout, .dq = in_output ? io->dq : kept_dq(program)};
@@ -186,7 +244,7 @@ static ra_pass_run run_of(const ra_program *program, const ra_backward_io *io, v
     run.own.v = io->v;
     run.dk_out = io->dk;
     run.dv_out = io->dv;
-    if (has_keys_in_output(program)) {
+    if (way_of(program)->has_keys_in_output(program)) {
         run.own.dk = io->dk;
         run.own.dv = io->dv;
     }
@@ -195,23 +253,23 @@ static ra_pass_run run_of(const ra_program *program, const ra_backward_io *io, v
 
 ra_status ra_exec_backward(const ra_program *program, const ra_program *states_again, const ra_backward_io *io,
                            void *stream, ra_traffic *sent_out) {
+    const gradient_way *way = way_of(program);
     RA_TRY(ra_comm_check(program->comm));
     ra_pass_run run = run_of(program, io, stream);
     sent_out->bytes_sent = sent_out->messages_sent = 0;
     RA_TRY(prepare(&run, states_again, io, sent_out));
-    start_outputs(&run, io);
+    way->start(&run, io);
     ra_status status = ra_run_steps(&run);
-    int written = program->stays || has_keys_in_output(program);
+    int written = way->lends_outputs || way->has_keys_in_output(program);
     sent_out->bytes_sent += run.sent.bytes_sent;
     sent_out->messages_sent += run.sent.messages_sent;
     if (status == RA_OK) {
         written = 1;
-        store_keys(&run, io, 0);
+        way->store_open(&run, io);
         status = ra_run_close(&run);
     }
     if (status == RA_OK) {
-        store_keys(&run, io, 1);
-        for_query_output(&run, io, store);
+        way->store_closed(&run, io);
         status = ra_program_check(program, (ra_place){run.name, -1});
     }
     if (status != RA_OK && written) ra_exec_spoil_backward(program, io, stream);

@@ -88,10 +88,21 @@ static void find_overwritten(const ra_program *program, ra_bound_compute *call) 
     call->overwrite_queries = kernel->overwrites_queries && kernel->overwrites_queries(call->prepared) == queries;
 }
 
+/* The call, where it writes the outputs' dk and dv too: not where the sums are the outputs anyway. */
+static const ra_bound_compute *finishing_call(const ra_setup *setup, const ra_bound_compute *call) {
+    const ra_kernel *kernel = setup->kernel;
+    int finishes = setup->gradient_target != RA_TARGET_OUTPUT && call->overwrite && kernel->finishes &&
+                   kernel->finishes(call->prepared);
+    return finishes ? call : NULL;
+}
+
 static ra_status bind_call(ra_pool *pool, ra_program *program, ra_bound_step *bound, const ra_compute *compute) {
+    int ranks = program->schedule->ranks;
     bound->computes = ra_pool_take(pool, 1, sizeof *bound->computes);
-    program->call_queries = ra_pool_take(pool, program->schedule->ranks, sizeof *program->call_queries);
-    if (!bound->computes || !program->call_queries) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    program->call_queries = ra_pool_take(pool, ranks, sizeof *program->call_queries);
+    program->call_parts = ra_pool_take(pool, ranks, sizeof *program->call_parts);
+    if (!bound->computes || !program->call_queries || !program->call_parts)
+        return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     ra_bound_compute *call = &bound->computes[0];
     bound->compute_count = 1;
     call->compute = compute;
@@ -99,10 +110,17 @@ static ra_status bind_call(ra_pool *pool, ra_program *program, ra_bound_step *bo
     RA_TRY(bind_parts(pool, program, call));
     RA_TRY(ra_program_prepare(program, call));
     find_overwritten(program, call);
+    program->finishing = finishing_call(program->setup, call);
     return RA_OK;
 }
 
-ra_status ra_keys_stay_bind(ra_pool *pool, ra_program *program) {
+ra_status ra_keys_stay_bind(ra_pool *pool, const ra_sharing *sharing, ra_program *program) {
+    program->stays = 1;
+    program->closing_count = 1;
+    program->lenders = sharing->lenders;
+    program->lent = sharing->rows;
+    program->steps = ra_pool_take(pool, 2, sizeof *program->steps);
+    if (!program->steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     ra_bound_step *step = &program->steps[0], *closing = &program->steps[1];
     RA_TRY(ra_bind_star(pool, program, 0, RA_LEADER, 1, step));
     RA_TRY(ra_bind_star(pool, program, 1, RA_LEADER, 0, closing));

@@ -24,7 +24,8 @@ enum {
  * else. schedule_out: one step, in which the leader computes; in memory from pool. */
 int ra_keys_stay(ra_pool *pool, const ra_setup *setup, const ra_schedule *planned, ra_schedule *schedule_out);
 
-/* Binds the step of a program with that schedule, and the closing one. */
-ra_status ra_keys_stay_bind(ra_pool *pool, ra_program *program);
+/* The rest of binding a program with that schedule (program.h): its step, and the closing one, in which all wait for
+ * the leader. */
+ra_status ra_keys_stay_bind(ra_pool *pool, const ra_sharing *sharing, ra_program *program);
 
 #endif

@@ -21,18 +21,15 @@ static ra_query_rows own_queries(const ra_pass_run *run) {
 
 void ra_lend_rows(const ra_pass_run *run) {
     const ra_program *program = run->program;
-    ra_lent_rows lent = {0};
     if (!program->lent) return;
+    ra_lent_rows lent = {.queries = own_queries(run),
+                         .keys = run->own,
+                         .dk = run->dk_out,
+                         .dv = run->dv_out,
+                         .keys_rows = program->setup->rows_k};
     if (is_in_chunks(program->setup, run->own.k) && is_in_chunks(program->setup, run->own.v)) {
         lent.k = run->own.k;
         lent.v = run->own.v;
-    }
-    if (program->stays) {
-        lent.queries = own_queries(run);
-        lent.keys = run->own;
-        lent.dk = run->dk_out;
-        lent.dv = run->dv_out;
-        lent.keys_rows = program->setup->rows_k;
     }
     *program->lent = lent;
 }
@@ -62,14 +59,12 @@ ra_kv_rows ra_lent_part_rows(const ra_pass_run *run, const ra_lent_part *lent, r
 
 const ra_query_rows *ra_lent_queries(const ra_pass_run *run) {
     const ra_program *program = run->program;
-    if (!program->call_queries) return NULL;
     for (int r = 0; r < program->setup->ranks; r++) program->call_queries[r] = program->lenders[r].rows->queries;
     return program->call_queries;
 }
 
 const ra_kv_rows *ra_lent_keys(const ra_pass_run *run) {
     const ra_program *program = run->program;
-    if (!program->call_queries) return NULL;
     for (int r = 0; r < program->setup->ranks; r++) {
         ra_lent_rows *lent = program->lenders[r].rows;
         program->call_parts[r] = lent->keys;

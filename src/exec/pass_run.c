@@ -123,7 +123,6 @@ static void reduce(const ra_pass_run *run, const ra_reduce *r, const unsigned ch
 
 /* The keys and values of a call: the rank's own, those of slots, or those that are lent. */
 static const ra_kv_rows *parts_of(const ra_pass_run *run, const ra_bound_compute *bound) {
-    if (run->program->stays) return ra_lent_keys(run);
     if (!bound->parts) return &run->own;
     if (!bound->lent) return bound->parts;
     for (int64_t i = 0; i < bound->part_count; i++)

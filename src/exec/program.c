@@ -205,7 +205,7 @@ static void choose_finishing_backward(ra_program *program) {
             own = &step->computes[i];
         }
     }
-    if (!own || !own->overwrite || (own->parts && !program->stays)) return;
+    if (!own || !own->overwrite || own->parts) return;
     if (setup->kernel->finishes(own->prepared)) program->finishing = own;
 }
 
@@ -286,7 +286,7 @@ static ra_status take_call_parts(ra_pool *pool, ra_program *program) {
     for (int s = 0; s < program->schedule->step_count; s++)
         for (int64_t i = 0; i < program->steps[s].compute_count; i++) {
             const ra_bound_compute *c = &program->steps[s].computes[i];
-            if ((c->lent || program->stays) && c->part_count > most) most = c->part_count;
+            if (c->lent && c->part_count > most) most = c->part_count;
         }
     program->call_parts = ra_pool_take(pool, most, sizeof *program->call_parts);
     return program->call_parts ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a plan");
@@ -334,41 +334,46 @@ static int group_count(const ra_program *program) {
     return program->schedule->step_count + program->closing_count + program->opening_count;
 }
 
+/* Steps in which rows travel, or are used where other ranks have them, step by step. */
+static ra_status bind_steps(ra_pool *pool, const ra_sharing *sharing, ra_program *program) {
+    const ra_schedule *schedule = program->schedule;
+    ra_slot_memory at = {0};
+    RA_TRY(ra_slot_memory_start(pool, program, sharing, &at));
+    /* a rank's memory may be used by ranks that it has no message from, so all wait for all */
+    if (shares_any(&at)) program->closing_count = ra_rounds_of(schedule->ranks);
+    if (at.shared[RA_CARGO_KV] && sharing->in_place) {
+        program->lenders = sharing->lenders;
+        program->lent = sharing->rows;
+    }
+    if (schedule->pass == RA_FORWARD && at.shared[RA_CARGO_KV] && sharing->opens)
+        program->opening_count = ra_rounds_of(schedule->ranks);
+    program->steps = ra_pool_take(pool, group_count(program), sizeof *program->steps);
+    if (!program->steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    for (int s = 0; s < schedule->step_count; s++)
+        RA_TRY(bind_step(pool, program, sharing, &schedule->steps[s], &at, &program->steps[s]));
+    int closing = schedule->step_count, opening = closing + program->closing_count;
+    for (int i = 0; i < program->closing_count; i++)
+        RA_TRY(ra_bind_round(pool, program, closing + i, i, &program->steps[closing + i]));
+    for (int i = 0; i < program->opening_count; i++)
+        RA_TRY(ra_bind_round(pool, program, opening + i, i, &program->steps[opening + i]));
+    RA_TRY(bind_calls(pool, program, at.shared[RA_CARGO_KV]));
+    choose_finishing(program);
+    return take_call_parts(pool, program);
+}
+
 ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspace *workspace, void *memory,
                           const ra_schedule *schedule, const ra_sharing *sharing, ra_comm *comm,
                           ra_program *program_out) {
     const ra_shape *shape = &setup->shape;
-    ra_slot_memory at = {0};
     ra_program program = {.schedule = schedule, .setup = setup, .workspace = workspace, .memory = memory, .comm = comm};
     program.own.heads = (ra_span){0, 1, shape->heads_kv};
     if (schedule->pass == RA_BACKWARD && setup->gradient_target == RA_TARGET_WORKSPACE) {
         program.own.dk = packed_view(program.memory + workspace->own_dk, shape->batch, setup->rows_k, shape->dim);
         program.own.dv = packed_view(program.memory + workspace->own_dv, shape->batch, setup->rows_k, shape->dim_v);
     }
-    RA_TRY(ra_slot_memory_start(pool, &program, sharing, &at));
-    int stays = program.stays = schedule == sharing->stays;
-    /* a rank's memory may be used by ranks that it has no message from, so all wait for all; or for the leader */
-    program.closing_count = stays ? 1 : shares_any(&at) ? ra_rounds_of(schedule->ranks) : 0;
-    if (stays || (at.shared[RA_CARGO_KV] && sharing->in_place)) {
-        program.lenders = sharing->lenders;
-        program.lent = sharing->rows;
-    }
-    if (schedule->pass == RA_FORWARD && at.shared[RA_CARGO_KV] && sharing->opens)
-        program.opening_count = ra_rounds_of(schedule->ranks);
-    program.steps = ra_pool_take(pool, group_count(&program), sizeof *program.steps);
-    if (!program.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
     *program_out = program;
-    if (stays) RA_TRY(ra_keys_stay_bind(pool, program_out));
-    for (int s = 0; s < schedule->step_count && !stays; s++)
-        RA_TRY(bind_step(pool, program_out, sharing, &schedule->steps[s], &at, &program_out->steps[s]));
-    int closing = schedule->step_count, opening = closing + program.closing_count;
-    for (int i = 0; i < program.closing_count && !stays; i++)
-        RA_TRY(ra_bind_round(pool, program_out, closing + i, i, &program_out->steps[closing + i]));
-    for (int i = 0; i < program.opening_count; i++)
-        RA_TRY(ra_bind_round(pool, program_out, opening + i, i, &program_out->steps[opening + i]));
-    RA_TRY(bind_calls(pool, program_out, at.shared[RA_CARGO_KV]));
-    choose_finishing(program_out);
-    return take_call_parts(pool, program_out);
+    if (schedule == sharing->stays) return ra_keys_stay_bind(pool, sharing, program_out);
+    return bind_steps(pool, sharing, program_out);
 }
 
 ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pass_tags pass, ra_program *program_out) {
