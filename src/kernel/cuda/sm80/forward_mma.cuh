@@ -274,6 +274,16 @@ template <class S> __device__ __forceinline__ gpu_score<float> score_of_problem(
     return {p.scale == 0 ? 1.0f : fabsf((float)p.scale)}; /* its sign is in Q */
 }
 
+/* Waits until the CTA's copies have come. Returns whether the values v have infinities or NaNs that take more than the
+ * product: in a masked block, or where products spread them. */
+template <class S> __device__ __forceinline__ bool values_come(bool masked, unsigned char *v) {
+    using products = typename S::products;
+    copies_wait();
+    if (masked || products::SPREADS) return __syncthreads_or(products::template copied_is_nonfinite<S>(v));
+    __syncthreads();
+    return false;
+}
+
 /* All steps of a unit, one stage: the first K is on its way. */
 template <class S>
 __device__ __forceinline__ void loop_over_keys(const gpu_forward &args, unsigned char *shared, forward_rows<S> &rows,
@@ -295,12 +305,7 @@ __device__ __forceinline__ void loop_over_keys(const gpu_forward &args, unsigned
         float s[S::MT][S::KEYS / 8][4] = {};
         queries.add_scores(s, q, k);
 
-        bool nonfinite = false;
-        copies_wait();
-        if (step.masked || products::SPREADS)
-            nonfinite = __syncthreads_or(products::template copied_is_nonfinite<S>(v));
-        else
-            __syncthreads();
+        bool nonfinite = values_come<S>(step.masked, v);
         if (step.masked) mask_scores<S>(plan.unit, source, step.b0, s);
         planned_keys next = plan.steps[(j + 1) % 4];
         if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
@@ -326,12 +331,7 @@ __device__ __forceinline__ void loop_over_stages(const gpu_forward &args, unsign
         const planned_keys &step = plan.steps[j % 4], &next = plan.steps[(j + 1) % 4];
         const key_source &source = plan.sources[step.source];
         int here = j % 2 * S::STAGE, there = S::STAGE - here;
-        bool nonfinite = false;
-        copies_wait();
-        if (step.masked || products::SPREADS)
-            nonfinite = __syncthreads_or(products::template copied_is_nonfinite<S>(v + here));
-        else
-            __syncthreads();
+        bool nonfinite = values_come<S>(step.masked, v + here);
         bool last = next.b0 < 0;
         if (!last) {
             const key_source &from = plan.sources[next.source];
