@@ -20,7 +20,7 @@ extern "C" {
 #include "support/tiles/tile_case.h"
 }
 
-enum { OTHER_ROWS = 32, GUARD = 1000 };
+enum { OTHER_ROWS = 32, MULTIPROCESSORS = 4, GUARD = 1000 };
 
 int failures;
 
@@ -123,10 +123,10 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
         gpu_list_turn_groups(ROWS, turn_group_of(c.seed), &lists);
         gpu_list_first_turns(ROWS, &lists);
     }
-    if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, &lists);
+    if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, MULTIPROCESSORS, &lists);
     if (pass == RA_FORWARD && c.seed % 2) {
         gpu_lists other;
-        gpu_list_units(&c.shape, &tiles, OTHER_ROWS, &other);
+        gpu_list_units(&c.shape, &tiles, OTHER_ROWS, MULTIPROCESSORS, &other);
         lists.other_units = other.units;
         lists.other_launches = other.launches;
         lists.tally = {gpu_tally()};

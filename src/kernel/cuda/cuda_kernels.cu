@@ -158,6 +158,7 @@ static void forward(const ra_forward_call *call) {
     for (size_t i = 0; i < prepared->launches.size(); i++) {
         const gpu_launch &launch = prepared->launches[i];
         args.problem.per_entry = launch.per_entry;
+        args.last_entries = launch.last_entries;
         args.finish = call->results && i + 1 == prepared->launches.size();
         args.units = prepared->units + launch.first;
         if (!prepared->other_launches.empty()) {

@@ -33,11 +33,11 @@ static int width_index(const ra_shape *shape) {
 
 /* Once more, in the order of the same launches, for a kernel that has units of other sizes. */
 static void list_units(const ra_shape *shape, const ra_tile_list *tiles, const gpu_forward_variant *variant,
-                       gpu_lists *lists) {
+                       int multiprocessors, gpu_lists *lists) {
     gpu_lists other;
-    gpu_list_units(shape, tiles, variant->rows, lists);
+    gpu_list_units(shape, tiles, variant->rows, multiprocessors, lists);
     if (!variant->other_rows) return;
-    gpu_list_units(shape, tiles, variant->other_rows, &other);
+    gpu_list_units(shape, tiles, variant->other_rows, multiprocessors, &other);
     lists->other_units = other.units;
     lists->other_launches = other.launches;
     lists->tally = {gpu_tally()};
@@ -101,7 +101,7 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
     lists.queries.resize(count_queries(tiles));
     if (pass == RA_FORWARD) gpu_merge_tiles(tiles, &lists);
     if (pass == RA_FORWARD)
-        list_units(shape, tiles, to->forward, &lists);
+        list_units(shape, tiles, to->forward, to->multiprocessors, &lists);
     else
         gpu_list_items(shape, tiles, parts, to->backward->rows, to->backward->keys, &lists);
     auto list_maps = pass == RA_FORWARD ? to->forward->list_maps : to->backward->list_maps;

@@ -12,7 +12,8 @@ struct gpu_launch {
     unsigned count; /* numbers: entries times per_entry */
     int per_entry;
     int64_t state;
-    int64_t round; /* backward: of the tile list */
+    int64_t round;    /* backward: of the tile list */
+    int last_entries; /* forward: so many at the end are done behind all sections (gpu_forward) */
 };
 
 /* The arrays before they are placed. tiles[i].k_index is an offset into `index` plus 1 there; 0: none. */
@@ -75,7 +76,7 @@ struct ra_prepared {
 /* Fills lists->tiles and lists->index from the tiles; then the units, or the items, in whose order the tiles are then.
  */
 void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists);
-void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, gpu_lists *lists);
+void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, int multiprocessors, gpu_lists *lists);
 void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int rows, int keys,
                     gpu_lists *lists);
 

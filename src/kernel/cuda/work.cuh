@@ -97,7 +97,10 @@ struct gpu_forward {
     void *m, *l;          /* [batch, heads_q, rows_q] */
     const gpu_maps *maps; /* host */
     int multiprocessors;
-    int section; /* of an entry's numbers, those whose units are done before those of the next section begin */
+    /* Of an entry's numbers, those whose units are done before those of the next section begin; the units of
+     * last_entries at the end, which see few keys, are done behind all sections. A kernel that takes units in sections
+     * is told how many entries these have. */
+    int section, last_entries, section_entries;
     /* Units in blocks of rows as the variant's other kernel has them; their number. */
     const gpu_unit *other_units;
     unsigned other_count;

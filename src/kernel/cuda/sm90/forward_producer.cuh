@@ -17,9 +17,12 @@ template <class S> __device__ __forceinline__ unsigned take_number(const gpu_for
 }
 
 /* Units are done in sections of heads, so that the keys and values that are read at one time fit into the cache: the
- * n-th that is taken, by sections, is this one in the launch's order, by entries. */
-__device__ __forceinline__ unsigned number_in_sections(const gpu_forward &args, unsigned n, unsigned count) {
-    unsigned each = (unsigned)args.problem.per_entry, entries = count / each, first = n / (entries * args.section);
+ * n-th that is taken, by sections, is this one in the launch's order, by entries. Those of the last entries, behind all
+ * sections, are in the launch's order. */
+__device__ __forceinline__ unsigned number_in_sections(const gpu_forward &args, unsigned n) {
+    unsigned each = (unsigned)args.problem.per_entry, entries = (unsigned)args.section_entries;
+    if (n >= entries * each) return n;
+    unsigned first = n / (entries * args.section);
     unsigned start = first * args.section, width = min((unsigned)args.section, each - start);
     unsigned in = n - start * entries;
     return in / width * each + start + in % width;
@@ -31,7 +34,7 @@ template <class S>
 __device__ __forceinline__ bool next_unit(const gpu_forward &args, unsigned count, unsigned *number, unsigned *place,
                                           unit_place *unit, key_cursor *keys) {
     for (; *number < count; *number = take_number<S>(args)) {
-        *place = number_in_sections(args, *number, count);
+        *place = number_in_sections(args, *number);
         *unit = unit_at(args, *place, S::ROWS);
         *keys = first_keys(args.problem, *unit, unit->tile);
         if (keys->tile < unit->end) return true;

@@ -384,9 +384,11 @@ struct forward_wgmma {
         unsigned ctas = std::min(count, (unsigned)args->multiprocessors);
         if (!tensor_maps_forward(args, dtype_of<T>, boxes::ROWS, boxes::STAGED ? OUTPUT_BOX_ROWS : 0, &maps)) {
             done.section = args->problem.per_entry;
+            done.section_entries = (int)(count / (unsigned)args->problem.per_entry);
             forward_by_rows<rows><<<ctas, rows::THREADS, rows::BYTES, stream>>>(done, count);
         } else {
             done.section = numbers_of_section(args);
+            done.section_entries = (int)(count / (unsigned)args->problem.per_entry) - args->last_entries;
             if (args->maps->keys == boxes::KEYS)
                 launch_boxes<boxes>(done, maps, ctas, count, stream);
             else
