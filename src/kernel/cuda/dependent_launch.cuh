@@ -14,6 +14,13 @@ __device__ __forceinline__ void wait_for_launches_before(void) {
 #endif
 }
 
+/* The blocks of the launch behind this one may be started where there is a place for them. */
+__device__ __forceinline__ void let_next_launch_start(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
 /* Drivers before 12.3 do not capture such launches in graphs. Asked for once, as this is on the run path. */
 static inline bool captures_dependent_launches(void) {
     static const bool captures = [] {

@@ -395,6 +395,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
 /* The pieces that are listed, normally none. The last CTA to end makes the tally 0: then all have read it. */
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma_redo(const __grid_constant__ gpu_forward args) {
+    let_next_launch_start();
     wait_for_launches_before();
     for (unsigned i = blockIdx.x; i < args.tally->pieces; i += gridDim.x) {
         attend_unit<S>(args, i);
