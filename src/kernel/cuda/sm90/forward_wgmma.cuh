@@ -15,6 +15,7 @@
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 
+#include "kernel/cuda/dependent_launch.cuh"
 #include "kernel/cuda/sm90/forward_row_producer.cuh"
 #include "kernel/cuda/sm90/forward_sender.cuh"
 #include "kernel/cuda/sm90/operands.cuh"
@@ -271,6 +272,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     forward_memory<S> memory = {shared, shared_address(shared)};
     if (threadIdx.x == 0) make_barriers<S>(memory);
     __syncthreads();
+    wait_for_launches_before();
     if (threadIdx.x < 128) {
         registers_fewer<S::PRODUCER_REGISTERS>();
         /* From one lane, so that the compiler knows it to be the same in all: or else it spills. */
@@ -291,6 +293,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     forward_memory<S> memory = {shared, shared_address(shared)};
     if (threadIdx.x == 0) make_barriers<S>(memory);
     __syncthreads();
+    wait_for_launches_before();
     if (threadIdx.x < 128) {
         registers_fewer<S::PRODUCER_REGISTERS>();
         produce_rows<S>(args, memory, (row_step *)(shared + S::PLAN_AT), count);
@@ -359,9 +362,10 @@ struct forward_wgmma {
     static void launch_boxes(const gpu_forward &args, const tensor_maps &maps, unsigned ctas, unsigned count,
                              cudaStream_t stream) {
         if (maps.used <= FEW_MAPS)
-            forward_by_boxes<S, FEW_MAPS><<<ctas, S::THREADS, S::BYTES, stream>>>(args, few_maps(maps), count);
+            launch_dependent(forward_by_boxes<S, FEW_MAPS>, ctas, S::THREADS, S::BYTES, stream, args, few_maps(maps),
+                             count);
         else
-            forward_by_boxes<S, TENSOR_MAPS><<<ctas, S::THREADS, S::BYTES, stream>>>(args, maps, count);
+            launch_dependent(forward_by_boxes<S, TENSOR_MAPS>, ctas, S::THREADS, S::BYTES, stream, args, maps, count);
     }
 
     static cudaError_t allow(void) {
@@ -385,7 +389,7 @@ struct forward_wgmma {
         if (!tensor_maps_forward(args, dtype_of<T>, boxes::ROWS, boxes::STAGED ? OUTPUT_BOX_ROWS : 0, &maps)) {
             done.section = args->problem.per_entry;
             done.section_entries = (int)(count / (unsigned)args->problem.per_entry);
-            forward_by_rows<rows><<<ctas, rows::THREADS, rows::BYTES, stream>>>(done, count);
+            launch_dependent(forward_by_rows<rows>, ctas, rows::THREADS, rows::BYTES, stream, done, count);
         } else {
             done.section = numbers_of_section(args);
             done.section_entries = (int)(count / (unsigned)args->problem.per_entry) - args->last_entries;
