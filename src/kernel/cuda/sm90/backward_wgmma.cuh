@@ -188,6 +188,7 @@ __device__ __forceinline__ item_end consume_queries(const folded_backward &args,
     begin_dp<S>(dp, memory.minus_delta(0), pairs);
     start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(0));
     bool masked = plan.masked[0];
+    if (masked) mbarrier_wait(memory.planned(0), 0);
     weigh_pairs<S>(s, memory.lse(0), {scale}, args.fold, plan.queries[0], pairs, masked);
     products_wait<0>();
     keep_registers(dp);
@@ -259,7 +260,7 @@ __device__ __forceinline__ void consume(const folded_backward &args, const backw
     item_plan &plan = memory.plan();
     find_outputs(args, plan);
     mbarrier_wait(memory.full(0), 0);
-    bool idle = plan.queries[0].block < 0;
+    bool idle = !plan.begun && plan.queries[0].block < 0;
     mbarrier_wait(memory.keys_full(), 0);
     if (idle) {
         check_keys<S>(memory);
@@ -294,8 +295,8 @@ __device__ __forceinline__ void serve(const folded_backward &args, const tensor_
     }
 }
 
-/* By one thread: takes an item, and asks for its keys before anything else is looked up. The barriers are made while
- * the number is on its way. */
+/* By one thread: takes an item, and asks for its keys and first queries before anything else is looked up. The barriers
+ * are made while the number is on its way. */
 template <class S>
 __device__ __forceinline__ void begin_item(const gpu_backward &args, const tensor_maps *maps,
                                            const backward_memory<S> &memory) {
@@ -303,7 +304,12 @@ __device__ __forceinline__ void begin_item(const gpu_backward &args, const tenso
     make_barriers<S>(memory);
     const gpu_item entry = args.items[number / (unsigned)args.problem.per_entry];
     item_place item = item_at(args, entry, number);
-    if constexpr (S::BOXES) copy_keys<S>(*maps, memory, entry, item, entry.k_row);
+    memory.plan().begun = false;
+    if constexpr (S::BOXES) {
+        copy_keys<S>(*maps, memory, entry, item, entry.k_row);
+        begin_first<S>(*maps, memory, entry.queries, (int)(number % (unsigned)args.heads), item.b);
+        copy_values<S>(*maps, memory, entry, item, entry.k_row);
+    }
     memory.plan().item = item;
 }
 
@@ -376,6 +382,7 @@ template <class T, int DIM, int NARROW> struct backward_wgmma {
         (void)tiles;
         tensor_maps_list(shape, parts, boxes::KEYS, lists);
         gpu_list_key_boxes(boxes::KEYS, lists);
+        gpu_list_first_queries(shape, boxes::ROWS, boxes::KEYS, lists);
         gpu_list_turn_groups(boxes::ROWS, boxes::TURNS_TOGETHER, lists);
         gpu_list_first_turns(boxes::ROWS, lists);
         lists->maps.finishes = has_whole_sums(shape, dtype_of<T>, *lists);
