@@ -30,7 +30,8 @@
  *   ds_empty[stage]   consumers ──► consumers         both have multiplied dQ with it
  *   dq_full[stage]    consumers ──► adder             dQ can be added to device memory
  *   dq_empty[stage]   adder ──► consumers             it has been read
- *   checked           consumers ──► all               whether K has infinities or NaNs: then they do the item alone
+ *   checked           adders ──► all                  whether K has infinities or NaNs: then the consumers do the item
+ *                                                     alone; where rows come one by one they look through K themselves
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
@@ -95,6 +96,7 @@ template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_sha
     static constexpr int DIM = DIM_, WIDTH = WIDTH_, KEYS = 128, ROWS = 8192 / DIM, THREADS = 384;
     static constexpr int PRODUCERS = BOXES ? 32 : 64 /* threads */, ADDERS = BOXES ? 2 : 1;
     static constexpr int ENDS = ADDERS;                  /* plans of no step, behind the last */
+    static constexpr int CHECKERS = BOXES ? ADDERS : 1;  /* that say what they have found in K */
     static constexpr int DQ_WRITERS = 256, RELEASES = 1; /* threads that write dQ; of a turn */
     static constexpr int STEP_ADDERS = 1;                /* of a step's dQ, in this CTA */
     static constexpr int TURNS_TOGETHER = TURN_GROUP;
@@ -198,7 +200,7 @@ enum { PAIRS_BARRIER = 3, ORDER_BARRIER = 10 };
 template <class S> __device__ __forceinline__ void make_barriers(const backward_memory<S> &memory) {
     mbarrier_init(memory.keys_full(), S::BOXES ? 1 : S::PRODUCERS);
     mbarrier_init(memory.values_full(), S::BOXES ? 1 : S::PRODUCERS);
-    mbarrier_init(memory.checked(), 1);
+    mbarrier_init(memory.checked(), S::CHECKERS);
     for (int stage = 0; stage < 2; stage++) {
         mbarrier_init(memory.full(stage), S::PRODUCERS);
         mbarrier_init(memory.empty(stage), 8);

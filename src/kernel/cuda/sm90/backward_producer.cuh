@@ -236,6 +236,44 @@ __device__ __forceinline__ void produce_queries(const folded_backward &args, con
 
 /* ---- adders ------------------------------------------------------------------------------------------------------ */
 
+/* seen, two elements that are packed, += 0 x: zeros as long as all x were finite; NaN for good where one was not. */
+template <class T> __device__ __forceinline__ void gather_nonfinite(uint32_t &seen, uint32_t x);
+template <> __device__ __forceinline__ void gather_nonfinite<__nv_bfloat16>(uint32_t &seen, uint32_t x) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;\n" : "+r"(seen) : "r"(x), "r"(0));
+}
+template <> __device__ __forceinline__ void gather_nonfinite<__half>(uint32_t &seen, uint32_t x) {
+    asm("fma.rn.f16x2 %0, %1, %2, %0;\n" : "+r"(seen) : "r"(x), "r"(0));
+}
+
+/* By the adders' warps, which have nothing to add before the consumers' second step: whether K has infinities or NaNs.
+ * The consumers ask before they keep anything that an odd K could spoil; what others do behind the second step waits
+ * for it, and where K has some, no more copies are under way then. */
+template <class S>
+__device__ __forceinline__ void look_through_keys(const backward_memory<S> &memory, int adder, int lane) {
+    constexpr int EACH = S::KEY_TILE / 16 / (32 * S::ADDERS), TOGETHER = 4;
+    static_assert(EACH % TOGETHER == 0, "lanes have whole rounds");
+    const uint4 *keys = (const uint4 *)memory.generic + adder * 32 * EACH + lane;
+    uint32_t seen[4] = {};
+    mbarrier_wait(memory.keys_full(), 0);
+#pragma unroll 1
+    for (int i = 0; i < EACH; i += TOGETHER) {
+        uint4 x[TOGETHER];
+#pragma unroll
+        for (int n = 0; n < TOGETHER; n++) x[n] = keys[(i + n) * 32];
+#pragma unroll
+        for (int n = 0; n < TOGETHER; n++) {
+            gather_nonfinite<typename S::T>(seen[0], x[n].x);
+            gather_nonfinite<typename S::T>(seen[1], x[n].y);
+            gather_nonfinite<typename S::T>(seen[2], x[n].z);
+            gather_nonfinite<typename S::T>(seen[3], x[n].w);
+        }
+    }
+    bool odd = __any_sync(~0u, ((seen[0] | seen[1] | seen[2] | seen[3]) & 0x7fff7fff) != 0);
+    if (lane) return;
+    if (odd) memory.plan().odd_keys = true;
+    mbarrier_arrive(memory.checked());
+}
+
 /* The turn of key block `block` at a step. */
 template <class S> __device__ __forceinline__ int turn_of_step(const query_plan &step, int block) {
     int queued = *step.queued, turn = step.turn;
