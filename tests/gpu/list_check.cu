@@ -118,8 +118,11 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
         for (size_t i = 0; i < lists.tiles.size(); i++) { /* as tensor maps might have them */
             lists.tiles[i].k_map = (int)i * 3;
             lists.tiles[i].k_at = (int)i * 1000;
+            lists.tiles[i].q_map = (int)i * 5;
+            lists.tiles[i].q_at = (int)i * 2000;
         }
         gpu_list_key_boxes(KEYS, &lists);
+        gpu_list_first_queries(&c.shape, ROWS, KEYS, &lists);
         gpu_list_turn_groups(ROWS, turn_group_of(c.seed), &lists);
         gpu_list_first_turns(ROWS, &lists);
     }
@@ -222,6 +225,41 @@ static void check_items(const gpu_lists &lists, const ra_shape &shape, const ra_
     }
 }
 
+/* Whether `first` is what head number i of the item, which is key/value head g, begins with: the last block of queries
+ * that sees its keys, of the first tile that has one, and of the first head there. */
+static bool begins_with(const gpu_first_queries &first, const gpu_lists &lists, const gpu_item &item, int i, int g,
+                        int gqa_ratio) {
+    int tile = item.first, h = 0;
+    while (!block_is_seen(lists.tiles[(size_t)tile], item.block) ||
+           !reads_kv_head(lists.tiles[(size_t)tile], gqa_ratio, g))
+        tile++;
+    const gpu_tile &t = lists.tiles[(size_t)tile];
+    while ((t.head_first + h * t.head_stride) / gqa_ratio != g) h++;
+    int b0 = item.block * KEYS, b1 = std::min(b0 + KEYS, t.k_count);
+    int a0 = (std::min(t.q_count, b1 - t.lo) - 1) / ROWS * ROWS, a1 = std::min(a0 + ROWS, t.q_count);
+    bool full = a1 == a0 + ROWS && b1 == b0 + KEYS;
+    for (int a = a0; a < a1; a++) full = full && b0 - a >= t.lo && b1 - 1 - a <= t.hi;
+    return first.first == t.q_first + a0 * t.q_stride && first.stride == t.q_stride && first.row == t.q_at + a0 &&
+           first.head + i * first.head_step == t.head_first + h * t.head_stride && first.map == t.q_map &&
+           first.queries == t.queries && first.count == a1 - a0 && first.full == full;
+}
+
+/* Returns how many items' first queries are listed. */
+static size_t check_first_queries(const gpu_lists &lists, const ra_shape &shape, unsigned seed) {
+    size_t listed = 0;
+    for (const gpu_item &item : lists.items) listed += item.queries.count > 0;
+    for (const gpu_launch &launch : lists.launches)
+        for (unsigned number = 0; number < launch.count; number++) {
+            const gpu_item &item = lists.items[(size_t)launch.first + number / (unsigned)launch.per_entry];
+            int i = (int)number % launch.per_entry % (launch.per_entry / (int)shape.batch);
+            bool right =
+                !item.queries.count || begins_with(item.queries, lists, item, i, item.kv_head + i * item.kv_step,
+                                                   (int)(shape.heads_q / shape.heads_kv));
+            expect(right, "an item's first queries", seed);
+        }
+    return listed;
+}
+
 /* Items wait for turns that are those of items taken before them, and every turn comes: in the order of tickets, the
  * turns at each block of dQ are 0, 1, 2 and so on. Returns how many there are. */
 static std::vector<int> check_turns(const gpu_lists &lists, const ra_shape &shape, int group, unsigned seed) {
@@ -315,6 +353,7 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     check.apart();
     check_tiles(p.tiles, want.tiles.size(), tiles, pass, c.seed);
     if (pass == RA_BACKWARD) check_items(want, c.shape, parts_of(c), c.seed);
+    if (pass == RA_BACKWARD) check_first_queries(want, c.shape, c.seed);
     if (pass == RA_BACKWARD) check_first_turns(want, check_turns(want, c.shape, turn_group_of(c.seed), c.seed), c.seed);
     size_t tickets = (size_t)((unsigned char *)p.chains - counters.data());
     size_t pieces = size.counters - p.zero_bytes;
@@ -393,6 +432,8 @@ static void check_several_ranks(void) {
     gpu_list_turn_groups(ROWS, 2, &lists);
     gpu_list_first_turns(ROWS, &lists);
     check_items(lists, shape, parts.data(), 0);
+    gpu_list_first_queries(&shape, ROWS, KEYS, &lists);
+    expect(check_first_queries(lists, shape, 0) == lists.items.size(), "items whose first queries are listed", 0);
     check_first_turns(lists, check_turns(lists, shape, 2, 0), 0);
     expect(lists.launches.size() == 1, "launches of several ranks' keys", 0);
     expect(lists.overwritten == RANKS * COUNT * HEADS, "rows of dk of several ranks", 0);

@@ -15,6 +15,7 @@
 #include "kernel/cuda/call_parts.cuh"
 #include "kernel/cuda/prepared.cuh"
 #include "kernel/cuda/sm90/backward_turns.cuh"
+#include "kernel/cuda/tile_cursor.cuh"
 
 #include <algorithm>
 #include <climits>
@@ -339,6 +340,57 @@ void gpu_list_key_boxes(int keys, gpu_lists *lists) {
         item.k_row = t.k_at + item.block * keys;
     }
 }
+
+/* ---- first queries ----------------------------------------------------------------------------------------------- */
+
+/* The first step of the item's head number i. at = end: it has none. */
+static query_cursor first_step(const gpu_lists &lists, const gpu_item &item, int i, int gqa_ratio, int rows, int keys) {
+    query_cursor c = {item.first, 0, 0, 0, 0, 0};
+    int g = item.kv_head + i * item.kv_step;
+    for (; c.at < item.first + item.count; c.at++)
+        if (queries_in_tile(lists.tiles[(size_t)c.at], gqa_ratio, g, item.block, rows, keys, &c)) break;
+    return c;
+}
+
+/* Those of the item, which has so many heads; none where its heads begin with different blocks, or are not evenly
+ * apart. */
+static gpu_first_queries first_of_item(const gpu_lists &lists, const gpu_item &item, int heads, int gqa_ratio, int rows,
+                                       int keys) {
+    gpu_first_queries none = {};
+    query_cursor c = first_step(lists, item, 0, gqa_ratio, rows, keys);
+    if (c.at == item.first + item.count) return none;
+    const gpu_tile &t = lists.tiles[(size_t)c.at];
+    int step = 0; /* in head numbers of the tile */
+    for (int i = 1; i < heads; i++) {
+        query_cursor other = first_step(lists, item, i, gqa_ratio, rows, keys);
+        if (i == 1) step = other.head - c.head;
+        if (other.at != c.at || other.block != c.block || other.head != c.head + i * step) return none;
+    }
+    int a0 = c.block * rows, b0 = item.block * keys;
+    if (step * t.head_stride > SHRT_MAX || t.q_map > SHRT_MAX || t.queries > SHRT_MAX) return none;
+    bool full =
+        a0 + rows <= t.q_count && b0 + keys <= t.k_count && block_is_full(t.lo, t.hi, a0, a0 + rows, b0, b0 + keys);
+    return {t.q_first + a0 * t.q_stride,
+            t.q_stride,
+            t.q_at + a0,
+            t.head_first + c.head * t.head_stride,
+            (short)t.q_map,
+            (short)t.queries,
+            (short)(step * t.head_stride),
+            (unsigned char)std::min(rows, t.q_count - a0),
+            full};
+}
+
+void gpu_list_first_queries(const ra_shape *shape, int rows, int keys, gpu_lists *lists) {
+    int gqa_ratio = (int)(shape->heads_q / shape->heads_kv);
+    for (const gpu_launch &launch : lists->launches)
+        for (int64_t i = 0; i < launch.count / launch.per_entry; i++) {
+            gpu_item &item = lists->items[(size_t)(launch.first + i)];
+            item.queries = first_of_item(*lists, item, launch.per_entry / (int)shape->batch, gqa_ratio, rows, keys);
+        }
+}
+
+/* ---- turns in groups --------------------------------------------------------------------------------------------- */
 
 /* Whether the last queries of a tile see all of its keys, and the first ones do not. */
 static bool is_triangle(const gpu_tile &t) {

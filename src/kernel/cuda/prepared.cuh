@@ -87,6 +87,9 @@ void gpu_merge_tiles(const ra_tile_list *tiles, gpu_lists *lists);
 /* When tensor maps of the tiles' rows are listed too: where the items' keys, in blocks of so many, are in them. */
 void gpu_list_key_boxes(int keys, gpu_lists *lists);
 
+/* And where the queries of the items' first steps are, in blocks of so many. */
+void gpu_list_first_queries(const ra_shape *shape, int rows, int keys, gpu_lists *lists);
+
 /* Backward: which rows of dq the first in turn can write, in whole blocks of so many, and which it cannot: of the
  * queries of the first round. */
 void gpu_list_first_turns(int rows, gpu_lists *lists);

@@ -23,7 +23,7 @@ __device__ __forceinline__ row_source tile_key_rows(const gpu_problem &p, const 
 }
 
 /* Whether every pair of queries [a0, a1) and keys [b0, b1) is visible. */
-__device__ __forceinline__ bool block_is_full(int lo, int hi, int a0, int a1, int b0, int b1) {
+__host__ __device__ __forceinline__ bool block_is_full(int lo, int hi, int a0, int a1, int b0, int b1) {
     return b0 - (a1 - 1) >= lo && b1 - 1 - a0 <= hi;
 }
 
@@ -144,24 +144,29 @@ struct query_cursor {
 };
 
 /* The tile's head numbers [*from_out, *to_out) that read key/value head g. */
-__device__ __forceinline__ void heads_of(const gpu_tile &t, int gqa_ratio, int g, int *from_out, int *to_out) {
+__host__ __device__ __forceinline__ void heads_of(const gpu_tile &t, int gqa_ratio, int g, int *from_out, int *to_out) {
     int first = g * gqa_ratio - t.head_first, end = first + gqa_ratio; /* first head at or above each bound */
     *from_out = first <= 0 ? 0 : (first + t.head_stride - 1) / t.head_stride;
     *to_out = end <= 0 ? 0 : min(t.head_count, (end + t.head_stride - 1) / t.head_stride);
 }
 
+/* Sets all of c but the tile's number for tile t: the blocks of `rows` queries that see something of block `block` of
+ * `keys` keys, of key/value head g. Returns false where there are none. */
+__host__ __device__ __forceinline__ bool queries_in_tile(const gpu_tile &t, int gqa_ratio, int g, int block, int rows,
+                                                         int keys, query_cursor *c) {
+    int b0 = block * keys, b1 = min(b0 + keys, t.k_count);
+    int from = max(0, b0 - t.hi), to = min(t.q_count, b1 - t.lo);
+    heads_of(t, gqa_ratio, g, &c->head, &c->heads);
+    c->block = c->first = (to - 1) / rows;
+    c->last = from / rows;
+    return t.lo <= t.hi && from < to && c->head < c->heads;
+}
+
 template <int ROWS, int KEYS>
 __device__ __forceinline__ query_cursor first_queries(const gpu_backward &args, const item_place &at, int i) {
     query_cursor c = {i, 0, 0, 0, 0, 0};
-    for (; c.at < at.first + at.count; c.at++) {
-        const gpu_tile &t = args.problem.tiles[c.at];
-        int b0 = at.block * KEYS, b1 = min(b0 + KEYS, t.k_count);
-        int from = max(0, b0 - t.hi), to = min(t.q_count, b1 - t.lo);
-        heads_of(t, args.problem.gqa_ratio, at.g, &c.head, &c.heads);
-        c.block = c.first = (to - 1) / ROWS;
-        c.last = from / ROWS;
-        if (t.lo <= t.hi && from < to && c.head < c.heads) break;
-    }
+    for (; c.at < at.first + at.count; c.at++)
+        if (queries_in_tile(args.problem.tiles[c.at], args.problem.gqa_ratio, at.g, at.block, ROWS, KEYS, &c)) break;
     return c;
 }
 

@@ -58,16 +58,28 @@ struct gpu_unit {
     int head;        /* index among the tile's heads; -1: given by the remainder of the number */
 };
 
-/* All that is needed to ask for the block's keys, in one load. Its heads are those that the remainder of the number
- * counts: kv_head, kv_head + kv_step and so on. */
+/* An item's first step: a block of queries of the first tile that sees its keys. The head is `head` for the first of
+ * the item's heads, head + head_step for the next and so on. */
+struct gpu_first_queries {
+    int64_t first, stride; /* rows: of the block's first query, and from one query to the next */
+    int row, head;         /* row: which one of the map's is the first */
+    short map, queries;    /* the tensor map, and of which rank they are, as the tile has them */
+    short head_step;
+    unsigned char count; /* of queries that there are; 0: not listed */
+    unsigned char full;  /* all of them see all keys of the block */
+};
+
+/* All that is needed to ask for the block's keys and its first queries, in one load. Its heads are those that the
+ * remainder of the number counts: kv_head, kv_head + kv_step and so on. */
 struct alignas(16) gpu_item {
     int first, count;         /* the tiles that share the keys */
     int block;                /* of key rows */
     int kv_head, head;        /* head: which one of the part's views it is */
     short kv_step, head_step; /* from one of both to the next */
     int k_map, k_row; /* where tensor maps are listed: that of the keys, and which of its rows is the block's first */
+    gpu_first_queries queries; /* likewise, where the kernel asks for them */
 };
-static_assert(sizeof(gpu_item) == 32, "an item is two chunks of one line");
+static_assert(sizeof(gpu_item) == 64, "an item is four chunks of one line");
 
 struct gpu_problem {
     int batch, heads_q, gqa_ratio; /* gqa_ratio: query heads for each key/value head */

@@ -9,9 +9,10 @@
  *             are looked at one by one
  *   dV, dK    [KEYS, DIM] of f32 each, when the last products have come, from K on (backward_keys.cuh)
  *
- * One thread takes the item, makes the barriers and, where tiles come by boxes, starts the copies of K and V. Behind a
- * barrier of all threads they have roles: the planner (a lane), producers, adders, and two warpgroups of consumers.
- * Step j is a block of queries; it has stage j % 2 and the plan j % QUERY_PLANS.
+ * One thread takes the item, makes the barriers and, where tiles come by boxes, starts the copies of K, V and the first
+ * step's Q and dO, of which the list says where they are: the planner needs longer to find them. Behind a barrier of
+ * all threads they have roles: the planner (a lane), producers, adders, and two warpgroups of consumers. Step j is a
+ * block of queries; it has stage j % 2 and the plan j % QUERY_PLANS.
  *
  *                  tiles come by boxes                              row by row
  *   planner        lane 0 of warp 1                                 lane 0 of warp 2
@@ -22,13 +23,15 @@
  *   values_full       V has come
  *   planned[plan]     planner ──► producers, adders   the plan has been written
  *   done[plan]        adder ──► planner               dQ is in memory, and nobody needs the plan
- *   full[stage]       producers ──► consumers         Q, dO, lse, delta have come; through it, the plan
+ *   full[stage]       producers ──► consumers         Q, dO, lse, delta have come; through it, the plan,
+ *                                                     unless the step is one that came with K
  *   empty[stage]      consumers ──► producers         they have been used
  *   ds_full[stage]    consumers ──► consumers         dS of both is there
  *   ds_empty[stage]   consumers ──► consumers         both have multiplied dQ with it
  *   dq_full[stage]    consumers ──► adder             dQ can be added to device memory
  *   dq_empty[stage]   adder ──► consumers             it has been read
- *   checked           consumers ──► all               whether K has infinities or NaNs: then they do the item alone
+ *   checked           adders ──► all                  whether K has infinities or NaNs: then the consumers do the item
+ *                                                     alone; where rows come one by one they look through K themselves
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_LAYOUT_CUH
@@ -61,6 +64,14 @@ struct query_rows {
     row_source q, dout, dq;
 };
 
+/* Which lse and delta a step needs: `count` of them, of the rows first, first + each and so on of a head. */
+struct sums_place {
+    int64_t first, each;
+    int queries; /* of which rank they are */
+    int head, count;
+    int full; /* first step: all of its pairs are visible */
+};
+
 /* Where dk and dv of the item's keys go. */
 struct key_outputs {
     row_source dk, dv; /* of the tile's rows */
@@ -72,6 +83,7 @@ struct item_plan {
     item_place item;
     int odd_keys;  /* K has an infinity or a NaN */
     int masked[2]; /* for each stage: pairs need to be looked at one by one */
+    int begun;     /* the first step's Q and dO have been asked for with K */
     key_outputs outputs;
     query_plan queries[QUERY_PLANS];
 };
@@ -84,6 +96,7 @@ template <class T_, int DIM_, int WIDTH_, bool BOXES_> struct backward_wgmma_sha
     static constexpr int DIM = DIM_, WIDTH = WIDTH_, KEYS = 128, ROWS = 8192 / DIM, THREADS = 384;
     static constexpr int PRODUCERS = BOXES ? 32 : 64 /* threads */, ADDERS = BOXES ? 2 : 1;
     static constexpr int ENDS = ADDERS;                  /* plans of no step, behind the last */
+    static constexpr int CHECKERS = BOXES ? ADDERS : 1;  /* that say what they have found in K */
     static constexpr int DQ_WRITERS = 256, RELEASES = 1; /* threads that write dQ; of a turn */
     static constexpr int STEP_ADDERS = 1;                /* of a step's dQ, in this CTA */
     static constexpr int TURNS_TOGETHER = TURN_GROUP;
@@ -134,6 +147,10 @@ template <class S> struct backward_memory {
     __device__ __forceinline__ item_plan &plan(void) const {
         return *(item_plan *)(generic + S::PLAN_AT);
     }
+    /* Of the first step, until it is full: nobody writes dS before. */
+    __device__ __forceinline__ sums_place &first_sums(void) const {
+        return *(sums_place *)(generic + S::DS_AT);
+    }
     __device__ __forceinline__ query_rows &rows_of(int j) const {
         return ((query_rows *)(generic + S::QUERY_ROWS_AT))[j % QUERY_PLANS];
     }
@@ -183,7 +200,7 @@ enum { PAIRS_BARRIER = 3, ORDER_BARRIER = 10 };
 template <class S> __device__ __forceinline__ void make_barriers(const backward_memory<S> &memory) {
     mbarrier_init(memory.keys_full(), S::BOXES ? 1 : S::PRODUCERS);
     mbarrier_init(memory.values_full(), S::BOXES ? 1 : S::PRODUCERS);
-    mbarrier_init(memory.checked(), 1);
+    mbarrier_init(memory.checked(), S::CHECKERS);
     for (int stage = 0; stage < 2; stage++) {
         mbarrier_init(memory.full(stage), S::PRODUCERS);
         mbarrier_init(memory.empty(stage), 8);

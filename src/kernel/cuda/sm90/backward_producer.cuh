@@ -110,11 +110,36 @@ __device__ __forceinline__ void plan_queries(const gpu_backward &args, const bac
 template <class S>
 __device__ __forceinline__ void copy_keys(const tensor_maps &maps, const backward_memory<S> &memory,
                                           const gpu_item &entry, const item_place &item, int row) {
-    const CUtensorMap *map = key_map(maps, entry.k_map);
     mbarrier_arrive_expecting(memory.keys_full(), S::KEY_TILE);
-    copy_tile<S::DIM, S::KEYS>(memory.k(), map, row, item.head, item.b, memory.keys_full());
+    copy_tile<S::DIM, S::KEYS>(memory.k(), key_map(maps, entry.k_map), row, item.head, item.b, memory.keys_full());
+}
+
+/* And its values. */
+template <class S>
+__device__ __forceinline__ void copy_values(const tensor_maps &maps, const backward_memory<S> &memory,
+                                            const gpu_item &entry, const item_place &item, int row) {
     mbarrier_arrive_expecting(memory.values_full(), S::KEY_TILE);
-    copy_tile<S::DIM, S::KEYS>(memory.v(), map + 1, row, item.head, item.b, memory.values_full());
+    copy_tile<S::DIM, S::KEYS>(memory.v(), key_map(maps, entry.k_map) + 1, row, item.head, item.b,
+                               memory.values_full());
+}
+
+/* Q and dO of a step, from row `row` of map number `map` on, by one thread. */
+template <class S>
+__device__ __forceinline__ void copy_queries(const tensor_maps &maps, const backward_memory<S> &memory, int stage,
+                                             int map, int row, int head, int batch) {
+    mbarrier_expect(memory.full(stage), 2 * S::QUERY_TILE);
+    copy_tile<S::DIM, S::ROWS>(memory.q(stage), &maps.map[map], row, head, batch, memory.full(stage));
+    copy_tile<S::DIM, S::ROWS>(memory.dout(stage), &maps.map[map + 1], row, head, batch, memory.full(stage));
+}
+
+/* The first step of the item, which is head number i of the entry: asked for, if the entry says where it is. */
+template <class S>
+__device__ __forceinline__ void begin_first(const tensor_maps &maps, const backward_memory<S> &memory,
+                                            const gpu_first_queries &entry, int i, int batch) {
+    int head = entry.head + i * entry.head_step;
+    if (entry.count) copy_queries<S>(maps, memory, 0, 3 * entry.map, entry.row, head, batch);
+    memory.first_sums() = {entry.first, entry.stride, entry.queries, head, entry.count, entry.full};
+    memory.plan().begun = entry.count > 0;
 }
 
 /* What the consumers do not look at one by one: whether all pairs of the block are visible. */
@@ -127,34 +152,40 @@ template <class S> __device__ __forceinline__ bool all_is_seen(const query_plan 
 template <int EACH> struct sums_read { float lse[EACH], delta[EACH]; };
 
 template <class S>
-__device__ __forceinline__ void read_sums(const gpu_backward &args, int batch, const query_plan &plan, int lane,
+__device__ __forceinline__ void read_sums(const gpu_backward &args, int batch, const sums_place &at, int lane,
                                           sums_read<S::ROWS / 32> &sums) {
     /* One by one: those of one rank are parameters of the kernel, and not looked up in memory. */
     bool own = !args.queries;
-    const float *lse = (const float *)(own ? args.own.lse : args.queries[plan.queries].lse);
-    const float *delta = (const float *)(own ? args.own.delta : args.queries[plan.queries].delta);
-    int64_t rows = own ? args.own.rows : args.queries[plan.queries].rows;
-    int64_t first = ((int64_t)batch * args.problem.heads_q + plan.head) * rows + plan.first;
+    const float *lse = (const float *)(own ? args.own.lse : args.queries[at.queries].lse);
+    const float *delta = (const float *)(own ? args.own.delta : args.queries[at.queries].delta);
+    int64_t rows = own ? args.own.rows : args.queries[at.queries].rows;
+    int64_t first = ((int64_t)batch * args.problem.heads_q + at.head) * rows + at.first;
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
         int row = lane + i * 32;
-        bool there = plan.a0 + row < plan.count;
-        sums.lse[i] = there ? lse[first + row * plan.each] : -INFINITY;
-        sums.delta[i] = there ? delta[first + row * plan.each] : 0;
+        bool there = row < at.count;
+        sums.lse[i] = there ? lse[first + row * at.each] : -INFINITY;
+        sums.delta[i] = there ? delta[first + row * at.each] : 0;
     }
 }
 
-/* By a warp: lse and delta of the step as its consumers take them, and whether they have to look at pairs one by one.
- */
 template <class S>
-__device__ __forceinline__ void write_sums(const folded_backward &args, const backward_memory<S> &memory,
-                                           const query_plan &step, int stage, int lane,
-                                           const sums_read<S::ROWS / 32> &sums) {
+__device__ __forceinline__ void read_sums(const gpu_backward &args, int batch, const query_plan &step, int lane,
+                                          sums_read<S::ROWS / 32> &sums) {
+    read_sums<S>(args, batch, sums_place{step.first, step.each, step.queries, step.head, step.count - step.a0}, lane,
+                 sums);
+}
+
+/* By a warp: lse and delta of a step as its consumers take them, and whether they have to look at pairs one by one.
+ * full: all of its pairs are visible. */
+template <class S>
+__device__ __forceinline__ void write_sums(const folded_backward &args, const backward_memory<S> &memory, bool full,
+                                           int stage, int lane, const sums_read<S::ROWS / 32> &sums) {
     item_plan &plan = memory.plan();
     bool odd = false; /* not finite, or large */
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) odd |= is_large(sums.lse[i]);
-    bool masked = __any_sync(~0u, odd) || !all_is_seen<S>(step, plan.item.block * S::KEYS);
+    bool masked = __any_sync(~0u, odd) || !full;
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
         memory.lse(stage)[lane + i * 32] = masked ? sums.lse[i] : score_shift(args.fold, sums.lse[i]);
@@ -163,13 +194,25 @@ __device__ __forceinline__ void write_sums(const folded_backward &args, const ba
     if (lane == 0) plan.masked[stage] = masked;
 }
 
+/* By a warp: what is left to bring of a first step whose Q and dO have been asked for, without waiting for its plan. */
+template <class S>
+__device__ __forceinline__ void produce_first(const folded_backward &args, const backward_memory<S> &memory, int lane) {
+    sums_read<S::ROWS / 32> sums;
+    const sums_place at = memory.first_sums();
+    read_sums<S>(args, memory.plan().item.b, at, lane, sums);
+    write_sums<S>(args, memory, at.full, 0, lane, sums);
+    mbarrier_arrive(memory.full(0));
+}
+
 /* By a warp. The step behind the last brings nothing. */
 template <class S>
 __device__ __forceinline__ void produce_queries(const folded_backward &args, const tensor_maps &maps,
                                                 const backward_memory<S> &memory, int lane) {
     item_plan &plan = memory.plan();
+    bool begun = plan.begun;
+    if (begun) produce_first<S>(args, memory, lane);
 #pragma unroll 1
-    for (int j = 0;; j++) {
+    for (int j = begun;; j++) {
         int stage = j % 2;
         const query_plan &step = plan.queries[j % QUERY_PLANS];
         sums_read<S::ROWS / 32> sums;
@@ -185,19 +228,51 @@ __device__ __forceinline__ void produce_queries(const folded_backward &args, con
             mbarrier_arrive(memory.full(stage));
             return;
         }
-        if (lane == 0) {
-            mbarrier_expect(memory.full(stage), 2 * S::QUERY_TILE);
-            const CUtensorMap *map = &maps.map[step.map];
-            copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.row, step.head, plan.item.b, memory.full(stage));
-            copy_tile<S::DIM, S::ROWS>(memory.dout(stage), map + 1, step.row, step.head, plan.item.b,
-                                       memory.full(stage));
-        }
-        write_sums<S>(args, memory, step, stage, lane, sums);
+        if (lane == 0) copy_queries<S>(maps, memory, stage, step.map, step.row, step.head, plan.item.b);
+        write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), stage, lane, sums);
         mbarrier_arrive(memory.full(stage));
     }
 }
 
 /* ---- adders ------------------------------------------------------------------------------------------------------ */
+
+/* seen, two elements that are packed, += 0 x: zeros as long as all x were finite; NaN for good where one was not. */
+template <class T> __device__ __forceinline__ void gather_nonfinite(uint32_t &seen, uint32_t x);
+template <> __device__ __forceinline__ void gather_nonfinite<__nv_bfloat16>(uint32_t &seen, uint32_t x) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;\n" : "+r"(seen) : "r"(x), "r"(0));
+}
+template <> __device__ __forceinline__ void gather_nonfinite<__half>(uint32_t &seen, uint32_t x) {
+    asm("fma.rn.f16x2 %0, %1, %2, %0;\n" : "+r"(seen) : "r"(x), "r"(0));
+}
+
+/* By the adders' warps, which have nothing to add before the consumers' second step: whether K has infinities or NaNs.
+ * The consumers ask before they keep anything that an odd K could spoil; what others do behind the second step waits
+ * for it, and where K has some, no more copies are under way then. */
+template <class S>
+__device__ __forceinline__ void look_through_keys(const backward_memory<S> &memory, int adder, int lane) {
+    constexpr int EACH = S::KEY_TILE / 16 / (32 * S::ADDERS), TOGETHER = 4;
+    static_assert(EACH % TOGETHER == 0, "lanes have whole rounds");
+    const uint4 *keys = (const uint4 *)memory.generic + adder * 32 * EACH + lane;
+    uint32_t seen[4] = {};
+    mbarrier_wait(memory.keys_full(), 0);
+#pragma unroll 1
+    for (int i = 0; i < EACH; i += TOGETHER) {
+        uint4 x[TOGETHER];
+#pragma unroll
+        for (int n = 0; n < TOGETHER; n++) x[n] = keys[(i + n) * 32];
+#pragma unroll
+        for (int n = 0; n < TOGETHER; n++) {
+            gather_nonfinite<typename S::T>(seen[0], x[n].x);
+            gather_nonfinite<typename S::T>(seen[1], x[n].y);
+            gather_nonfinite<typename S::T>(seen[2], x[n].z);
+            gather_nonfinite<typename S::T>(seen[3], x[n].w);
+        }
+    }
+    bool odd = __any_sync(~0u, ((seen[0] | seen[1] | seen[2] | seen[3]) & 0x7fff7fff) != 0);
+    if (lane) return;
+    if (odd) memory.plan().odd_keys = true;
+    mbarrier_arrive(memory.checked());
+}
 
 /* The turn of key block `block` at a step. */
 template <class S> __device__ __forceinline__ int turn_of_step(const query_plan &step, int block) {

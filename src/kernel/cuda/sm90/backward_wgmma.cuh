@@ -154,16 +154,13 @@ template <class S> __device__ __forceinline__ bool keys_are_odd(const backward_m
     return odd;
 }
 
-/* By the consumers, while their first S is multiplied: whether K has infinities or NaNs. What others do behind the
- * second step waits for it, and where K has some, no more copies are under way then. */
-template <class S> __device__ __forceinline__ bool check_keys(const backward_memory<S> &memory) {
-    item_plan &plan = memory.plan();
+/* As look_through_keys, where tiles come row by row: by the consumers, while their first S is multiplied. */
+template <class S> __device__ __forceinline__ void check_keys(const backward_memory<S> &memory) {
     bool odd_keys = consumers_any(keys_are_odd<S>(memory));
     if (threadIdx.x == 128) {
-        plan.odd_keys = odd_keys;
+        memory.plan().odd_keys = odd_keys;
         mbarrier_arrive(memory.checked());
     }
-    return odd_keys;
 }
 
 enum item_end { WRITTEN, ODD_KEYS, ODD_SUMS };
@@ -180,17 +177,19 @@ __device__ __forceinline__ item_end consume_queries(const folded_backward &args,
     pair_columns<S> s, dp;
     uint32_t k = memory.k() + at.key0 * PANEL_ROW_BYTES, v = memory.v() + at.key0 * PANEL_ROW_BYTES;
     start_pairs<S, S::WIDTH>(s, k, memory.q(0));
-    bool odd_keys = check_keys<S>(memory);
+    if constexpr (!S::BOXES) check_keys<S>(memory);
     products_wait<0>();
     keep_registers(s);
     mbarrier_wait(memory.values_full(), 0);
-    if (odd_keys) return ODD_KEYS;
     begin_dp<S>(dp, memory.minus_delta(0), pairs);
     start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(0));
     bool masked = plan.masked[0];
+    if (masked) mbarrier_wait(memory.planned(0), 0);
     weigh_pairs<S>(s, memory.lse(0), {scale}, args.fold, plan.queries[0], pairs, masked);
     products_wait<0>();
     keep_registers(dp);
+    mbarrier_wait(memory.checked(), 0);
+    if (plan.odd_keys) return ODD_KEYS;
     float dq[8][4];
     int j = 0;
     if (at.group == 1) named_barrier_arrive(ORDER_BARRIER, 256);
@@ -259,10 +258,10 @@ __device__ __forceinline__ void consume(const folded_backward &args, const backw
     item_plan &plan = memory.plan();
     find_outputs(args, plan);
     mbarrier_wait(memory.full(0), 0);
-    bool idle = plan.queries[0].block < 0;
+    bool idle = !plan.begun && plan.queries[0].block < 0;
     mbarrier_wait(memory.keys_full(), 0);
     if (idle) {
-        check_keys<S>(memory);
+        if constexpr (!S::BOXES) check_keys<S>(memory);
         mbarrier_wait(memory.values_full(), 0);
         return;
     }
@@ -282,8 +281,9 @@ __device__ __forceinline__ void serve(const folded_backward &args, const tensor_
             produce_queries<S>(args, *maps, memory, lane);
         else if (warp == 1 && lane == 0)
             plan_queries<S>(args, memory);
-        else if (warp >= 2 && lane == 0)
-            add_queries<S>(args, *maps, memory, warp - 2);
+        else if (warp >= 2)
+            look_through_keys<S>(memory, warp - 2, lane);
+        if (warp >= 2 && lane == 0) add_queries<S>(args, *maps, memory, warp - 2);
     } else {
         if (warp < 2)
             produce_query_rows<S>(args, memory, warp * 32 + lane);
@@ -294,8 +294,8 @@ __device__ __forceinline__ void serve(const folded_backward &args, const tensor_
     }
 }
 
-/* By one thread: takes an item, and asks for its keys before anything else is looked up. The barriers are made while
- * the number is on its way. */
+/* By one thread: takes an item, and asks for its keys and first queries before anything else is looked up. The barriers
+ * are made while the number is on its way. */
 template <class S>
 __device__ __forceinline__ void begin_item(const gpu_backward &args, const tensor_maps *maps,
                                            const backward_memory<S> &memory) {
@@ -303,8 +303,14 @@ __device__ __forceinline__ void begin_item(const gpu_backward &args, const tenso
     make_barriers<S>(memory);
     const gpu_item entry = args.items[number / (unsigned)args.problem.per_entry];
     item_place item = item_at(args, entry, number);
-    if constexpr (S::BOXES) copy_keys<S>(*maps, memory, entry, item, entry.k_row);
+    memory.plan().begun = false;
+    if constexpr (S::BOXES) {
+        copy_keys<S>(*maps, memory, entry, item, entry.k_row);
+        begin_first<S>(*maps, memory, entry.queries, (int)(number % (unsigned)args.heads), item.b);
+        copy_values<S>(*maps, memory, entry, item, entry.k_row);
+    }
     memory.plan().item = item;
+    memory.plan().odd_keys = false;
 }
 
 /* maps: where tiles come by boxes. */
@@ -376,6 +382,7 @@ template <class T, int DIM, int NARROW> struct backward_wgmma {
         (void)tiles;
         tensor_maps_list(shape, parts, boxes::KEYS, lists);
         gpu_list_key_boxes(boxes::KEYS, lists);
+        gpu_list_first_queries(shape, boxes::ROWS, boxes::KEYS, lists);
         gpu_list_turn_groups(boxes::ROWS, boxes::TURNS_TOGETHER, lists);
         gpu_list_first_turns(boxes::ROWS, lists);
         lists->maps.finishes = has_whole_sums(shape, dtype_of<T>, *lists);

@@ -19,7 +19,7 @@ template <class T_> struct backward_wide_shape {
     using T = T_;
     static constexpr bool BOXES = true;
     static constexpr int DIM = 256, KEYS = 64, ROWS = 64, THREADS = 384, CTAS = 2;
-    static constexpr int PRODUCERS = 32, ENDS = 1, DQ_WRITERS = 4, DQ_STAGES = 2 /* consumers */;
+    static constexpr int PRODUCERS = 32, ENDS = 1, CHECKERS = 1, DQ_WRITERS = 4, DQ_STAGES = 2 /* consumers */;
     static constexpr int STEP_ADDERS = 2, RELEASES = CTAS; /* of a step, in a CTA; of a turn */
     static constexpr int TURNS_TOGETHER = 1;
     static constexpr int OTHER_REGISTERS = 40, CONSUMER_REGISTERS = 232;

@@ -24,6 +24,7 @@ __device__ __forceinline__ void copy_wide_keys(const tensor_maps &maps, const ba
         copy_box(memory.other_k(panel), key_map(maps, entry.k_map), (2 * rank + panel) * S::DQ_COLUMNS,
                  entry.k_row + (rank ^ 1) * S::KEYS, item.head, item.b, memory.keys_full());
     copy_keys<S>(maps, memory, entry, item, entry.k_row + rank * S::KEYS);
+    copy_values<S>(maps, memory, entry, item, entry.k_row + rank * S::KEYS);
 }
 
 /* What the cluster does whose CTA 0 has taken an item, of so many: it is placed, and its keys are asked for. Returns
@@ -131,7 +132,7 @@ __device__ __forceinline__ void produce_wide(const folded_backward &args, const 
             mbarrier_expect(memory.full(stage), S::QUERY_TILE);
             copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.row, step.head, plan.item.b, memory.full(stage));
         }
-        write_sums<S>(args, memory, step, stage, lane, sums);
+        write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), stage, lane, sums);
         mbarrier_arrive(memory.full(stage));
         if (j >= 1) {
             mbarrier_wait(memory.checked(), 0);
