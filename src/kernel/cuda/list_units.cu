@@ -1,6 +1,6 @@
 /* Tiles in their device form, and the forward units: blocks of a group's query rows, the ones with most work first, so
- * that what is left when multiprocessors run out of work is short. Where heads are done in sections, that is so within a
- * section, and a launch would end with the few units of the last one. So the shortest units of all heads are kept for
+ * that what is left when multiprocessors run out of work is short. Where heads are done in sections, that is so within
+ * a section, and a launch would end with the few units of the last one. So the shortest units of all heads are kept for
  * the end:
  *
  *   section 0: ▇▇▆▆▅▅▄▄▃▃ │ section 1: ▇▇▆▆▅▅▄▄▃▃ │ ... │ last entries, all heads: ▂▂▂▂▂▂ ... ▁▁▁▁▁▁
@@ -105,16 +105,21 @@ static void rank_group(const ra_tile_list *tiles, const ra_tile_group *group, in
 }
 
 /* How many of the last entries are done behind all sections: those that see no more than half of what the first one
- * does, until they are enough work to make up for multiprocessors that come to them at different times, which are as
- * far apart as the shortest unit before them is long. Twice as much is taken, since some come late to the last of them
- * as well. (Units taken one after the other by 132 multiprocessors, in a model: a window of 4096 of 16384 keys ends 0.3%
- * later than an even split would, and 2.1% later with 0 last entries; documents 0.6% and 1.7%.) */
-static int count_last_entries(const std::vector<ranked_unit> &ranked, int per_entry, int multiprocessors) {
+ * does, and no more keys than the cache has room for, of all heads, until they are enough work to make up for
+ * multiprocessors that come to them at different times, which are as far apart as the shortest unit before them is
+ * long. Twice as much is taken, since some come late to the last of them as well. (Units taken one after the other by
+ * 132 multiprocessors, in a model: a window of 4096 of 16384 keys ends 0.3% later than an even split would, and 2.1%
+ * later with 0 last entries; documents 0.6% and 1.7%.) */
+static int count_last_entries(const ra_shape *shape, const std::vector<ranked_unit> &ranked, int per_entry,
+                              int multiprocessors) {
+    int64_t key_bytes =
+        shape->batch * shape->heads_kv * (shape->dim + shape->dim_v) * (int64_t)ra_dtype_bytes(shape->dtype);
     size_t last = 0;
     double keys = 0;
     while (last + 1 < ranked.size()) {
         int64_t next = ranked[ranked.size() - 1 - last].keys;
-        if (next > ranked[0].keys / 2 || keys * per_entry >= 2.0 * multiprocessors * (double)next) break;
+        if (next > ranked[0].keys / 2 || next * key_bytes > GPU_CACHED_BYTES) break;
+        if (keys * per_entry >= 2.0 * multiprocessors * (double)next) break;
         keys += (double)next;
         last++;
     }
@@ -139,7 +144,7 @@ void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, 
         int per_entry = (int)(shape->batch * (spelled ? 1 : heads));
         lists->launches.push_back({(int64_t)lists->units.size(), (unsigned)(ranked.size() * (size_t)per_entry),
                                    per_entry, round->state, 0,
-                                   count_last_entries(ranked, per_entry, multiprocessors)});
+                                   count_last_entries(shape, ranked, per_entry, multiprocessors)});
         for (const ranked_unit &r : ranked) lists->units.push_back(r.unit);
     }
 }

@@ -73,6 +73,10 @@ struct ra_prepared {
     size_t query_count; /* 0: one rank's */
 };
 
+/* Keys and values that a launch may read at one time. Hopper has 50 MB of cache or more, each half of which keeps
+ * copies of what the other one has. */
+enum { GPU_CACHED_BYTES = 40 << 20 };
+
 /* Fills lists->tiles and lists->index from the tiles; then the units, or the items, in whose order the tiles are then.
  */
 void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists);

@@ -305,9 +305,8 @@ __global__ void __launch_bounds__(S::THREADS, 1)
 
 /* ---- launch ------------------------------------------------------------------------------------------------------ */
 
-/* Keys and values that a launch may read at one time, and those of a section where there are more. Hopper has 50 MB of
- * cache or more, each half of which keeps copies of what the other one has. */
-enum { CACHED_BYTES = 40 << 20, SECTION_BYTES = 20 << 20 };
+/* Keys and values of a section, where they are more than the cache has room for. */
+enum { SECTION_BYTES = 20 << 20 };
 
 /* How many of an entry's numbers, that is heads of batches, make a section: a divisor of all, so that none is short. */
 static inline int numbers_of_section(const gpu_forward *args) {
@@ -315,7 +314,7 @@ static inline int numbers_of_section(const gpu_forward *args) {
     int64_t rows = 1;
     for (const gpu_map_rows &k : args->maps->k) rows = k.count > rows ? k.count : rows;
     int64_t head_bytes = rows * (p.dim + p.dim_v) * 2, numbers = SECTION_BYTES / head_bytes * p.gqa_ratio;
-    if (numbers >= p.per_entry || p.per_entry / p.gqa_ratio * head_bytes <= CACHED_BYTES) return p.per_entry;
+    if (numbers >= p.per_entry || p.per_entry / p.gqa_ratio * head_bytes <= GPU_CACHED_BYTES) return p.per_entry;
     while (numbers > p.gqa_ratio && p.per_entry % numbers) numbers--;
     return (int)(numbers > p.gqa_ratio ? numbers : p.gqa_ratio < p.per_entry ? p.gqa_ratio : p.per_entry);
 }
