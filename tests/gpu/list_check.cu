@@ -1,7 +1,7 @@
 /* The device lists of prepared objects, without a device: where the arrays of random tile lists lie in the block that
  * place is given, that the bytes for the upload are those arrays, with pointers into the block, that the backward
- * items do every block of keys once, that every row of dQ is written first by somebody or zeroed, and that merged tiles
- * have the keys that they had. Needs no GPU.
+ * items do every block of keys once, that every row of dQ is written first by somebody or zeroed, that merged tiles
+ * have the keys that they had, and that every unit is taken once. Needs no GPU.
  *
  *     list_check [--seeds 60]
  */
@@ -352,6 +352,9 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     check.bytes((const unsigned char *)p.maps.parts, want.part_maps, "tensor maps");
     check.apart();
     check_tiles(p.tiles, want.tiles.size(), tiles, pass, c.seed);
+    for (const gpu_launch &launch : want.launches)
+        expect(launch.last_entries >= 0 && launch.last_entries < (int)(launch.count / (unsigned)launch.per_entry),
+               "how many entries are done last", c.seed);
     if (pass == RA_BACKWARD) check_items(want, c.shape, parts_of(c), c.seed);
     if (pass == RA_BACKWARD) check_first_queries(want, c.shape, c.seed);
     if (pass == RA_BACKWARD) check_first_turns(want, check_turns(want, c.shape, turn_group_of(c.seed), c.seed), c.seed);
@@ -455,6 +458,7 @@ int main(int argc, char **argv) {
     check_uneven_heads();
     check_several_ranks();
     check_merges(seeds * 10);
+    check_order();
     if (!failures) printf("lists of %u cases: as they were listed\n", seeds);
     return failures != 0;
 }

@@ -12,4 +12,7 @@ void expect(bool right, const char *what, unsigned seed);
 /* Random lists of so many seeds. */
 void check_merges(unsigned seeds);
 
+/* The order in which units are taken (unit_order.cuh). */
+void check_order(void);
+
 #endif

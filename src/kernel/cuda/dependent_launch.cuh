@@ -1,23 +1,17 @@
-/* A launch that begins while the kernel before it on the stream ends: CTAs start as soon as those of that kernel have
- * left, not when all that it wrote is in memory, and wait there (CUDA's programmatic dependent launch, from compute
- * capability 9.0 on). A launch for another device is an ordinary one. */
+/* A launch that begins while the kernel before it on the stream ends: its CTAs start as soon as those of that kernel
+ * have left, not when all that it wrote is in memory, and wait there (CUDA's programmatic dependent launch, from
+ * compute capability 9.0 on). The kernel before it must be one of this library's, and an ordinary launch: a wait is for
+ * the kernel before alone, and that one has waited for all others. */
 #ifndef RA_KERNEL_CUDA_DEPENDENT_LAUNCH_CUH
 #define RA_KERNEL_CUDA_DEPENDENT_LAUNCH_CUH
 
 #include <cuda_runtime.h>
 
-/* Before a thread reads or writes what a kernel before it on the stream may have to do with: until all of them are over
- * and what they wrote is seen. */
-__device__ __forceinline__ void wait_for_launches_before(void) {
+/* Before a thread reads or writes what the kernel before may have to do with: until that is over and what it wrote is
+ * seen. */
+__device__ __forceinline__ void wait_for_launch_before(void) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;\n" ::: "memory");
-#endif
-}
-
-/* The blocks of the launch behind this one may be started where there is a place for them. */
-__device__ __forceinline__ void let_next_launch_start(void) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 #endif
 }
 
@@ -30,10 +24,20 @@ static inline bool captures_dependent_launches(void) {
     return captures;
 }
 
-/* The kernel calls wait_for_launches_before() in every thread that does anything. */
-template <class... PARAMETERS>
-static inline void launch_dependent(void (*kernel)(PARAMETERS...), unsigned ctas, unsigned threads, size_t smem_bytes,
-                                    cudaStream_t stream, const PARAMETERS &...arguments) {
+/* Whether the kernel waits inside: not where the driver has compiled it from PTX for an older GPU. */
+template <auto KERNEL> static inline bool waits_inside(void) {
+    static const bool waits = [] {
+        cudaFuncAttributes found = {};
+        return cudaFuncGetAttributes(&found, KERNEL) == cudaSuccess && found.ptxVersion >= 90;
+    }();
+    return waits;
+}
+
+/* The kernel calls wait_for_launch_before() in every thread that does anything. Where it cannot wait there, this is an
+ * ordinary launch. */
+template <auto KERNEL, class... ARGUMENTS>
+static inline void launch_dependent(unsigned ctas, unsigned threads, size_t smem_bytes, cudaStream_t stream,
+                                    const ARGUMENTS &...arguments) {
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
@@ -43,8 +47,8 @@ static inline void launch_dependent(void (*kernel)(PARAMETERS...), unsigned ctas
     config.dynamicSmemBytes = smem_bytes;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = captures_dependent_launches() ? 1 : 0;
-    cudaLaunchKernelEx(&config, kernel, arguments...);
+    config.numAttrs = captures_dependent_launches() && waits_inside<KERNEL>() ? 1 : 0;
+    cudaLaunchKernelEx(&config, KERNEL, arguments...);
 }
 
 #endif

@@ -343,28 +343,28 @@ void gpu_list_key_boxes(int keys, gpu_lists *lists) {
 
 /* ---- first queries ----------------------------------------------------------------------------------------------- */
 
-/* The first step of the item's head number i. at = end: it has none. */
-static query_cursor first_step(const gpu_lists &lists, const gpu_item &item, int i, int gqa_ratio, int rows, int keys) {
+/* The item's first step, of its first head. at = end: it has none. */
+static query_cursor first_step(const gpu_lists &lists, const gpu_item &item, int gqa_ratio, int rows, int keys) {
     query_cursor c = {item.first, 0, 0, 0, 0, 0};
-    int g = item.kv_head + i * item.kv_step;
     for (; c.at < item.first + item.count; c.at++)
-        if (queries_in_tile(lists.tiles[(size_t)c.at], gqa_ratio, g, item.block, rows, keys, &c)) break;
+        if (queries_in_tile(lists.tiles[(size_t)c.at], gqa_ratio, item.kv_head, item.block, rows, keys, &c)) break;
     return c;
 }
 
-/* Those of the item, which has so many heads; none where its heads begin with different blocks, or are not evenly
- * apart. */
+/* Those of the item, which has so many heads: all of them are heads of the same tiles, so that they begin with the same
+ * block of queries. None where a head has no queries there, or they are not evenly apart. */
 static gpu_first_queries first_of_item(const gpu_lists &lists, const gpu_item &item, int heads, int gqa_ratio, int rows,
                                        int keys) {
     gpu_first_queries none = {};
-    query_cursor c = first_step(lists, item, 0, gqa_ratio, rows, keys);
+    query_cursor c = first_step(lists, item, gqa_ratio, rows, keys);
     if (c.at == item.first + item.count) return none;
     const gpu_tile &t = lists.tiles[(size_t)c.at];
     int step = 0; /* in head numbers of the tile */
     for (int i = 1; i < heads; i++) {
-        query_cursor other = first_step(lists, item, i, gqa_ratio, rows, keys);
-        if (i == 1) step = other.head - c.head;
-        if (other.at != c.at || other.block != c.block || other.head != c.head + i * step) return none;
+        int head, end;
+        heads_of(t, gqa_ratio, item.kv_head + i * item.kv_step, &head, &end);
+        if (i == 1) step = head - c.head;
+        if (head >= end || head != c.head + i * step) return none;
     }
     int a0 = c.block * rows, b0 = item.block * keys;
     if (step * t.head_stride > SHRT_MAX || t.q_map > SHRT_MAX || t.queries > SHRT_MAX) return none;

@@ -395,8 +395,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma(const __grid_
 /* The pieces that are listed, normally none. The last CTA to end makes the tally 0: then all have read it. */
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_mma_redo(const __grid_constant__ gpu_forward args) {
-    let_next_launch_start();
-    wait_for_launches_before();
+    wait_for_launch_before();
     for (unsigned i = blockIdx.x; i < args.tally->pieces; i += gridDim.x) {
         attend_unit<S>(args, i);
         if (args.finish) finish_rows<typename S::T>(args, unit_at(args, i, S::ROWS));
@@ -421,7 +420,7 @@ template <class S, class NARROW> struct forward_mma_calls {
             forward_mma<S><<<count, S::THREADS, S::BYTES, stream>>>(*args);
     }
     static void launch_redo(const gpu_forward *args, unsigned ctas, cudaStream_t stream) {
-        launch_dependent(forward_mma_redo<S>, ctas, S::THREADS, S::BYTES, stream, *args);
+        launch_dependent<forward_mma_redo<S>>(ctas, S::THREADS, S::BYTES, stream, *args);
     }
 };
 

@@ -6,6 +6,7 @@
 #define RA_KERNEL_CUDA_SM90_FORWARD_PRODUCER_CUH
 
 #include "kernel/cuda/sm90/forward_layout.cuh"
+#include "kernel/cuda/unit_order.cuh"
 
 /* A CTA's first unit is that of its own number; the others are taken in their order as late as can be, so that the work
  * ends everywhere at about the same time. By a warp, or, where rows are copied one by one, by a thread. */
@@ -14,18 +15,6 @@ template <class S> __device__ __forceinline__ unsigned take_number(const gpu_for
     if (!S::BOXES || threadIdx.x == 0) taken = atomicAdd(&args.tally->units, 1u);
     if (S::BOXES) taken = __shfl_sync(~0u, taken, 0);
     return gridDim.x + taken;
-}
-
-/* Units are done in sections of heads, so that the keys and values that are read at one time fit into the cache: the
- * n-th that is taken, by sections, is this one in the launch's order, by entries. Those of the last entries, behind all
- * sections, are in the launch's order. */
-__device__ __forceinline__ unsigned number_in_sections(const gpu_forward &args, unsigned n) {
-    unsigned each = (unsigned)args.problem.per_entry, entries = (unsigned)args.section_entries;
-    if (n >= entries * each) return n;
-    unsigned first = n / (entries * args.section);
-    unsigned start = first * args.section, width = min((unsigned)args.section, each - start);
-    unsigned in = n - start * entries;
-    return in / width * each + start + in % width;
 }
 
 /* The next unit from *number on that sees something, its place in the launch's order, and its first keys. false: there

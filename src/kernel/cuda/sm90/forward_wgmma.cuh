@@ -15,7 +15,6 @@
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 
-#include "kernel/cuda/dependent_launch.cuh"
 #include "kernel/cuda/sm90/forward_row_producer.cuh"
 #include "kernel/cuda/sm90/forward_sender.cuh"
 #include "kernel/cuda/sm90/operands.cuh"
@@ -272,7 +271,6 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     forward_memory<S> memory = {shared, shared_address(shared)};
     if (threadIdx.x == 0) make_barriers<S>(memory);
     __syncthreads();
-    wait_for_launches_before();
     if (threadIdx.x < 128) {
         registers_fewer<S::PRODUCER_REGISTERS>();
         /* From one lane, so that the compiler knows it to be the same in all: or else it spills. */
@@ -293,7 +291,6 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     forward_memory<S> memory = {shared, shared_address(shared)};
     if (threadIdx.x == 0) make_barriers<S>(memory);
     __syncthreads();
-    wait_for_launches_before();
     if (threadIdx.x < 128) {
         registers_fewer<S::PRODUCER_REGISTERS>();
         produce_rows<S>(args, memory, (row_step *)(shared + S::PLAN_AT), count);
@@ -361,10 +358,9 @@ struct forward_wgmma {
     static void launch_boxes(const gpu_forward &args, const tensor_maps &maps, unsigned ctas, unsigned count,
                              cudaStream_t stream) {
         if (maps.used <= FEW_MAPS)
-            launch_dependent(forward_by_boxes<S, FEW_MAPS>, ctas, S::THREADS, S::BYTES, stream, args, few_maps(maps),
-                             count);
+            forward_by_boxes<S, FEW_MAPS><<<ctas, S::THREADS, S::BYTES, stream>>>(args, few_maps(maps), count);
         else
-            launch_dependent(forward_by_boxes<S, TENSOR_MAPS>, ctas, S::THREADS, S::BYTES, stream, args, maps, count);
+            forward_by_boxes<S, TENSOR_MAPS><<<ctas, S::THREADS, S::BYTES, stream>>>(args, maps, count);
     }
 
     static cudaError_t allow(void) {
@@ -388,7 +384,7 @@ struct forward_wgmma {
         if (!tensor_maps_forward(args, dtype_of<T>, boxes::ROWS, boxes::STAGED ? OUTPUT_BOX_ROWS : 0, &maps)) {
             done.section = args->problem.per_entry;
             done.section_entries = (int)(count / (unsigned)args->problem.per_entry);
-            launch_dependent(forward_by_rows<rows>, ctas, rows::THREADS, rows::BYTES, stream, done, count);
+            forward_by_rows<rows><<<ctas, rows::THREADS, rows::BYTES, stream>>>(done, count);
         } else {
             done.section = numbers_of_section(args);
             done.section_entries = (int)(count / (unsigned)args->problem.per_entry) - args->last_entries;
