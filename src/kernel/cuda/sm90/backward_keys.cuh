@@ -11,7 +11,7 @@
  * waited for. A lane ends when its copies have been read: shared memory becomes that of another CTA then. They are in
  * device memory when the launch is over, and no one looks at these rows before.
  *
- * Where the launch finishes dK and dV nothing is sent: backward_rounded.cuh.
+ * Where the launch finishes dK and dV they leave as the outputs' elements: backward_rounded.cuh.
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_KEYS_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_KEYS_CUH
@@ -22,17 +22,20 @@
 
 template <class S> struct key_sums { float dk[S::WIDTH / 8][4], dv[S::WIDTH / 8][4]; };
 
+/* The item's rows of dk or dv: of T where the launch finishes them, or else of f32. */
+template <class T, ra_view ra_kv_rows::*WHICH>
+__device__ __forceinline__ row_source output_rows(const gpu_backward &args, const item_place &item) {
+    return args.finish ? item_rows<T, WHICH>(args, item) : item_rows<float, WHICH>(args, item);
+}
+
 /* By the consumers while K is on its way: what is looked up in device memory then is not waited for at the end. The
  * others see it behind consumers_any. */
-static __device__ __forceinline__ void find_outputs(const gpu_backward &args, item_plan &plan) {
+template <class T> __device__ __forceinline__ void find_outputs(const gpu_backward &args, item_plan &plan) {
     if (threadIdx.x == 128) {
-        plan.outputs.dk = item_rows<float, &ra_kv_rows::dk>(args, plan.item);
+        plan.outputs.dk = output_rows<T, &ra_kv_rows::dk>(args, plan.item);
         plan.outputs.count = item_tile(args, plan.item).k_count;
-        plan.outputs.sent = args.finish ? 0 : plan.outputs.count;
-        plan.outputs.dk.aligned |= args.finish; /* as they leave through shared memory in any case */
     } else if (threadIdx.x == 160) {
-        plan.outputs.dv = item_rows<float, &ra_kv_rows::dv>(args, plan.item);
-        plan.outputs.dv.aligned |= args.finish;
+        plan.outputs.dv = output_rows<T, &ra_kv_rows::dv>(args, plan.item);
     }
 }
 

@@ -240,13 +240,18 @@ __device__ __forceinline__ item_end consume_queries(const folded_backward &args,
     if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))
         return ODD_SUMS;
-    key_output dv = {plan.outputs.dv, first, plan.outputs.sent, args.problem.dim_v, args.overwrite};
-    add_to_key_rows<S>(dv, key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS), sum.dv, args.fold.dv_left,
-                       at.lane);
-    __syncwarp(); /* registers are short: one after the other */
-    key_output dk = {plan.outputs.dk, first, plan.outputs.sent, args.problem.dim, args.overwrite};
-    add_to_key_rows<S>(dk, key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS), sum.dk, args.fold.dq_left,
-                       at.lane);
+    key_output dv = {plan.outputs.dv, first, count, args.problem.dim_v, args.overwrite};
+    key_output dk = {plan.outputs.dk, first, count, args.problem.dim, args.overwrite};
+    uint32_t dv_at = key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS);
+    uint32_t dk_at = key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS);
+    if (args.finish) {
+        round_key_rows<S>(dv, dv_at, sum.dv, args.fold.dv_left, at.lane);
+        round_key_rows<S>(dk, dk_at, sum.dk, args.fold.dq_left, at.lane);
+    } else {
+        add_to_key_rows<S>(dv, dv_at, sum.dv, args.fold.dv_left, at.lane);
+        __syncwarp(); /* registers are short: one after the other */
+        add_to_key_rows<S>(dk, dk_at, sum.dk, args.fold.dq_left, at.lane);
+    }
     key_rows_sent();
     return WRITTEN;
 }
@@ -256,7 +261,7 @@ template <class S>
 __device__ __forceinline__ void consume(const folded_backward &args, const backward_memory<S> &memory,
                                         const product_place &at) {
     item_plan &plan = memory.plan();
-    find_outputs(args, plan);
+    find_outputs<typename S::T>(args, plan);
     mbarrier_wait(memory.full(0), 0);
     bool idle = !plan.begun && plan.queries[0].block < 0;
     mbarrier_wait(memory.keys_full(), 0);
@@ -266,7 +271,8 @@ __device__ __forceinline__ void consume(const folded_backward &args, const backw
         return;
     }
     item_end end = consume_queries<S>(args, memory, at);
-    if (end == WRITTEN && args.finish) round_keys<S>(args, memory, at.key0 + at.warp * WARP_ROWS, at.lane);
+    if (end == WRITTEN && args.finish && !(plan.outputs.dk.aligned && plan.outputs.dv.aligned))
+        write_apart<S>(args, memory, at.key0 + at.warp * WARP_ROWS, at.lane);
     if (end == WRITTEN) return;
     if (end == ODD_KEYS) mbarrier_wait(memory.full(1), 0);
     slow_item<S>(args, memory, end == ODD_KEYS);
