@@ -127,7 +127,22 @@ __device__ __forceinline__ void add_key_elements(const key_output &to, const flo
     }
 }
 
+/* Whether the copy engine can take rows of sums. */
+__device__ __forceinline__ bool rows_are_sent(const key_output &to) {
+    return to.rows.aligned && to.width % 4 == 0;
+}
+
 /* ---- either ------------------------------------------------------------------------------------------------------ */
+
+/* The first half of add_to_key_rows: nothing is sent yet. */
+template <class S, int TILES>
+__device__ __forceinline__ void put_or_add_key_rows(const key_output &to, uint32_t from, const float (&x)[TILES][4],
+                                                    float by, int lane) {
+    if (rows_are_sent(to))
+        put_key_rows<S>(from, x, by, lane);
+    else
+        add_key_elements(to, x, by, lane);
+}
 
 /* Rows of `to` += by * x, or = that where they are overwritten; through `from` where the copy engine can take them.
  * Products are rounded before they are added: a sum has the same bits whether they are added to it here or by somebody
@@ -135,14 +150,11 @@ __device__ __forceinline__ void add_key_elements(const key_output &to, const flo
 template <class S, int TILES>
 __device__ __forceinline__ void add_to_key_rows(const key_output &to, uint32_t from, const float (&x)[TILES][4],
                                                 float by, int lane) {
-    if (to.rows.aligned && to.width % 4 == 0) {
-        put_key_rows<S>(from, x, by, lane);
-        shared_writes_to_products();
-        __syncwarp();
-        send_key_rows<S>(to, from, lane);
-    } else {
-        add_key_elements(to, x, by, lane);
-    }
+    put_or_add_key_rows<S>(to, from, x, by, lane);
+    if (!rows_are_sent(to)) return;
+    shared_writes_to_products();
+    __syncwarp();
+    send_key_rows<S>(to, from, lane);
 }
 
 #endif

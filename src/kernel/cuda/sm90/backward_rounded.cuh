@@ -46,14 +46,8 @@ __device__ __forceinline__ void put_rounded_rows(uint32_t from, const float (&x)
     }
 }
 
-/* Rows of `to` = by * x, rounded, begun; where the copy engine cannot take them they are in `from`, for write_apart. By
- * a warp, behind consumers_any; key_rows_sent ends what it begins. */
-template <class S, int TILES>
-__device__ __forceinline__ void round_key_rows(const key_output &to, uint32_t from, const float (&x)[TILES][4],
-                                               float by, int lane) {
-    put_rounded_rows<S>(from, x, by, lane);
-    shared_writes_to_products();
-    __syncwarp();
+/* Rows of `to` = from, begun: a lane has a row. What the copy engine cannot take stays there for write_apart. */
+template <class S> __device__ __forceinline__ void send_rounded_rows(const key_output &to, uint32_t from, int lane) {
     if (to.rows.aligned && lane < WARP_ROWS && to.first + lane < to.limit)
         write_row((char *)to.rows.base + row_offset<typename S::T>(to.rows, to.first + lane),
                   from + lane * rounded_row_pitch<S>, to.width * 2);

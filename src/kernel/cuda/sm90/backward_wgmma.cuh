@@ -126,6 +126,13 @@ __device__ __forceinline__ void give_dq(const backward_memory<S> &memory, uint32
     mbarrier_arrive(memory.dq_full(j));
 }
 
+/* Until the adders have given dQ of the steps up to j, the last one, to the copy engine, and it has been read. Others
+ * wait for it in turn: it is not to stand behind dK and dV on its way to memory. */
+template <class S> __device__ __forceinline__ void dq_is_read(const backward_memory<S> &memory, int j) {
+    if (S::DQ_STAGES > 1 && j) mbarrier_wait(memory.dq_empty(j - 1), (j - 1) / S::DQ_STAGES % 2);
+    mbarrier_wait(memory.dq_empty(j), j / S::DQ_STAGES % 2);
+}
+
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
 
 /* Whether an element of dk or dv is not finite, of a key that there is: 0 times it is no number. */
@@ -245,12 +252,22 @@ __device__ __forceinline__ item_end consume_queries(const folded_backward &args,
     uint32_t dv_at = key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS);
     uint32_t dk_at = key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS);
     if (args.finish) {
-        round_key_rows<S>(dv, dv_at, sum.dv, args.fold.dv_left, at.lane);
-        round_key_rows<S>(dk, dk_at, sum.dk, args.fold.dq_left, at.lane);
+        put_rounded_rows<S>(dv_at, sum.dv, args.fold.dv_left, at.lane);
+        put_rounded_rows<S>(dk_at, sum.dk, args.fold.dq_left, at.lane);
     } else {
-        add_to_key_rows<S>(dv, dv_at, sum.dv, args.fold.dv_left, at.lane);
+        put_or_add_key_rows<S>(dv, dv_at, sum.dv, args.fold.dv_left, at.lane);
         __syncwarp(); /* registers are short: one after the other */
-        add_to_key_rows<S>(dk, dk_at, sum.dk, args.fold.dq_left, at.lane);
+        put_or_add_key_rows<S>(dk, dk_at, sum.dk, args.fold.dq_left, at.lane);
+    }
+    shared_writes_to_products();
+    __syncwarp();
+    dq_is_read<S>(memory, j);
+    if (args.finish) {
+        send_rounded_rows<S>(dv, dv_at, at.lane);
+        send_rounded_rows<S>(dk, dk_at, at.lane);
+    } else {
+        if (rows_are_sent(dv)) send_key_rows<S>(dv, dv_at, at.lane);
+        if (rows_are_sent(dk)) send_key_rows<S>(dk, dk_at, at.lane);
     }
     key_rows_sent();
     return WRITTEN;
