@@ -11,7 +11,7 @@
  * waited for. A lane ends when its copies have been read: shared memory becomes that of another CTA then. They are in
  * device memory when the launch is over, and no one looks at these rows before.
  *
- * Where the launch finishes dK and dV nothing is sent: backward_rounded.cuh.
+ * Where the launch finishes dK and dV they leave as the outputs' elements: backward_rounded.cuh.
  */
 #ifndef RA_KERNEL_CUDA_SM90_BACKWARD_KEYS_CUH
 #define RA_KERNEL_CUDA_SM90_BACKWARD_KEYS_CUH
@@ -22,17 +22,20 @@
 
 template <class S> struct key_sums { float dk[S::WIDTH / 8][4], dv[S::WIDTH / 8][4]; };
 
+/* The item's rows of dk or dv: of T where the launch finishes them, or else of f32. */
+template <class T, ra_view ra_kv_rows::*WHICH>
+__device__ __forceinline__ row_source output_rows(const gpu_backward &args, const item_place &item) {
+    return args.finish ? item_rows<T, WHICH>(args, item) : item_rows<float, WHICH>(args, item);
+}
+
 /* By the consumers while K is on its way: what is looked up in device memory then is not waited for at the end. The
  * others see it behind consumers_any. */
-static __device__ __forceinline__ void find_outputs(const gpu_backward &args, item_plan &plan) {
+template <class T> __device__ __forceinline__ void find_outputs(const gpu_backward &args, item_plan &plan) {
     if (threadIdx.x == 128) {
-        plan.outputs.dk = item_rows<float, &ra_kv_rows::dk>(args, plan.item);
+        plan.outputs.dk = output_rows<T, &ra_kv_rows::dk>(args, plan.item);
         plan.outputs.count = item_tile(args, plan.item).k_count;
-        plan.outputs.sent = args.finish ? 0 : plan.outputs.count;
-        plan.outputs.dk.aligned |= args.finish; /* as they leave through shared memory in any case */
     } else if (threadIdx.x == 160) {
-        plan.outputs.dv = item_rows<float, &ra_kv_rows::dv>(args, plan.item);
-        plan.outputs.dv.aligned |= args.finish;
+        plan.outputs.dv = output_rows<T, &ra_kv_rows::dv>(args, plan.item);
     }
 }
 
@@ -124,7 +127,22 @@ __device__ __forceinline__ void add_key_elements(const key_output &to, const flo
     }
 }
 
+/* Whether the copy engine can take rows of sums. */
+__device__ __forceinline__ bool rows_are_sent(const key_output &to) {
+    return to.rows.aligned && to.width % 4 == 0;
+}
+
 /* ---- either ------------------------------------------------------------------------------------------------------ */
+
+/* The first half of add_to_key_rows: nothing is sent yet. */
+template <class S, int TILES>
+__device__ __forceinline__ void put_or_add_key_rows(const key_output &to, uint32_t from, const float (&x)[TILES][4],
+                                                    float by, int lane) {
+    if (rows_are_sent(to))
+        put_key_rows<S>(from, x, by, lane);
+    else
+        add_key_elements(to, x, by, lane);
+}
 
 /* Rows of `to` += by * x, or = that where they are overwritten; through `from` where the copy engine can take them.
  * Products are rounded before they are added: a sum has the same bits whether they are added to it here or by somebody
@@ -132,14 +150,11 @@ __device__ __forceinline__ void add_key_elements(const key_output &to, const flo
 template <class S, int TILES>
 __device__ __forceinline__ void add_to_key_rows(const key_output &to, uint32_t from, const float (&x)[TILES][4],
                                                 float by, int lane) {
-    if (to.rows.aligned && to.width % 4 == 0) {
-        put_key_rows<S>(from, x, by, lane);
-        shared_writes_to_products();
-        __syncwarp();
-        send_key_rows<S>(to, from, lane);
-    } else {
-        add_key_elements(to, x, by, lane);
-    }
+    put_or_add_key_rows<S>(to, from, x, by, lane);
+    if (!rows_are_sent(to)) return;
+    shared_writes_to_products();
+    __syncwarp();
+    send_key_rows<S>(to, from, lane);
 }
 
 #endif

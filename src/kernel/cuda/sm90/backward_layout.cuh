@@ -76,7 +76,6 @@ struct sums_place {
 struct key_outputs {
     row_source dk, dv; /* of the tile's rows */
     int count;         /* of those */
-    int sent;          /* of those, what the consumers send there themselves: 0 where the launch finishes them */
 };
 
 struct item_plan {

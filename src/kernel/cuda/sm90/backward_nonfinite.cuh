@@ -83,12 +83,12 @@ __device__ __noinline__ void slow_item(const gpu_backward &args, backward_memory
         named_barrier(PAIRS_BARRIER, 256);
         if (thread == 0) chain_release(chain, S::RELEASES);
     }
+    const key_outputs &to = memory.plan().outputs;
     if (args.finish) {
-        slow_round<T>(rounded_rows<T, &ra_kv_rows::dv>(args, item), b, dv, column0, p.dim_v, 1);
-        slow_round<T>(rounded_rows<T, &ra_kv_rows::dk>(args, item), b, dk, column0, p.dim, (float)p.scale);
+        slow_round<T>(to.dv, b, to.count, dv, column0, p.dim_v, 1);
+        slow_round<T>(to.dk, b, to.count, dk, column0, p.dim, (float)p.scale);
         return;
     }
-    const key_outputs &to = memory.plan().outputs;
     slow_write(to.dv, b, to.count, dv, column0, p.dim_v, 1, args.overwrite);
     slow_write(to.dk, b, to.count, dk, column0, p.dim, (float)p.scale, args.overwrite);
 }

@@ -126,6 +126,13 @@ __device__ __forceinline__ void give_dq(const backward_memory<S> &memory, uint32
     mbarrier_arrive(memory.dq_full(j));
 }
 
+/* Until the adders have given dQ of the steps up to j, the last one, to the copy engine, and it has been read. Others
+ * wait for it in turn: it is not to stand behind dK and dV on its way to memory. */
+template <class S> __device__ __forceinline__ void dq_is_read(const backward_memory<S> &memory, int j) {
+    if (S::DQ_STAGES > 1 && j) mbarrier_wait(memory.dq_empty(j - 1), (j - 1) / S::DQ_STAGES % 2);
+    mbarrier_wait(memory.dq_empty(j), j / S::DQ_STAGES % 2);
+}
+
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
 
 /* Whether an element of dk or dv is not finite, of a key that there is: 0 times it is no number. */
@@ -240,13 +247,28 @@ __device__ __forceinline__ item_end consume_queries(const folded_backward &args,
     if (consumers_any(sums_are_odd(sum.dk, first + at.lane / 4, count) |
                       sums_are_odd(sum.dv, first + at.lane / 4, count)))
         return ODD_SUMS;
-    key_output dv = {plan.outputs.dv, first, plan.outputs.sent, args.problem.dim_v, args.overwrite};
-    add_to_key_rows<S>(dv, key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS), sum.dv, args.fold.dv_left,
-                       at.lane);
-    __syncwarp(); /* registers are short: one after the other */
-    key_output dk = {plan.outputs.dk, first, plan.outputs.sent, args.problem.dim, args.overwrite};
-    add_to_key_rows<S>(dk, key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS), sum.dk, args.fold.dq_left,
-                       at.lane);
+    key_output dv = {plan.outputs.dv, first, count, args.problem.dim_v, args.overwrite};
+    key_output dk = {plan.outputs.dk, first, count, args.problem.dim, args.overwrite};
+    uint32_t dv_at = key_row_at<S>(memory, SUM_OF_DV, at.key0 + at.warp * WARP_ROWS);
+    uint32_t dk_at = key_row_at<S>(memory, SUM_OF_DK, at.key0 + at.warp * WARP_ROWS);
+    if (args.finish) {
+        put_rounded_rows<S>(dv_at, sum.dv, args.fold.dv_left, at.lane);
+        put_rounded_rows<S>(dk_at, sum.dk, args.fold.dq_left, at.lane);
+    } else {
+        put_or_add_key_rows<S>(dv, dv_at, sum.dv, args.fold.dv_left, at.lane);
+        __syncwarp(); /* registers are short: one after the other */
+        put_or_add_key_rows<S>(dk, dk_at, sum.dk, args.fold.dq_left, at.lane);
+    }
+    shared_writes_to_products();
+    __syncwarp();
+    dq_is_read<S>(memory, j);
+    if (args.finish) {
+        send_rounded_rows<S>(dv, dv_at, at.lane);
+        send_rounded_rows<S>(dk, dk_at, at.lane);
+    } else {
+        if (rows_are_sent(dv)) send_key_rows<S>(dv, dv_at, at.lane);
+        if (rows_are_sent(dk)) send_key_rows<S>(dk, dk_at, at.lane);
+    }
     key_rows_sent();
     return WRITTEN;
 }
@@ -256,7 +278,7 @@ template <class S>
 __device__ __forceinline__ void consume(const folded_backward &args, const backward_memory<S> &memory,
                                         const product_place &at) {
     item_plan &plan = memory.plan();
-    find_outputs(args, plan);
+    find_outputs<typename S::T>(args, plan);
     mbarrier_wait(memory.full(0), 0);
     bool idle = !plan.begun && plan.queries[0].block < 0;
     mbarrier_wait(memory.keys_full(), 0);
@@ -266,7 +288,8 @@ __device__ __forceinline__ void consume(const folded_backward &args, const backw
         return;
     }
     item_end end = consume_queries<S>(args, memory, at);
-    if (end == WRITTEN && args.finish) round_keys<S>(args, memory, at.key0 + at.warp * WARP_ROWS, at.lane);
+    if (end == WRITTEN && args.finish && !(plan.outputs.dk.aligned && plan.outputs.dv.aligned))
+        write_apart<S>(args, memory, at.key0 + at.warp * WARP_ROWS, at.lane);
     if (end == WRITTEN) return;
     if (end == ODD_KEYS) mbarrier_wait(memory.full(1), 0);
     slow_item<S>(args, memory, end == ODD_KEYS);

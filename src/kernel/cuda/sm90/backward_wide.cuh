@@ -269,7 +269,7 @@ template <class S>
 __device__ __forceinline__ bool check_wide_keys(const gpu_backward &args, const backward_wide_memory<S> &memory,
                                                 int rank) {
     item_plan &plan = memory.plan();
-    find_outputs(args, plan);
+    find_outputs<float>(args, plan);
     mbarrier_wait(memory.keys_full(), 0);
     mbarrier_wait(memory.values_full(), 0);
     bool odd_keys = consumers_any(keys_are_odd<S>(memory));
