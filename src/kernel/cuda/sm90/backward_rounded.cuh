@@ -68,7 +68,7 @@ __device__ __forceinline__ void write_elements(const row_source &to, int first, 
     }
 }
 
-/* What round_key_rows has left, of the warp whose rows of the block are WARP_ROWS from `row` on. */
+/* What send_rounded_rows has left, of the warp whose rows of the block are WARP_ROWS from `row` on. */
 template <class S>
 __device__ __noinline__ void write_apart(const gpu_backward &args, backward_memory<S> memory, int row, int lane) {
     const key_outputs &to = memory.plan().outputs;

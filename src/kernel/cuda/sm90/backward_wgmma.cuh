@@ -127,10 +127,13 @@ __device__ __forceinline__ void give_dq(const backward_memory<S> &memory, uint32
 }
 
 /* Until the adders have given dQ of the steps up to j, the last one, to the copy engine, and it has been read. Others
- * wait for it in turn: it is not to stand behind dK and dV on its way to memory. */
+ * wait for it in turn: it is not to stand behind dK and dV on its way to memory. (With rows of 64 elements, where dK
+ * and dV are half as long, that costs as much as it gains.) */
 template <class S> __device__ __forceinline__ void dq_is_read(const backward_memory<S> &memory, int j) {
-    if (S::DQ_STAGES > 1 && j) mbarrier_wait(memory.dq_empty(j - 1), (j - 1) / S::DQ_STAGES % 2);
-    mbarrier_wait(memory.dq_empty(j), j / S::DQ_STAGES % 2);
+    if constexpr (S::DIM > 64) {
+        if (S::DQ_STAGES > 1 && j) mbarrier_wait(memory.dq_empty(j - 1), (j - 1) / S::DQ_STAGES % 2);
+        mbarrier_wait(memory.dq_empty(j), j / S::DQ_STAGES % 2);
+    }
 }
 
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
