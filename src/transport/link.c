@@ -46,12 +46,19 @@ void ra_link_close(ra_link *link) {
     *link = (ra_link){0};
 }
 
-ra_status ra_link_begin(ra_link *link, int count, void *stream) {
+/* Nobody waits for who only receives orders. */
+static int is_awaited(const ra_message *messages, int count) {
+    for (int i = 0; i < count; i++)
+        if (messages[i].is_send || messages[i].data) return 1;
+    return 0;
+}
+
+ra_status ra_link_begin(ra_link *link, const ra_message *messages, int count, void *stream) {
     if (count > link->capacity) RA_TRY(enlarge(link, count)); /* nobody had said so before */
     if (count > 0) memset(link->awaited, 0, (size_t)count * sizeof *link->awaited);
     link->count = count;
     link->stream = stream;
-    return link->device->signal(link->device, link->ready, stream);
+    return is_awaited(messages, count) ? link->device->signal(link->device, link->ready, stream) : RA_OK;
 }
 
 ra_status ra_link_move(ra_link *sender, int i, const ra_message *from, ra_link *receiver, int j, const ra_message *to) {

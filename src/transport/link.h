@@ -36,8 +36,9 @@ typedef struct ra_link {
 ra_status ra_link_open(ra_link *link, const ra_device *device, int capacity);
 void ra_link_close(ra_link *link);
 
-/* A group is posted behind what is on the stream. */
-ra_status ra_link_begin(ra_link *link, int count, void *stream);
+/* A group is posted behind what is on the stream, which is marked where a message waits for that: where something is
+ * sent or copied. */
+ra_status ra_link_begin(ra_link *link, const ra_message *messages, int count, void *stream);
 
 /* Message i of one link meets message j of the other; the data of both is NULL, or of neither. */
 ra_status ra_link_move(ra_link *sender, int i, const ra_message *from, ra_link *receiver, int j, const ra_message *to);

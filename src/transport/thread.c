@@ -59,6 +59,21 @@ typedef struct hub {
     endpoint *endpoints;
 } hub;
 
+/* Peers that put work on a device come within so many seconds of each other, mostly: sooner than a thread that sleeps
+ * is woken. */
+static const double SOON = 50e-6;
+
+/* What is done under the lock is short, calls of a device's driver at most; a thread that slept for it would be woken
+ * later than it needs to be. */
+static void take_lock(hub *h) {
+    if (pthread_mutex_trylock(&h->lock) == 0) return;
+    for (double end = ra_clock() + SOON; ra_clock() < end;) {
+        sched_yield();
+        if (pthread_mutex_trylock(&h->lock) == 0) return;
+    }
+    pthread_mutex_lock(&h->lock);
+}
+
 /* ---- matching --------------------------------------------------------------------------------------------------- */
 
 /* The first message of `other` that is the other end of message; -1 when it is not posted yet. */
@@ -110,7 +125,7 @@ static ra_status move(hub *h, endpoint *me, int i, endpoint *other, int j) {
     other->copies++;
     pthread_mutex_unlock(&h->lock);
     memcpy(to->data, from->data, from->bytes);
-    pthread_mutex_lock(&h->lock);
+    take_lock(h);
     other->copies--;
     set_marks(me, i, other, j, MARK_DONE);
     return RA_OK;
@@ -128,7 +143,7 @@ static void note(endpoint *me, int polling, int peer) {
 
 static void inquire(void *self, int peer, ra_sign *sign_out) {
     const endpoint *me = self, *other = &me->hub->endpoints[peer];
-    pthread_mutex_lock(&me->hub->lock);
+    take_lock(me->hub);
     double now = ra_clock();
     *sign_out = (ra_sign){.silent = other->polling ? 0 : now - other->alive_at,
                           .waits_for = other->waits_for,
@@ -156,7 +171,7 @@ static int reserve(endpoint *e, int count) {
 /* At plan time no group of this rank is in flight, so nobody else looks at what is enlarged. */
 static ra_status make_ready(void *self, int count) {
     endpoint *me = self;
-    pthread_mutex_lock(&me->hub->lock);
+    take_lock(me->hub);
     ra_status status =
         reserve(me, count) ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for groups of %d messages", count);
     if (status == RA_OK && me->link.device) status = ra_link_open(&me->link, me->link.device, me->capacity);
@@ -215,7 +230,7 @@ static ra_status check_odds(const hub *h, const endpoint *me) {
 
 static ra_status post_group(endpoint *me, const ra_message *messages, int count, int on_device) {
     hub *h = me->hub;
-    pthread_mutex_lock(&h->lock);
+    take_lock(h);
     note(me, 0, -1);
     ra_status status = RA_OK;
     if (h->failed_rank >= 0)
@@ -250,7 +265,7 @@ static ra_status attach(void *self, const ra_device *device) {
 static ra_status keep_orders(endpoint *me) {
     hub *h = me->hub;
     ra_status status = RA_OK;
-    pthread_mutex_lock(&h->lock);
+    take_lock(h);
     for (int r = 0; r < h->ranks && !me->lends && status == RA_OK; r++)
         if (h->endpoints[r].count > 0) status = ra_link_keep_order(&me->link, &h->endpoints[r].link);
     pthread_mutex_unlock(&h->lock);
@@ -260,13 +275,13 @@ static ra_status keep_orders(endpoint *me) {
 static ra_status post_device(void *self, const ra_message *messages, int count, void *stream) {
     endpoint *me = self;
     RA_TRY(keep_orders(me));
-    RA_TRY(ra_link_begin(&me->link, count, stream));
+    RA_TRY(ra_link_begin(&me->link, messages, count, stream));
     return post_group(me, messages, count, 1);
 }
 
 static ra_status join(void *self, void *stream) {
     endpoint *me = self;
-    pthread_mutex_lock(&me->hub->lock);
+    take_lock(me->hub);
     ra_status status = ra_link_join(&me->link, stream);
     me->count = 0;
     pthread_mutex_unlock(&me->hub->lock);
@@ -297,28 +312,25 @@ static ra_status inspect(const endpoint *me, int *done_out, int *culprit_out) {
                    peer->parting ? peer->parting : "its communicator was destroyed");
 }
 
-/* Peers that put work on a device come within so many seconds of each other, mostly: sooner than a thread that sleeps
- * is woken. */
-static const double SOON = 50e-6;
-
 /* Gives up the lock until one of the marks has changed, or till then. */
 static void stay_awake(hub *h, endpoint *me, double end) {
     unsigned changes = atomic_load(&me->changes);
     pthread_mutex_unlock(&h->lock);
     while (atomic_load(&me->changes) == changes && ra_clock() < end) sched_yield();
-    pthread_mutex_lock(&h->lock);
+    take_lock(h);
 }
 
+/* Ranks that have a device compute nothing themselves, so that they stay awake for messages in host memory too. */
 static ra_status poll(void *self, double seconds, int *done_out, int *culprit_out) {
     endpoint *me = self;
     hub *h = me->hub;
     double start = ra_clock(), end = start + seconds;
     struct timespec until = {.tv_sec = (time_t)end, .tv_nsec = (long)((end - (double)(time_t)end) * 1e9)};
-    pthread_mutex_lock(&h->lock);
+    take_lock(h);
     ra_status status = inspect(me, done_out, culprit_out);
     while (status == RA_OK && !*done_out && ra_clock() < end) {
         note(me, 1, me->messages[*culprit_out].peer);
-        if (me->on_device && ra_clock() < start + SOON)
+        if (me->link.device && ra_clock() < start + SOON)
             stay_awake(h, me, start + SOON);
         else
             pthread_cond_timedwait(&me->changed, &h->lock, &until);
@@ -337,7 +349,7 @@ static ra_status poll(void *self, double seconds, int *done_out, int *culprit_ou
 static ra_status borrow(void *self) {
     endpoint *me = self;
     hub *h = me->hub;
-    pthread_mutex_lock(&h->lock);
+    take_lock(h);
     ra_status status = h->failed_rank >= 0 ? peer_failed(h) : RA_OK;
     if (status == RA_OK) h->borrowers++;
     pthread_mutex_unlock(&h->lock);
@@ -348,7 +360,7 @@ static ra_status give_back(void *self, void *stream) {
     endpoint *me = self;
     hub *h = me->hub;
     ra_status status = ra_link_mark_used(&me->link, stream);
-    pthread_mutex_lock(&h->lock);
+    take_lock(h);
     if (--h->borrowers == 0) pthread_cond_broadcast(&h->returned);
     pthread_mutex_unlock(&h->lock);
     return status;
@@ -356,7 +368,7 @@ static ra_status give_back(void *self, void *stream) {
 
 static void settle(void *self) {
     endpoint *me = self;
-    pthread_mutex_lock(&me->hub->lock);
+    take_lock(me->hub);
     me->lends = 0;
     ra_link_end_pass(&me->link);
     pthread_mutex_unlock(&me->hub->lock);
@@ -376,7 +388,7 @@ static void recall(hub *h, endpoint *me) {
 static int abandon(void *self, const char *reason) {
     endpoint *me = self;
     hub *h = me->hub;
-    pthread_mutex_lock(&h->lock);
+    take_lock(h);
     if (h->failed_rank < 0) {
         h->failed_rank = me->rank;
         snprintf(h->reason, sizeof h->reason, "%s", reason);
@@ -410,7 +422,7 @@ static void free_hub(hub *h) {
 static void destroy(void *self) {
     endpoint *me = self;
     hub *h = me->hub;
-    pthread_mutex_lock(&h->lock);
+    take_lock(h);
     me->gone = 1;
     int last = --h->alive == 0;
     for (int r = 0; r < h->ranks; r++) pthread_cond_broadcast(&h->endpoints[r].changed);
@@ -421,7 +433,7 @@ static void destroy(void *self) {
 void ra_thread_leave(void *self, const char *reason) {
     endpoint *me = self;
     char *kept = strdup(reason);
-    pthread_mutex_lock(&me->hub->lock);
+    take_lock(me->hub);
     free(me->parting);
     me->parting = kept;
     pthread_mutex_unlock(&me->hub->lock);
