@@ -75,16 +75,21 @@ ra_status ra_bind_star(ra_pool *pool, const ra_program *program, int step, int h
     return RA_OK;
 }
 
+/* So many ranks wait each for all others, in one round. Streams then wait for one another once and not twice, one after
+ * the other, and hosts too; of more ranks the driver, which does one call at a time, would have more to do. */
+enum { MOST_AT_ONCE = 4 };
+
 int ra_rounds_of(int ranks) {
-    return ranks > 2 ? 2 : ranks - 1;
+    return ranks > MOST_AT_ONCE ? 2 : ranks > 1;
 }
 
 ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int round, ra_bound_step *bound) {
-    int rank = program->schedule->rank;
-    if (program->schedule->ranks > 2) return ra_bind_star(pool, program, step, 0, round == 0, bound);
-    bound->messages = ra_pool_take(pool, 2, sizeof *bound->messages);
+    int rank = program->schedule->rank, ranks = program->schedule->ranks;
+    if (ranks > MOST_AT_ONCE) return ra_bind_star(pool, program, step, 0, round == 0, bound);
+    bound->messages = ra_pool_take(pool, 2 * (int64_t)ranks, sizeof *bound->messages);
     if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    for (int is_send = 0; is_send < 2; is_send++)
-        bound->messages[bound->message_count++] = ra_order_message(program, step, 1 - rank, is_send);
+    for (int peer = 0; peer < ranks; peer++)
+        for (int is_send = 0; is_send < 2 && peer != rank; is_send++)
+            bound->messages[bound->message_count++] = ra_order_message(program, step, peer, is_send);
     return RA_OK;
 }

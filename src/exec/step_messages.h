@@ -20,9 +20,9 @@ ra_message ra_order_message(const ra_program *program, int step, int peer, int i
 ra_status ra_bind_star(ra_pool *pool, const ra_program *program, int step, int hub, int hub_waits,
                        ra_bound_step *bound);
 
-/* The messages of a round of those in which all ranks wait for one another, in that step: rank 0 waits for all, then
- * all for rank 0; of two each for the other. Rounds in which every rank waits for the one 2^k back take more calls of
- * the device, whose driver does one at a time. rounds_of: how many there are. */
+/* The messages of a round of those in which all ranks wait for one another, in that step: of few, each for all others;
+ * of many, rank 0 waits for all, then all for rank 0. Rounds in which every rank waits for the one 2^k back take more
+ * calls of the device, whose driver does one at a time. rounds_of: how many there are. */
 int ra_rounds_of(int ranks);
 ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int round, ra_bound_step *bound);
 
