@@ -1,11 +1,13 @@
 /* Parts, and queries of several ranks, that come with every call (kernel.h): their place only the pass knows. Kernels
  * read them in device memory, which a launch of its own, with them as its parameters, writes before theirs: so a graph
- * keeps them. Their tensor maps are parameters of the kernels, as those of the rank's own rows are. */
+ * keeps them. Where they are what the call before has written there, nothing is launched. Their tensor maps are
+ * parameters of the kernels, as those of the rank's own rows are. */
 #ifndef RA_KERNEL_CUDA_CALL_PARTS_CUH
 #define RA_KERNEL_CUDA_CALL_PARTS_CUH
 
 #include "kernel/cuda/work.cuh"
 
+#include <cstring>
 #include <vector>
 
 /* parts: as they were given to prepare. */
@@ -14,6 +16,23 @@ static inline bool parts_come_with_calls(const std::vector<ra_kv_rows> &parts) {
         if (!part.k.data) return true;
     return false;
 }
+
+static_assert(sizeof(ra_kv_rows) == 23 * sizeof(int64_t) && sizeof(ra_query_rows) == 18 * sizeof(int64_t),
+              "they are compared byte by byte");
+
+/* Makes `kept` the same as what has come; returns whether it was. */
+template <class X> static bool keep(const X *come, size_t count, std::vector<X> *kept) {
+    if (kept->size() == count && (count == 0 || !memcmp(kept->data(), come, count * sizeof *come))) return true;
+    kept->assign(come, come + count);
+    return false;
+}
+
+/* What the last call has written, of both. */
+struct gpu_written {
+    std::vector<ra_kv_rows> parts;
+    std::vector<ra_query_rows> queries;
+    bool in_graphs = false; /* a call was captured: what is there after its graph was launched is not known here */
+};
 
 /* The first head of a gap among those of all ranks, of which no rank has so many. */
 enum { GAP_HEADS = 1 << 24 };

@@ -103,14 +103,32 @@ template <class X> static void write_all(const X *to, const X *from, size_t tota
     }
 }
 
+static bool captures(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+}
+
+/* Whether it is what the call before has written, which this one is behind: a plan's calls follow one another. One that
+ * is captured writes all, and so do those after it. */
+static bool is_written(const ra_prepared *prepared, const ra_kv_rows *parts, const ra_query_rows *queries,
+                       cudaStream_t stream) {
+    gpu_written *written = prepared->written.get();
+    if (captures(stream)) written->in_graphs = true;
+    bool same_parts = keep(parts, prepared->call_parts, &written->parts);
+    bool same_queries = keep(queries, prepared->query_count, &written->queries);
+    return same_parts && same_queries && !written->in_graphs;
+}
+
 /* Before a call's launches. queries: NULL, or those of several ranks. */
 static void take(const ra_prepared *prepared, const ra_kv_rows *parts, const ra_query_rows *queries,
                  cudaStream_t stream) {
-    write_all(prepared->parts, parts, prepared->call_parts, stream);
-    write_all(prepared->queries, queries, prepared->query_count, stream);
+    if (!prepared->written) return;
+    if (!is_written(prepared, parts, queries, stream)) {
+        write_all(prepared->parts, parts, prepared->call_parts, stream);
+        write_all(prepared->queries, queries, prepared->query_count, stream);
+    }
 #if RA_HAVE_SM90
-    if (prepared->call_parts || prepared->query_count)
-        tensor_maps_take(prepared->maps, parts, prepared->call_parts, queries, prepared->query_count);
+    tensor_maps_take(prepared->maps, parts, prepared->call_parts, queries, prepared->query_count);
 #endif
 }
 

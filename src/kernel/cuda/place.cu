@@ -47,6 +47,11 @@ void gpu_keep_lists(ra_prepared *prepared) {
     prepared->launches = lists.launches;
     prepared->call_parts = parts_come_with_calls(lists.parts) ? lists.parts.size() : 0;
     prepared->query_count = lists.queries.size();
+    if (prepared->call_parts || prepared->query_count) {
+        prepared->written = std::make_shared<gpu_written>();
+        prepared->written->parts.reserve(prepared->call_parts);
+        prepared->written->queries.reserve(prepared->query_count);
+    }
     prepared->overwritten = lists.overwritten;
     prepared->overwritten_queries = lists.overwritten_queries;
     prepared->gap_count = (unsigned)lists.gaps.size();

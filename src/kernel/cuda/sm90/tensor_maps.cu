@@ -97,16 +97,6 @@ struct made_maps {
     }
 };
 
-static_assert(sizeof(ra_kv_rows) == 23 * sizeof(int64_t) && sizeof(ra_query_rows) == 18 * sizeof(int64_t),
-              "they are compared byte by byte");
-
-/* Makes `kept` the same as what has come; returns whether it was. */
-template <class X> static bool keep(const X *come, size_t count, std::vector<X> *kept) {
-    if (kept->size() == count && (count == 0 || !memcmp(kept->data(), come, count * sizeof *come))) return true;
-    kept->assign(come, come + count);
-    return false;
-}
-
 void tensor_maps_take(const gpu_maps &listed, const ra_kv_rows *parts, size_t part_count, const ra_query_rows *queries,
                       size_t query_count) {
     made_maps *made = listed.made.get();
