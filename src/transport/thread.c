@@ -55,6 +55,7 @@ typedef struct hub {
     int failed_rank; /* -1: none */
     int borrowers;   /* ranks that are putting work in others' memory on their streams */
     pthread_cond_t returned;
+    atomic_int has_device; /* a rank has one, so that its thread computes nothing itself */
     char reason[512];
     endpoint *endpoints;
 } hub;
@@ -64,10 +65,10 @@ typedef struct hub {
 static const double SOON = 50e-6;
 
 /* What is done under the lock is short, calls of a device's driver at most; a thread that slept for it would be woken
- * later than it needs to be. */
+ * later than it needs to be. Where ranks compute on the CPU, others have something to do meanwhile. */
 static void take_lock(hub *h) {
     if (pthread_mutex_trylock(&h->lock) == 0) return;
-    for (double end = ra_clock() + SOON; ra_clock() < end;) {
+    for (double end = ra_clock() + SOON; atomic_load(&h->has_device) && ra_clock() < end;) {
         sched_yield();
         if (pthread_mutex_trylock(&h->lock) == 0) return;
     }
@@ -258,6 +259,7 @@ static ra_status post(void *self, const ra_message *messages, int count, void *s
 
 static ra_status attach(void *self, const ra_device *device) {
     endpoint *me = self;
+    atomic_store(&me->hub->has_device, 1);
     return ra_link_open(&me->link, device, me->capacity);
 }
 
