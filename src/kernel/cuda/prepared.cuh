@@ -70,7 +70,7 @@ struct ra_prepared {
     const gpu_backward_variant *backward;
     size_t call_parts; /* how many parts come with every call; the one of the rank's own rows does not count */
     const ra_query_rows *queries;
-    size_t query_count; /* 0: one rank's */
+    size_t query_count;                          /* 0: one rank's */
     std::shared_ptr<struct gpu_written> written; /* of parts and queries that come with calls; NULL: none do */
 };
 
