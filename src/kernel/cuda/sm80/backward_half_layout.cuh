@@ -22,11 +22,14 @@ struct planned_queries {
     int *chain; /* of its block of dQ */
 };
 
-enum { PLANNED = 8, SOURCES = 4 };
+/* HEADS_TOGETHER: heads that share the keys and are done together, a block of all of them before the next block. As
+ * many sources again are of the steps under way, whose heads or tile may be others. */
+enum { PLANNED = 8, HEADS_TOGETHER = 4, SOURCES = 2 * HEADS_TOGETHER };
 
 struct half_plan {
     item_place item;
     query_cursor cursor;            /* of the last step planned */
+    int head0, head1, source0;      /* the heads [head0, head1) that are done together, and the first one's source */
     planned_queries steps[PLANNED]; /* step j is at j % PLANNED */
     query_source<float> sources[SOURCES];
     uint64_t pairs_done, queries_done, sums_done; /* split barriers of every step */

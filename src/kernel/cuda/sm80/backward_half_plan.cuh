@@ -20,27 +20,42 @@ __device__ __forceinline__ void put_queries(const gpu_problem &p, half_plan &pla
     step.whole = from.dq.aligned && a1 <= from.count && p.dim == S::DIM;
 }
 
-/* Step j is the first of a tile and head, or there is none. Not inline: seldom needed. */
+/* Step j is the first of a tile and of heads that are done together, from the cursor's on; or there is none. source0:
+ * that of the first of them. Not inline: seldom needed. */
 template <class S>
-__device__ __noinline__ void put_other_queries(const gpu_backward &args, half_plan &plan, int j, int source) {
+__device__ __noinline__ void put_other_queries(const gpu_backward &args, half_plan &plan, int j, int source0) {
+    const query_cursor &c = plan.cursor;
     plan.steps[j % PLANNED].block = -1;
-    if (plan.cursor.at >= plan.item.first + plan.item.count) return;
-    set_queries<typename S::T, float, S::ROWS>(&plan.sources[source], args, plan.item.b, plan.cursor.at,
-                                               plan.cursor.head);
-    put_queries<S>(args.problem, plan, j, source);
+    if (c.at >= plan.item.first + plan.item.count) return;
+    plan.head0 = c.head;
+    plan.head1 = min(c.heads, c.head + HEADS_TOGETHER);
+    plan.source0 = source0;
+    for (int h = plan.head0; h < plan.head1; h++)
+        set_queries<typename S::T, float, S::ROWS>(&plan.sources[(source0 + h - plan.head0) % SOURCES], args,
+                                                   plan.item.b, c.at, h);
+    put_queries<S>(args.problem, plan, j, source0);
 }
 
+/* To the tile's next heads, or to the next tile. */
 template <class S> __device__ __noinline__ void move_on(const gpu_backward &args, half_plan &plan) {
-    plan.cursor = next_queries<S::ROWS, S::KEYS>(args, plan.item, plan.cursor);
+    query_cursor &c = plan.cursor;
+    c.block = c.first;
+    if (c.head >= c.heads) c = first_queries<S::ROWS, S::KEYS>(args, plan.item, c.at + 1);
 }
 
+/* A block of all heads that are done together, then the next block: so the items of a key/value head come to a block of
+ * queries one behind the other. Head by head, an item with fewer blocks would wait at each head for those with more, in
+ * whose turns it adds to dQ. */
 template <class S> __device__ __forceinline__ void plan_queries(const gpu_backward &args, half_plan &plan, int j) {
     const planned_queries &last = plan.steps[(j - 1) % PLANNED];
-    if (last.block > plan.cursor.last) {
-        plan.cursor.block = last.block - 1;
-        put_queries<S>(args.problem, plan, j, last.source);
-    } else if (last.block < 0) {
+    if (last.block < 0) {
         plan.steps[j % PLANNED].block = -1;
+    } else if (++plan.cursor.head < plan.head1) {
+        put_queries<S>(args.problem, plan, j, (last.source + 1) % SOURCES);
+    } else if (last.block > plan.cursor.last) {
+        plan.cursor.head = plan.head0;
+        plan.cursor.block = last.block - 1;
+        put_queries<S>(args.problem, plan, j, plan.source0);
     } else {
         move_on<S>(args, plan);
         put_other_queries<S>(args, plan, j, (last.source + 1) % SOURCES);
