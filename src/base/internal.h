@@ -3,10 +3,10 @@
  *     libringattn_cuda  ── calls ──►  functions of libringattn that are marked RA_INTERNAL
  *     libringattn       ── calls ──►  the tables of a backend: kernel/backend.h, device/device.h, kernel/kernel.h
  *
- * The marked functions are in base/clock.h, base/sized.h, core/tile.h and transport/host.h, and
- * tools/exported/ringattn_internal.txt lists them. Both directions have one version. libringattn refuses a backend of
- * another one (ra_backend_check), and libringattn_cuda asks with ra_internal_check before it calls anything else of
- * these.
+ * The marked functions are in base/clock.h, base/pool.h, base/sized.h, core/join_rounds.h, core/tile.h and
+ * transport/host.h, and tools/exported/ringattn_internal.txt lists them. Both directions have one version. libringattn
+ * refuses a backend of another one (ra_backend_check), and libringattn_cuda asks with ra_internal_check before it calls
+ * anything else of these.
  */
 #ifndef RA_BASE_INTERNAL_H
 #define RA_BASE_INTERNAL_H
@@ -19,7 +19,7 @@
 
 /* The release and, in the last two digits, a number that is raised when a function marked RA_INTERNAL, a table of a
  * backend or a structure that either is given changes between two releases. */
-#define RA_INTERNAL_VERSION (RA_VERSION_NUMBER * 100 + 6)
+#define RA_INTERNAL_VERSION (RA_VERSION_NUMBER * 100 + 7)
 
 #ifdef __cplusplus
 extern "C" {

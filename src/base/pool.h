@@ -3,6 +3,8 @@
 #ifndef RA_BASE_POOL_H
 #define RA_BASE_POOL_H
 
+#include "base/internal.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,7 +16,7 @@ typedef struct ra_pool {
 /* Zeroed memory for count items of `size` bytes; NULL when there is none. count 0 gives a valid pointer. */
 void *ra_pool_take(ra_pool *pool, int64_t count, size_t size);
 
-void ra_pool_free(ra_pool *pool);
+RA_INTERNAL void ra_pool_free(ra_pool *pool);
 
 /* Memory for one more item behind *count of them, where items is the address of the array's pointer, which moves when
  * the capacity is reached. Returns the item, zeroed, or NULL when there is no memory. The old array stays in the pool:

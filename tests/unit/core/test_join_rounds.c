@@ -1,0 +1,211 @@
+#include "support/cmocka.h"
+#include "support/rng.h"
+
+#include "core/join_rounds.h"
+
+#include <stdlib.h>
+
+enum { ROWS = 48, HEADS = 6, ROUNDS = 4, MOST = 4096 };
+
+/* A list in the making. Tiles are told apart by their parts. */
+typedef struct maker {
+    ra_tile tiles[MOST];
+    ra_tile_group groups[MOST];
+    ra_tile_round rounds[ROUNDS];
+    ra_tile_list list;
+} maker;
+
+static void start(maker *m) {
+    m->list = (ra_tile_list){m->tiles, m->groups, m->rounds, 0, 0, 0};
+}
+
+static void add_round(maker *m, int64_t state) {
+    m->rounds[m->list.round_count++] = (ra_tile_round){m->list.group_count, 0, state};
+}
+
+/* A group of tiles that see all keys, so many each. */
+static void add_group(maker *m, ra_span rows, ra_span heads, int64_t tiles, int64_t keys) {
+    m->groups[m->list.group_count++] = (ra_tile_group){m->list.tile_count, tiles};
+    m->rounds[m->list.round_count - 1].count++;
+    for (int64_t i = 0; i < tiles; i++) {
+        int part = (int)m->list.tile_count;
+        m->tiles[m->list.tile_count++] = (ra_tile){
+            .q_rows = rows, .k_rows = {part, 1, keys}, .heads = heads, .lo = -rows.count, .hi = keys, .part = part};
+    }
+}
+
+/* Every rate-th row of each segment, for heads with that offset. */
+static void add_branch(maker *m, int64_t rows, int64_t heads, int64_t segment, int64_t rate) {
+    add_round(m, 0);
+    for (int64_t offset = 0; offset < rate && offset < heads; offset++)
+        for (int64_t from = 0; from < rows; from += segment) {
+            int64_t to = from + segment < rows ? from + segment : rows;
+            ra_span some = {from + offset, rate, (to - from - offset + rate - 1) / rate};
+            ra_span of = {offset, rate, (heads - offset + rate - 1) / rate};
+            if (some.count > 0) add_group(m, some, of, 1, some.count);
+        }
+}
+
+static void make_random(rng *r, maker *m) {
+    start(m);
+    int64_t rounds = rng_between(r, 1, ROUNDS);
+    for (int64_t i = 0; i < rounds; i++) {
+        add_branch(m, ROWS, HEADS, rng_between(r, 4, 50), rng_between(r, 1, 6));
+        if (rng_between(r, 0, 5) == 0) m->rounds[i].state = 1;
+        ra_tile_round *round = &m->rounds[i];
+        if (rng_between(r, 0, 4) || !round->count) continue;
+        ra_tile *masked = &m->tiles[m->groups[round->first + rng_between(r, 0, round->count - 1)].first];
+        masked->hi = 0;
+    }
+}
+
+/* [ROWS][HEADS][tiles]: in which place, of the pass's, a row goes through a tile; 0: it does not. */
+typedef struct visits {
+    int64_t *places;
+    int64_t tiles;
+} visits;
+
+static int64_t *visit_of(const visits *v, int64_t row, int64_t head, int64_t tile) {
+    return &v->places[(row * HEADS + head) * v->tiles + tile];
+}
+
+static void visit_group(const ra_tile_list *list, const ra_tile_group *group, int64_t place, int *seen, visits *v) {
+    for (int64_t t = 0; t < group->count; t++) {
+        const ra_tile *tile = &list->tiles[group->first + t], *first = &list->tiles[group->first];
+        assert_true(ra_span_same(tile->q_rows, first->q_rows) && ra_span_same(tile->heads, first->heads));
+        for (int64_t a = 0; a < tile->q_rows.count; a++)
+            for (int64_t h = 0; h < tile->heads.count; h++) {
+                int64_t row = ra_span_at(tile->q_rows, a), head = ra_span_at(tile->heads, h);
+                if (t == 0) assert_int_equal(seen[row * HEADS + head]++, 0); /* groups of a round have none in common */
+                assert_int_equal(*visit_of(v, row, head, tile->part), 0);
+                *visit_of(v, row, head, tile->part) = place + t;
+            }
+    }
+}
+
+static visits visits_of(const ra_tile_list *list, int64_t tiles) {
+    visits v = {calloc((size_t)(ROWS * HEADS * tiles), sizeof *v.places), tiles};
+    for (int64_t r = 0; r < list->round_count; r++) {
+        int seen[ROWS * HEADS] = {0};
+        const ra_tile_round *round = &list->rounds[r];
+        for (int64_t g = round->first; g < round->first + round->count; g++)
+            visit_group(list, &list->groups[g], 1 + r * MOST, seen, &v);
+    }
+    return v;
+}
+
+static int is_masked(const ra_tile *t) {
+    return !ra_tile_is_full(t, 0, t->q_rows.count, 0, t->k_rows.count);
+}
+
+static int count_masked(const ra_tile_list *list) {
+    int count = 0;
+    for (int64_t i = 0; i < list->tile_count; i++) count += is_masked(&list->tiles[i]);
+    return count;
+}
+
+/* The same rows go through the same tiles; those that are masked, and their bands, stay as they are.
+ * Whether rounds have been joined. */
+static int check_random(uint64_t seed, maker *m) {
+    rng r = {seed};
+    ra_pool pool = {0};
+    ra_tile_list joined;
+    make_random(&r, m);
+    ra_work_costs costs = {rng_between(&r, 1, 16), (double)rng_between(&r, 0, 20), (double)rng_between(&r, 0, 3000)};
+    assert_int_equal(ra_join_rounds(&pool, &m->list, &costs, &joined), RA_OK);
+    visits before = visits_of(&m->list, m->list.tile_count), after = visits_of(&joined, m->list.tile_count);
+    for (int64_t i = 0; i < ROWS * HEADS * before.tiles; i++)
+        assert_int_equal(before.places[i] > 0, after.places[i] > 0);
+    for (int64_t i = 0; i < joined.tile_count; i++) {
+        const ra_tile *t = &joined.tiles[i], *from = &m->list.tiles[t->part];
+        assert_true(ra_span_same(t->k_rows, from->k_rows));
+        if (is_masked(from)) assert_memory_equal(t, from, sizeof *t);
+    }
+    assert_int_equal(count_masked(&joined), count_masked(&m->list));
+    free(before.places);
+    free(after.places);
+    ra_pool_free(&pool);
+    return joined.round_count < m->list.round_count;
+}
+
+static void test_random_lists(void **state) {
+    maker *m = *state;
+    int joined = 0;
+    for (uint64_t seed = 1; seed <= 2000; seed++) joined += check_random(seed, m);
+    assert_true(joined > 500);
+}
+
+/* 2048:1, 8192:4, 16384:16 of 16384 rows and 16 heads: 16 blocks of 128 rows in each segment of 2048 rows and head, all
+ * of them whole, where the rounds have 2,048, 512 and 128. */
+static void test_longnet(void **state) {
+    maker *m = *state;
+    ra_pool pool = {0};
+    ra_tile_list joined;
+    ra_work_costs costs = {128, 256, 768 * 132};
+    start(m);
+    add_branch(m, 16384, 16, 2048, 1);
+    add_branch(m, 16384, 16, 8192, 4);
+    add_branch(m, 16384, 16, 16384, 16);
+    assert_int_equal(ra_join_rounds(&pool, &m->list, &costs, &joined), RA_OK);
+    assert_int_equal(joined.round_count, 1);
+    assert_int_equal(joined.group_count, 16 * 8 * 7);
+    for (int64_t g = 0; g < joined.group_count; g++)
+        assert_int_equal(joined.tiles[joined.groups[g].first].q_rows.count % 128, 0);
+    ra_pool_free(&pool);
+}
+
+/* Every 256th row of segments of 2048: cells of 8 rows would be 16 times the blocks that they need be. */
+static void test_what_does_not_pay(void **state) {
+    maker *m = *state;
+    ra_pool pool = {0};
+    ra_tile_list joined;
+    ra_work_costs costs = {128, 256, 768 * 132};
+    start(m);
+    add_branch(m, 1 << 19, 1, 2048, 1);
+    add_branch(m, 1 << 19, 1, 32768, 16);
+    add_branch(m, 1 << 19, 1, 1 << 19, 256);
+    assert_int_equal(ra_join_rounds(&pool, &m->list, &costs, &joined), RA_OK);
+    assert_int_equal(joined.round_count, 2);
+    assert_int_equal(joined.tiles[joined.groups[joined.rounds[1].first].first].q_rows.stride, 256);
+    ra_pool_free(&pool);
+}
+
+/* Neither rounds of different states nor masked ones: the list itself comes back. */
+static void test_what_cannot_be(void **state) {
+    maker *m = *state;
+    ra_pool pool = {0};
+    ra_tile_list joined;
+    ra_work_costs costs = {4, 0, 1e9};
+    for (int masked = 0; masked < 2; masked++) {
+        start(m);
+        add_branch(m, ROWS, 1, 12, 1);
+        add_branch(m, ROWS, 1, 24, 2);
+        if (masked)
+            m->tiles[0].hi = 0;
+        else
+            m->rounds[1].state = 1;
+        assert_int_equal(ra_join_rounds(&pool, &m->list, &costs, &joined), RA_OK);
+        assert_memory_equal(&joined, &m->list, sizeof joined);
+    }
+    ra_pool_free(&pool);
+}
+
+static int make_maker(void **state) {
+    *state = malloc(sizeof(maker));
+    return *state ? 0 : -1;
+}
+
+static int free_maker(void **state) {
+    free(*state);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_random_lists, make_maker, free_maker),
+        cmocka_unit_test_setup_teardown(test_longnet, make_maker, free_maker),
+        cmocka_unit_test_setup_teardown(test_what_does_not_pay, make_maker, free_maker),
+        cmocka_unit_test_setup_teardown(test_what_cannot_be, make_maker, free_maker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
