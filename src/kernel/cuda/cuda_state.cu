@@ -126,15 +126,29 @@ void gpu_rows_finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_vi
 
 /* ---- delta ------------------------------------------------------------------------------------------------------- */
 
+/* What delta is summed in. Of 16-bit numbers in f32, whose rounding is far below theirs: doubles would take longer to
+ * make than the rows take to be read. */
+template <class IN> struct delta_sum { using type = float; };
+template <> struct delta_sum<float> { using type = double; };
+template <> struct delta_sum<double> { using type = double; };
+
 template <class IN, class OUT, class ACC, int N>
 static __global__ void delta_rows(ra_shape shape, ra_view dout, ra_view o, ACC *delta_out, int64_t each) {
+    using SUM = typename delta_sum<IN>::type;
+    bool by_heads = dout.head < dout.row; /* in the order of memory */
     for (int64_t i = first_group(); i < each; i += group_step()) {
-        row_number n = row_number_of_lane(i, each, shape.heads_q, shape.rows_q);
+        row_number n;
+        if (by_heads) {
+            row_number heads = row_number_of_lane(i, each, shape.rows_q, shape.heads_q);
+            n = {heads.b, heads.row, heads.h};
+        } else {
+            n = row_number_of_lane(i, each, shape.heads_q, shape.rows_q);
+        }
         const IN *x[ROWS_AT_ONCE];
         const OUT *y[ROWS_AT_ONCE];
         rows_of_lanes(x, (const IN *)row_of<IN>(dout, n.b, n.row, n.h));
         rows_of_lanes(y, (const OUT *)row_of<OUT>(o, n.b, n.row, n.h));
-        double sum[ROWS_AT_ONCE] = {};
+        SUM sum[ROWS_AT_ONCE] = {};
         for (int64_t d = lane() * N; d < shape.dim_v; d += 32 * N) {
             together<IN, N> a[ROWS_AT_ONCE];
             together<OUT, N> b[ROWS_AT_ONCE];
@@ -146,11 +160,12 @@ static __global__ void delta_rows(ra_shape shape, ra_view dout, ra_view o, ACC *
 #pragma unroll
             for (int r = 0; r < ROWS_AT_ONCE; r++)
 #pragma unroll
-                for (int e = 0; e < N; e++) sum[r] += widen(a[r].e[e]) * widen(b[r].e[e]);
+                for (int e = 0; e < N; e++) sum[r] += (SUM)widen(a[r].e[e]) * (SUM)widen(b[r].e[e]);
         }
         double mine = warp_sums(sum);
         if (shape.weight != 1) mine /= shape.weight; /* which takes long */
-        if (lane() < ROWS_AT_ONCE && i + lane() < each) delta_out[i + lane()] = (ACC)mine;
+        if (lane() < ROWS_AT_ONCE && i + lane() < each)
+            delta_out[(n.b * shape.heads_q + n.h) * shape.rows_q + n.row] = (ACC)mine;
     }
 }
 

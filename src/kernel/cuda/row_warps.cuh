@@ -95,12 +95,12 @@ static __device__ __forceinline__ double warp_sum(double x) {
 
 /* The sums over all lanes of ROWS_AT_ONCE numbers, one of them in each lane: that of x[r] is in lane r. Lanes that add
  * up different ones exchange what the other needs. */
-static __device__ __forceinline__ double warp_sums(const double (&x)[ROWS_AT_ONCE]) {
+template <class REAL> static __device__ __forceinline__ REAL warp_sums(const REAL (&x)[ROWS_AT_ONCE]) {
     static_assert(ROWS_AT_ONCE == 4, "halved twice");
     bool odd = lane() & 1, upper = lane() & 2;
-    double low = (odd ? x[1] : x[0]) + __shfl_xor_sync(~0u, odd ? x[0] : x[1], 1);
-    double high = (odd ? x[3] : x[2]) + __shfl_xor_sync(~0u, odd ? x[2] : x[3], 1);
-    double sum = (upper ? high : low) + __shfl_xor_sync(~0u, upper ? low : high, 2);
+    REAL low = (odd ? x[1] : x[0]) + __shfl_xor_sync(~0u, odd ? x[0] : x[1], 1);
+    REAL high = (odd ? x[3] : x[2]) + __shfl_xor_sync(~0u, odd ? x[2] : x[3], 1);
+    REAL sum = (upper ? high : low) + __shfl_xor_sync(~0u, upper ? low : high, 2);
     for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
     return sum;
 }
