@@ -3,10 +3,10 @@
  *     libringattn_cuda  ── calls ──►  functions of libringattn that are marked RA_INTERNAL
  *     libringattn       ── calls ──►  the tables of a backend: kernel/backend.h, device/device.h, kernel/kernel.h
  *
- * The marked functions are in base/clock.h, base/pool.h, base/sized.h, core/join_rounds.h, core/tile.h and
- * transport/host.h, and tools/exported/ringattn_internal.txt lists them. Both directions have one version. libringattn
- * refuses a backend of another one (ra_backend_check), and libringattn_cuda asks with ra_internal_check before it calls
- * anything else of these.
+ * The marked functions are in base/clock.h, base/pool.h, base/sized.h, core/join_rounds.h, core/span.h, core/tile.h
+ * and transport/host.h, and tools/exported/ringattn_internal.txt lists them. Both directions have one version.
+ * libringattn refuses a backend of another one (ra_backend_check), and libringattn_cuda asks with ra_internal_check
+ * before it calls anything else of these.
  */
 #ifndef RA_BASE_INTERNAL_H
 #define RA_BASE_INTERNAL_H

@@ -63,6 +63,7 @@ static ra_status put_rest(adding *a, ra_span s, ra_span c, span_list *list) {
 static ra_status put_cell(adding *a, ra_span rows, const ra_cell_member *members) {
     ra_cell *cell = ra_pool_append(a->pool, &a->cells, &a->count, &a->capacity, sizeof *cell);
     if (!cell) return no_memory();
+    if (rows.count == 1) rows.stride = 1; /* one row has none */
     *cell = (ra_cell){rows, members};
     return RA_OK;
 }
@@ -138,6 +139,16 @@ static ra_status put_uncovered(adding *a, const ra_cells *cells, int64_t span) {
     return RA_OK;
 }
 
+/* Nothing is left where two spans have rows in common. */
+static void check_family(adding *a) {
+    for (int64_t i = 0; i < a->family_count; i++)
+        for (int64_t n = i + 1; n < a->family_count && a->left >= 0; n++) {
+            if (a->family[n].rows.first > last_of(a->family[i].rows)) break;
+            a->left--;
+            if (ra_span_intersect(a->family[i].rows, a->family[n].rows).count > 0) a->left = -1;
+        }
+}
+
 static int compare_firsts(const void *x, const void *y) {
     const ra_cell *a = x, *b = y;
     return (a->rows.first > b->rows.first) - (a->rows.first < b->rows.first);
@@ -159,6 +170,7 @@ ra_status ra_cells_add(ra_pool *pool, const ra_cells *cells, ra_named_span *span
         a.ends[i] = last_of(spans[i].rows);
         if (i > 0 && a.ends[i - 1] > a.ends[i]) a.ends[i] = a.ends[i - 1];
     }
+    check_family(&a);
     for (int64_t i = 0; i < cells->count && a.left >= 0; i++) RA_TRY(divide(&a, &cells->cells[i]));
     for (int64_t i = 0; i < count && a.left >= 0; i++)
         if (a.covered[i] < spans[i].rows.count) RA_TRY(put_uncovered(&a, cells, i));

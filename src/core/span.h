@@ -5,6 +5,8 @@
 #ifndef RA_CORE_SPAN_H
 #define RA_CORE_SPAN_H
 
+#include "base/internal.h"
+
 #include <stdint.h>
 
 typedef struct ra_span {
@@ -35,7 +37,7 @@ void ra_span_indices(ra_span s, int64_t lo, int64_t hi, int64_t *from_out, int64
 
 /* The elements that a and b share: again a span, whose stride is the least common multiple of theirs. b's stride is at
  * most 2^31 (a shard's is the number of ranks). */
-ra_span ra_span_intersect(ra_span a, ra_span b);
+RA_INTERNAL ra_span ra_span_intersect(ra_span a, ra_span b);
 
 /* The elements with indices [from, to). */
 ra_span ra_span_slice(ra_span s, int64_t from, int64_t to);

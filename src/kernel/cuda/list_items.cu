@@ -130,8 +130,10 @@ static std::pair<int64_t, int64_t> row_hull(const ra_tile &t) {
 }
 
 struct hull {
-    int g0, g1, part;
+    int g0, g1, g_step, part;
     int64_t low, high; /* rows */
+    ra_span rows;
+    bool listed; /* rows are those of an index, and not these */
 };
 
 /* The addresses between which a set's dk lies, all heads and batches. */
@@ -166,25 +168,58 @@ static bool parts_are_disjoint(const item_builder &b, const std::vector<hull> &h
     return true;
 }
 
+static ra_span heads_of_hull(const hull &x) {
+    return {x.g0, x.g_step, (x.g1 - x.g0) / x.g_step + 1};
+}
+
+/* Whether two sets of a part have a head in common, and not all. */
+static bool share_some_heads(const hull &x, const hull &y) {
+    ra_span a = heads_of_hull(x), b = heads_of_hull(y);
+    return x.part == y.part && !ra_span_same(a, b) && ra_span_intersect(a, b).count > 0;
+}
+
+/* Of hulls by part and heads: those that begin where the part or the heads change. */
+static bool heads_are_disjoint(const std::vector<hull> &hulls) {
+    std::vector<const hull *> kinds;
+    for (const hull &x : hulls) {
+        if (!kinds.empty() && kinds.back()->part != x.part) kinds.clear();
+        if (!kinds.empty() && ra_span_same(heads_of_hull(*kinds.back()), heads_of_hull(x))) continue;
+        if (std::any_of(kinds.begin(), kinds.end(), [&](const hull *y) { return share_some_heads(*y, x); }))
+            return false;
+        kinds.push_back(&x);
+    }
+    return true;
+}
+
+/* Comparisons of rows that lie between each other: more would take as long as to go through the rows. */
+enum { MOST_COMPARED = 1 << 18 };
+
+/* Of hulls by part, heads and first row: sets with the same heads. */
+static bool rows_are_disjoint(const std::vector<hull> &hulls) {
+    int64_t compared = 0;
+    for (size_t i = 0; i < hulls.size(); i++)
+        for (size_t n = i + 1; n < hulls.size(); n++) {
+            const hull &x = hulls[i], &y = hulls[n];
+            if (x.part != y.part || x.g0 != y.g0 || x.g1 != y.g1 || x.g_step != y.g_step || y.low > x.high) break;
+            if (x.listed || y.listed || ++compared > MOST_COMPARED) return false;
+            if (ra_span_intersect(x.rows, y.rows).count > 0) return false;
+        }
+    return true;
+}
+
 /* Whether the sets are disjoint for reasons that are quickly seen: parts that lie apart, and in each of them the same
- * heads or none in common, and rows that lie apart. */
+ * heads or none in common, and rows that are no rows in common. */
 static bool plainly_disjoint(const item_builder &b) {
     std::vector<hull> hulls;
     for (const key_set &set : b.sets) {
         const ra_tile &t = tile_of(b, set.tiles[0]);
         auto rows = row_hull(t);
-        hulls.push_back({set.g0, set.g1, t.part, rows.first, rows.second});
+        hulls.push_back({set.g0, set.g1, set.g_step, t.part, rows.first, rows.second, t.k_rows, t.k_index != NULL});
     }
     std::sort(hulls.begin(), hulls.end(), [](const hull &x, const hull &y) {
-        return std::tie(x.part, x.g0, x.g1, x.low) < std::tie(y.part, y.g0, y.g1, y.low);
+        return std::tie(x.part, x.g0, x.g1, x.g_step, x.low) < std::tie(y.part, y.g0, y.g1, y.g_step, y.low);
     });
-    for (size_t i = 1; i < hulls.size(); i++) {
-        const hull &x = hulls[i - 1], &y = hulls[i];
-        bool same_heads = x.g0 == y.g0 && x.g1 == y.g1;
-        if (x.part != y.part) continue;
-        if (same_heads ? y.low <= x.high : y.g0 <= x.g1) return false;
-    }
-    return parts_are_disjoint(b, hulls);
+    return heads_are_disjoint(hulls) && rows_are_disjoint(hulls) && parts_are_disjoint(b, hulls);
 }
 
 /* Row by row: a set stands one level above the highest that one of its rows has been on. Rows are known by their

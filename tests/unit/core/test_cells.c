@@ -106,11 +106,24 @@ static void test_too_many(void **state) {
     ra_pool_free(&pool);
 }
 
+static void test_overlapping_family(void **state) {
+    (void)state;
+    ra_pool pool = {0};
+    ra_cells cells = {0}, none;
+    ra_named_span apart[] = {{{0, 4, 10}, 0}, {{1, 2, 20}, 1}}, not_apart[] = {{{0, 4, 10}, 0}, {{2, 6, 3}, 1}};
+    assert_int_equal(ra_cells_add(&pool, &cells, not_apart, 2, MOST_WORK, &none), RA_OK);
+    assert_int_equal(none.count, -1); /* 8 is in both */
+    assert_int_equal(ra_cells_add(&pool, &cells, apart, 2, MOST_WORK, &cells), RA_OK);
+    assert_int_equal(cells.count, 2);
+    ra_pool_free(&pool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_every_row),
         cmocka_unit_test(test_remainders_are_whole),
         cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_overlapping_family),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
