@@ -16,7 +16,12 @@ static int is_in_chunks(const ra_setup *setup, ra_view view) {
 
 static ra_query_rows own_queries(const ra_pass_run *run) {
     const ra_queries *own = &run->queries;
-    return (ra_query_rows){own->q, own->dout, own->lse, own->delta, own->dq, own->shape.rows_q};
+    return (ra_query_rows){.q = own->q,
+                           .rows = own->shape.rows_q,
+                           .dout = own->dout,
+                           .lse = own->lse,
+                           .delta = own->delta,
+                           .dq = own->dq};
 }
 
 void ra_lend_rows(const ra_pass_run *run) {
