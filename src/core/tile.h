@@ -32,7 +32,7 @@ typedef struct ra_tile {
     int64_t lo, hi;         /* visible: lo <= b - a <= hi; within [-q_rows.count, k_rows.count] */
     int part;               /* which of the parts that come with the list */
     const int64_t *k_index; /* [k_rows.count]: the keys' rows where they are no span; else NULL */
-    int queries;            /* backward: which of the queries that come with the list, where they are several ranks' */
+    int queries;            /* which of the queries that come with the list, where they are several ranks' */
     ra_positions positions;
 } ra_tile;
 

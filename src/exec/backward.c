@@ -71,7 +71,7 @@ static ra_status prepare(ra_pass_run *run, const ra_program *states_again, const
     }
     ra_state state = ra_program_state(program, NULL);
     const char *name = "the backward pass (computing the states again)";
-    RA_TRY(ra_exec_states(states_again, io->q, io->k, io->v, state, NULL, name, run->context, sent));
+    RA_TRY(ra_exec_states(states_again, io->q, io->k, io->v, state, name, run->context, sent));
     setup->kernel->carry(&setup->shape, state, io->dout, lse, delta, &run->context);
     run->queries.lse = lse;
     return RA_OK;
@@ -207,7 +207,7 @@ static void leave_to_leader(const ra_pass_run *run, const ra_backward_io *io) {
 
 /* The leader writes dk and dv until the pass has closed. */
 static void store_all(const ra_pass_run *run, const ra_backward_io *io) {
-    if (!ra_lent_keys_are_finished(run->program)) for_key_outputs(run, io, store);
+    if (!ra_lent_rows_are_finished(run->program)) for_key_outputs(run, io, store);
     for_query_output(run, io, store);
 }
 

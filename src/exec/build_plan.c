@@ -30,22 +30,26 @@ static ra_status take_workspace(ra_plan *plan) {
 
 /* What is not copied counts as what it stands for: messages of the strategy, though there are others where keys stay.
  */
-static void count_as_planned(ra_plan *plan) {
+static void count_as_planned(const ra_schedule *planned, const ra_program *program) {
+    ra_bound_step *first = &program->steps[0];
+    ra_schedule_traffic(&program->setup->problem, planned, &first->sent_bytes, &first->sent_messages);
+}
+
+/* What was planned, or what is done instead where keys stay. */
+static ra_status bind_program(ra_plan *plan, const ra_schedule *planned, ra_program *program_out) {
     const ra_prediction *p = &plan->prediction;
-    ra_bound_step *first = &plan->backward.steps[0];
-    ra_schedule_traffic(&p->setup.problem, &p->backward, &first->sent_bytes, &first->sent_messages);
+    const ra_schedule *stays = plan->sharing.stays[planned->pass];
+    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, stays ? stays : planned, &plan->sharing,
+                           plan->comm, program_out));
+    if (stays) count_as_planned(planned, program_out);
+    return RA_OK;
 }
 
 static ra_status bind_programs(ra_plan *plan) {
-    ra_prediction *p = &plan->prediction;
-    ra_comm *comm = plan->comm;
-    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, &p->forward, &plan->sharing, comm,
-                           &plan->forward));
+    const ra_prediction *p = &plan->prediction;
+    RA_TRY(bind_program(plan, &p->forward, &plan->forward));
     if (!p->setup.backward) return RA_OK;
-    const ra_schedule *backward = plan->sharing.stays ? plan->sharing.stays : &p->backward;
-    RA_TRY(ra_program_bind(&plan->pool, &p->setup, &p->workspace, plan->memory, backward, &plan->sharing, comm,
-                           &plan->backward));
-    if (plan->sharing.stays) count_as_planned(plan);
+    RA_TRY(bind_program(plan, &p->backward, &plan->backward));
     if (p->setup.shape.states == 1) return RA_OK;
     return ra_program_bind_again(&plan->pool, &plan->forward, RA_TAGS_STATES_AGAIN, &plan->states_again);
 }

@@ -64,8 +64,8 @@ ra_context ra_program_context(const ra_program *program, void *stream);
 ra_state ra_program_state(const ra_program *program, const ra_view *o);
 
 /* Runs a forward program from an empty state, for these queries with these keys and values, and adds what it sends to
- * *sent. results: NULL, or what the program's finishing compute is given; then the state is left undefined. */
-ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state,
-                         const ra_forward_results *results, const char *name, ra_context context, ra_traffic *sent);
+ * *sent. The state is what is wanted: no compute finishes. */
+ra_status ra_exec_states(const ra_program *program, ra_view q, ra_view k, ra_view v, ra_state state, const char *name,
+                         ra_context context, ra_traffic *sent);
 
 #endif

@@ -13,8 +13,8 @@ enum { MOST_TILES = 1 << 15 };
 /* The same on every rank. */
 static int is_wanted(const ra_setup *setup, const ra_schedule *planned) {
     int64_t keys = setup->shape.batch * setup->shape.heads_kv * setup->problem.seq_k, busy = setup->kernel->busy_keys;
-    return setup->backward && busy > 0 && keys >= busy && setup->shape.states == 1 && setup->problem.branches == 0 &&
-           setup->ranks > 1 && setup->ranks <= RA_RANKS_IN_A_CALL && ra_schedule_has_sources(planned, RA_CARGO_KV);
+    return busy > 0 && keys >= busy && setup->shape.states == 1 && setup->problem.branches == 0 && setup->ranks > 1 &&
+           setup->ranks <= RA_RANKS_IN_A_CALL && ra_schedule_has_sources(planned, RA_CARGO_KV);
 }
 
 /* Whether there would be too many tiles if every rank had as many as the leader has planned: the same tiles, over all
@@ -23,51 +23,63 @@ static int has_too_many(const ra_setup *setup, const ra_schedule *planned) {
     return setup->rank == RA_LEADER && ra_tiles_met(planned) > MOST_TILES / setup->ranks;
 }
 
-/* compute_out has no tiles where they cannot be one call. */
-static ra_status make_compute(ra_pool *pool, const ra_setup *setup, ra_compute *compute_out) {
-    ra_cut_problem cut = ra_setup_cut(setup);
-    *compute_out = (ra_compute){.visit = {.slot = RA_OWN, .owner = setup->rank},
-                                .kv_slot = RA_OWN,
-                                .grad_slot = RA_OWN,
-                                .parcel = {.owner = setup->rank},
-                                .part_count = setup->ranks};
-    return ra_staying_tiles(pool, &cut, MOST_TILES, &compute_out->tiles, &compute_out->pairs);
-}
-
-static ra_status make_schedule(ra_pool *pool, const ra_setup *setup, ra_schedule *schedule_out) {
-    ra_schedule staying = {.pass = RA_BACKWARD,
-                           .rank = setup->rank,
-                           .ranks = setup->ranks,
-                           .strategy = RA_STRATEGY_PASSQ,
-                           .step_count = 1};
+/* tiles: of the leader's call; NULL: this is another rank. */
+static ra_status make_schedule(ra_pool *pool, const ra_setup *setup, ra_pass pass, const ra_tile_list *tiles,
+                               int64_t pairs, ra_schedule *schedule_out) {
+    ra_schedule staying = {
+        .pass = pass, .rank = setup->rank, .ranks = setup->ranks, .strategy = RA_STRATEGY_PASSQ, .step_count = 1};
     staying.steps = ra_pool_take(pool, staying.step_count, sizeof *staying.steps);
     ra_compute *compute = ra_pool_take(pool, 1, sizeof *compute);
     if (!staying.steps || !compute) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-    if (setup->rank == RA_LEADER) {
-        RA_TRY(make_compute(pool, setup, compute));
+    if (tiles) {
+        *compute = (ra_compute){.visit = {.slot = RA_OWN, .owner = setup->rank},
+                                .kv_slot = RA_OWN,
+                                .grad_slot = RA_OWN,
+                                .parcel = {.owner = setup->rank},
+                                .part_count = setup->ranks,
+                                .tiles = *tiles,
+                                .pairs = pairs};
         staying.steps[0].computes = compute;
         staying.steps[0].compute_count = 1;
-        staying.pairs = compute->pairs;
+        staying.pairs = pairs;
     }
     *schedule_out = staying;
     return RA_OK;
 }
 
-/* Whether the leader's call does all, and adds to each row of dk and dv once. */
-static int is_one_call(const ra_schedule *schedule) {
-    if (schedule->rank != RA_LEADER) return 1;
-    const ra_tile_list *tiles = &schedule->steps[0].computes->tiles;
-    return tiles->tile_count > 0 && ra_adds_once(tiles);
+/* Whether the leader's call would do all of a pass, and backward add to each row of dk and dv once. */
+static int is_one_call(ra_pass pass, const ra_tile_list *tiles) {
+    return tiles->tile_count > 0 && (pass == RA_FORWARD || ra_adds_once(tiles));
 }
 
-int ra_keys_stay(ra_pool *pool, const ra_setup *setup, const ra_schedule *planned, ra_schedule *schedule_out) {
-    if (!is_wanted(setup, planned) || has_too_many(setup, planned)) return 0;
-    return make_schedule(pool, setup, schedule_out) == RA_OK && is_one_call(schedule_out);
+/* The passes that `wanted` says. */
+static ra_status make_passes(ra_pool *pool, const ra_setup *setup, const int *wanted, ra_staying *staying) {
+    int leads = setup->rank == RA_LEADER;
+    ra_staying_lists lists = {0};
+    ra_cut_problem cut = ra_setup_cut(setup);
+    if (leads && (wanted[RA_FORWARD] || wanted[RA_BACKWARD])) RA_TRY(ra_staying_tiles(pool, &cut, MOST_TILES, &lists));
+    for (int pass = RA_FORWARD; pass <= RA_BACKWARD; pass++) {
+        if (!wanted[pass] || (leads && !is_one_call((ra_pass)pass, &lists.of[pass]))) continue;
+        RA_TRY(make_schedule(pool, setup, (ra_pass)pass, leads ? &lists.of[pass] : NULL, lists.pairs,
+                             &staying->passes[pass]));
+        staying->can[pass] = 1;
+    }
+    return RA_OK;
+}
+
+void ra_keys_stay(ra_pool *pool, const ra_prediction *planned, ra_staying *staying_out) {
+    const ra_setup *setup = &planned->setup;
+    const ra_schedule *passes[] = {&planned->forward, setup->backward ? &planned->backward : NULL};
+    int wanted[2];
+    *staying_out = (ra_staying){0};
+    for (int pass = RA_FORWARD; pass <= RA_BACKWARD; pass++)
+        wanted[pass] = passes[pass] && is_wanted(setup, passes[pass]) && !has_too_many(setup, passes[pass]);
+    if (make_passes(pool, setup, wanted, staying_out) != RA_OK) *staying_out = (ra_staying){0};
 }
 
 /* ---- binding ----------------------------------------------------------------------------------------------------- */
 
-/* Keys, values and gradients of all ranks, whose places come with each run. */
+/* Keys, values and, backward, gradients of all ranks, whose places come with each run. */
 static ra_status bind_parts(ra_pool *pool, const ra_program *program, ra_bound_compute *call) {
     int ranks = program->schedule->ranks;
     call->part_count = ranks;
@@ -77,23 +89,30 @@ static ra_status bind_parts(ra_pool *pool, const ra_program *program, ra_bound_c
     return RA_OK;
 }
 
-/* Whether the call writes all rows of dk and dv, and of dq, first. */
+/* Whether a backward call writes all rows of dk and dv, and of dq, first. */
 static void find_overwritten(const ra_program *program, ra_bound_compute *call) {
     const ra_setup *setup = program->setup;
     const ra_kernel *kernel = setup->kernel;
     int64_t keys = setup->problem.seq_k * setup->shape.heads_kv;
     int64_t queries = setup->problem.seq_q * setup->shape.heads_q;
-    if (!call->prepared) return;
+    if (!call->prepared || program->schedule->pass != RA_BACKWARD) return;
     call->overwrite = kernel->overwrites && kernel->overwrites(call->prepared) == keys;
     call->overwrite_queries = kernel->overwrites_queries && kernel->overwrites_queries(call->prepared) == queries;
 }
 
-/* The call, where it writes the outputs' dk and dv too: not where the sums are the outputs anyway. */
-static const ra_bound_compute *finishing_call(const ra_setup *setup, const ra_bound_compute *call) {
-    const ra_kernel *kernel = setup->kernel;
-    int finishes = setup->gradient_target != RA_TARGET_OUTPUT && call->overwrite && kernel->finishes &&
-                   kernel->finishes(call->prepared);
-    return finishes ? call : NULL;
+/* Whether the call writes outputs: o and lse, or dk and dv, where the sums are not the outputs anyway. */
+static int is_finishing(const ra_program *program, const ra_bound_compute *call) {
+    const ra_setup *setup = program->setup;
+    int sums_apart = setup->gradient_target != RA_TARGET_OUTPUT && call->overwrite;
+    if (!call->prepared || (program->schedule->pass == RA_BACKWARD && !sums_apart)) return 0;
+    return setup->kernel->finishes && setup->kernel->finishes(call->prepared);
+}
+
+/* The shape of all ranks' queries together. */
+static ra_shape shape_of_all(const ra_setup *setup) {
+    ra_shape shape = setup->shape;
+    shape.rows_q = setup->problem.seq_q;
+    return shape;
 }
 
 static ra_status bind_call(ra_pool *pool, ra_program *program, ra_bound_step *bound, const ra_compute *compute) {
@@ -108,9 +127,11 @@ static ra_status bind_call(ra_pool *pool, ra_program *program, ra_bound_step *bo
     call->compute = compute;
     call->tiles = compute->tiles;
     RA_TRY(bind_parts(pool, program, call));
-    RA_TRY(ra_program_prepare(program, call));
+    ra_shape shape = shape_of_all(program->setup);
+    RA_TRY(ra_program_prepare(program, &shape, call));
     find_overwritten(program, call);
-    program->finishing = finishing_call(program->setup, call);
+    if (is_finishing(program, call)) program->finishing = call;
+    program->finishing_alone = program->finishing != NULL;
     return RA_OK;
 }
 

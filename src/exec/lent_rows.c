@@ -16,7 +16,15 @@ static int is_in_chunks(const ra_setup *setup, ra_view view) {
 
 static ra_query_rows own_queries(const ra_pass_run *run) {
     const ra_queries *own = &run->queries;
-    return (ra_query_rows){own->q, own->dout, own->lse, own->delta, own->dq, own->shape.rows_q};
+    ra_query_rows rows = {.q = own->q,
+                          .rows = own->shape.rows_q,
+                          .state = own->state,
+                          .dout = own->dout,
+                          .lse = own->lse,
+                          .delta = own->delta,
+                          .dq = own->dq};
+    if (run->results) rows.o_out = run->results->o, rows.lse_out = run->results->lse;
+    return rows;
 }
 
 void ra_lend_rows(const ra_pass_run *run) {
@@ -76,6 +84,6 @@ const ra_kv_rows *ra_lent_keys(const ra_pass_run *run) {
     return program->call_parts;
 }
 
-int ra_lent_keys_are_finished(const ra_program *program) {
+int ra_lent_rows_are_finished(const ra_program *program) {
     return program->lent->finished;
 }

@@ -125,12 +125,17 @@ static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_c
 }
 
 /* Device kernels list what they need of the tiles; lists.h brings it to the device. */
-ra_status ra_program_prepare(const ra_program *program, ra_bound_compute *bound) {
+ra_status ra_program_prepare(const ra_program *program, const ra_shape *shape, ra_bound_compute *bound) {
     const ra_setup *setup = program->setup;
-    const ra_shape *shape = bound->visitors ? &bound->visitors->shape : &setup->shape;
     if (!setup->kernel->prepare || bound->tiles.tile_count == 0) return RA_OK;
     return setup->kernel->prepare(shape, &bound->tiles, bound->parts, bound->part_count, program->schedule->pass,
                                   &bound->prepared);
+}
+
+/* A call with the queries of one rank. */
+static ra_status prepare_call(const ra_program *program, ra_bound_compute *bound) {
+    const ra_shape *shape = bound->visitors ? &bound->visitors->shape : &program->setup->shape;
+    return ra_program_prepare(program, shape, bound);
 }
 
 /* The first compute of a pass; NULL: it has none. */
@@ -247,7 +252,7 @@ static ra_status bind_compute(ra_pool *pool, const ra_program *program, const ra
 static ra_status finish_compute(const ra_program *program, const ra_step *step, const ra_slot_memory *at,
                                 ra_bound_compute *bound) {
     const ra_compute *compute = bound->compute;
-    RA_TRY(ra_program_prepare(program, bound));
+    RA_TRY(prepare_call(program, bound));
     bound->overwrite_queries = overwrites_queries(program, bound);
     if (at->shared[RA_CARGO_GRAD] && ra_step_sum_of(step, compute)) return RA_OK; /* it adds to what is there */
     bound->overwrite = ra_program_overwrites(program, bound);
@@ -275,7 +280,7 @@ static ra_status bind_calls(ra_pool *pool, ra_program *program, int keys_are_sha
     for (int s = 0; s < program->schedule->step_count; s++) {
         ra_bound_step *bound = &program->steps[s];
         RA_TRY(ra_merge_computes(pool, bound));
-        for (int64_t i = 0; i < bound->compute_count; i++) RA_TRY(ra_program_prepare(program, &bound->computes[i]));
+        for (int64_t i = 0; i < bound->compute_count; i++) RA_TRY(prepare_call(program, &bound->computes[i]));
     }
     return RA_OK;
 }
@@ -372,7 +377,7 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
         program.own.dv = packed_view(program.memory + workspace->own_dv, shape->batch, setup->rows_k, shape->dim_v);
     }
     *program_out = program;
-    if (schedule == sharing->stays) return ra_keys_stay_bind(pool, sharing, program_out);
+    if (schedule == sharing->stays[schedule->pass]) return ra_keys_stay_bind(pool, sharing, program_out);
     return bind_steps(pool, sharing, program_out);
 }
 

@@ -59,9 +59,9 @@ typedef struct ra_program {
     ra_lent_rows *lent;       /* what this rank lends, written by each run; NULL: nothing */
     ra_kv_rows *call_parts;   /* where a run makes the parts of a call that are lent, for as long as the call takes */
     ra_query_rows *call_queries; /* [ranks]: likewise, the leader's where keys stay; NULL: it is not the leader */
-    int stays;                   /* backward: keys stay (keys_stay.h) */
+    int stays;                   /* keys do (keys_stay.h) */
     /* Forward: the last compute, where it also writes o and lse. Backward: the one that adds to the rank's own dk and
-     * dv, where there is but one and it also writes the outputs; where keys stay, the leader's. NULL: none does. */
+     * dv, where there is but one and it also writes the outputs. Where keys stay, the leader's. NULL: none does. */
     const ra_bound_compute *finishing;
     int finishing_alone; /* forward: it is the first compute, too */
     const ra_setup *setup;
@@ -88,9 +88,9 @@ ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pas
 /* Raises *most to what the steps' groups have. A program that was not bound has none. */
 void ra_program_group_size(const ra_program *program, ra_group_size *most);
 
-/* What the kernel makes of a call's tiles, where it wants to know them before; and, of a backward program, whether the
- * call overwrites. */
-ra_status ra_program_prepare(const ra_program *program, ra_bound_compute *bound);
+/* What the kernel makes of a call's tiles, where it wants to know them before; shape: of its queries. And, of a
+ * backward program, whether the call overwrites. */
+ra_status ra_program_prepare(const ra_program *program, const ra_shape *shape, ra_bound_compute *bound);
 int ra_program_overwrites(const ra_program *program, const ra_bound_compute *bound);
 
 /* Whether the first compute of a backward program overwrites this rank's own dk and dv, and its dq. */

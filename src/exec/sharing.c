@@ -19,7 +19,7 @@ typedef struct having {
 /* What a rank tells the others. */
 typedef struct offer {
     ra_seal seal; /* ranks that have not planned the same do not share: that they differ is found later */
-    int64_t sums, in_place, stays;
+    int64_t sums, in_place, stays[2];
     int64_t packs_once, messages; /* forward: nothing is packed behind the first step; how many it receives */
     ra_lender lender;
 } offer;
@@ -106,7 +106,8 @@ static ra_seal seal_of(const ra_prediction *prediction) {
     return ra_digest_seal(&digest);
 }
 
-static offer offer_of(const ra_prediction *prediction, unsigned char *memory, ra_lent_rows *rows, int stays) {
+static offer offer_of(const ra_prediction *prediction, unsigned char *memory, ra_lent_rows *rows,
+                      const ra_staying *staying) {
     offer mine;
     memset(&mine, 0, sizeof mine);
     mine.seal.status = RA_ERR_INTERNAL; /* nothing that anybody would share */
@@ -119,7 +120,7 @@ static offer offer_of(const ra_prediction *prediction, unsigned char *memory, ra
     mine.sums = prediction->setup.backward && adds_once(&prediction->setup, &prediction->backward);
     mine.lender = lender_of(prediction, memory);
     mine.lender.rows = rows;
-    mine.stays = stays;
+    for (int pass = 0; pass < 2; pass++) mine.stays[pass] = staying->can[pass];
     return mine;
 }
 
@@ -130,10 +131,10 @@ static int are_alike(const offer *offers, int ranks) {
     return alike;
 }
 
-/* What all ranks' offers come to; stays: what this rank does where all keys stay. */
-static void conclude(const offer *offers, int ranks, ra_lender *lenders, const ra_schedule *stays,
+/* What all ranks' offers come to; staying: what this rank does where keys stay. */
+static void conclude(const offer *offers, int ranks, ra_lender *lenders, const ra_staying *staying,
                      ra_sharing *sharing_out) {
-    int all_stay = 1;
+    int all_stay[2] = {1, 1};
     int64_t messages = 0;
     if (!are_alike(offers, ranks)) return;
     *sharing_out = (ra_sharing){.lenders = lenders, .sums = 1, .in_place = 1, .opens = 1};
@@ -143,10 +144,10 @@ static void conclude(const offer *offers, int ranks, ra_lender *lenders, const r
         sharing_out->in_place &= offers[r].in_place != 0;
         sharing_out->opens &= offers[r].packs_once != 0;
         if (offers[r].messages > messages) messages = offers[r].messages;
-        all_stay &= offers[r].stays != 0;
+        for (int pass = 0; pass < 2; pass++) all_stay[pass] &= offers[r].stays[pass] != 0;
     }
     sharing_out->opens &= messages > ra_rounds_of(ranks);
-    sharing_out->stays = all_stay ? stays : NULL;
+    for (int pass = 0; pass < 2; pass++) sharing_out->stays[pass] = all_stay[pass] ? &staying->passes[pass] : NULL;
 }
 
 ra_status ra_sharing_arrange(ra_pool *pool, ra_comm *comm, const ra_prediction *prediction, unsigned char *memory,
@@ -156,13 +157,13 @@ ra_status ra_sharing_arrange(ra_pool *pool, ra_comm *comm, const ra_prediction *
     offer *offers = calloc((size_t)ranks, sizeof *offers);
     ra_lender *lenders = ra_pool_take(pool, ranks, sizeof *lenders);
     ra_lent_rows *rows = ra_pool_take(pool, 1, sizeof *rows);
-    ra_schedule *staying = ra_pool_take(pool, 1, sizeof *staying);
+    ra_staying *staying = ra_pool_take(pool, 1, sizeof *staying);
     ra_status status = RA_OK;
     if (!offers || !lenders || !rows || !staying)
         status = ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
     if (status == RA_OK) {
-        int stays = prediction && ra_keys_stay(pool, &prediction->setup, &prediction->backward, staying);
-        offer mine = offer_of(prediction, memory, rows, stays);
+        if (prediction) ra_keys_stay(pool, prediction, staying);
+        offer mine = offer_of(prediction, memory, rows, staying);
         status = ra_comm_allgather(comm, &mine, sizeof mine, offers, timeout_seconds);
     }
     if (status == RA_OK) {

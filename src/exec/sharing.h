@@ -11,12 +11,12 @@
  * pass has ended for the rank. */
 typedef struct ra_lent_rows {
     ra_view k, v; /* k.data NULL: they are packed, and others find them in its slot */
-    /* Backward, where keys stay: */
+    /* Where keys stay: */
     ra_query_rows queries;
-    ra_kv_rows keys;   /* as its caller has them, dk and dv where they are summed */
-    ra_view dk, dv;    /* the outputs */
+    ra_kv_rows keys;   /* as its caller has them; backward, dk and dv where they are summed */
+    ra_view dk, dv;    /* backward: the outputs */
     int64_t keys_rows; /* of keys, dk and dv */
-    int finished;      /* written by the leader: its call writes dk and dv as outputs, and not as sums */
+    int finished;      /* written by the leader: its call writes outputs, o and lse, or dk and dv, not states or sums */
 } ra_lent_rows;
 
 /* What others may use of a rank. */
@@ -31,7 +31,7 @@ typedef struct ra_sharing {
     int in_place;             /* keys and values are read where callers have them, and not packed, where they can be */
     int opens;                /* all ranks wait for all before the forward pass's first compute, and for nobody later */
     ra_lent_rows *rows;       /* this rank's */
-    const ra_schedule *stays; /* backward: what is done where keys stay (keys_stay.h); NULL: they do not */
+    const ra_schedule *stays[2]; /* by pass: what is done where keys stay (keys_stay.h); NULL: they do not */
 } ra_sharing;
 
 /* In a pass with more parts than so many, keys and values are packed: their places would come with every call. */

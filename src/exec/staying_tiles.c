@@ -71,22 +71,25 @@ static int compare_groups(const void *x, const void *y) {
     return (a->group.first > b->group.first) - (a->group.first < b->group.first);
 }
 
-/* In the order of the sequence. Kernels go through queries in the order of the groups, or in the opposite one, with
- * some keys after others: those that are seen by fewer queries, the later ones where masks are causal, then have them
- * in common with the first that the others come to, and wait for nobody. */
+/* In the order of the sequence, in one round. Kernels go through queries in the order of the groups, or in the opposite
+ * one, with some keys after others: those that are seen by fewer queries, the later ones where masks are causal, then
+ * have them in common with the first that the others come to, and wait for nobody. */
 static ra_status order_groups(ra_pool *pool, ra_tile_list *list) {
     int64_t count = list->group_count;
     placed_group *placed = malloc((size_t)count * sizeof *placed + 1);
     ra_tile_group *groups = ra_pool_take(pool, count, sizeof *groups);
-    if (placed && groups) {
+    ra_tile_round *round = ra_pool_take(pool, 1, sizeof *round);
+    if (placed && groups && round) {
         for (int64_t g = 0; g < count; g++)
             placed[g] = (placed_group){list->groups[g], list->tiles[list->groups[g].first].positions.query};
         if (count > 1) qsort(placed, (size_t)count, sizeof *placed, compare_groups);
         for (int64_t g = 0; g < count; g++) groups[g] = placed[g].group;
+        *round = (ra_tile_round){.first = 0, .count = count};
         list->groups = groups;
+        list->rounds = round;
     }
     free(placed);
-    return placed && groups ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    return placed && groups && round ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a plan");
 }
 
 /* ---- one list ---------------------------------------------------------------------------------------------------- */
@@ -114,8 +117,8 @@ int64_t ra_tiles_met(const ra_schedule *visits) {
     return count;
 }
 
-/* What a rank's keys meet, behind what is there; tiles with almost the same keys get the same ones. *alike_out: whether
- * no two of them have keys of which some alone are the same. */
+/* What a rank's keys meet, behind what is there; tiles with almost the same keys get the same ones. *alike_out becomes
+ * 0 where two of them have keys of which some alone are the same. */
 static ra_status add_meetings(ra_pool *scratch, const ra_schedule *visits, meetings *all, int *alike_out) {
     int64_t tile_count = 0;
     ra_tile *tiles = ra_pool_take(scratch, ra_tiles_met(visits), sizeof *tiles);
@@ -131,24 +134,22 @@ static ra_status add_meetings(ra_pool *scratch, const ra_schedule *visits, meeti
             for (int64_t t = 0; t < from->tiles.tile_count; t++) tiles[tile_count++] = from->tiles.tiles[t];
         }
     widen_all(tiles, tile_count);
-    *alike_out = ra_adds_once(&(ra_tile_list){.tiles = tiles, .tile_count = tile_count, .round_count = 1});
+    *alike_out &= ra_adds_once(&(ra_tile_list){.tiles = tiles, .tile_count = tile_count, .round_count = 1});
     return RA_OK;
 }
 
-/* What all ranks' keys meet. *one_out: whether they may be one list, which is often known of the first rank's. */
+/* What all ranks' keys meet. *few_out: whether it is no more than `most` tiles; *alike_out: as above, of any rank's. */
 static ra_status find_meetings(ra_pool *scratch, const ra_cut_problem *cut, int64_t most, meetings *all,
-                               int64_t *pairs_out, int *one_out) {
+                               int64_t *pairs_out, int *few_out, int *alike_out) {
     int64_t tiles = 0;
-    *one_out = 1;
-    for (int r = 0; r < cut->ranks && *one_out; r++) {
+    *few_out = *alike_out = 1;
+    for (int r = 0; r < cut->ranks && *few_out; r++) {
         ra_schedule visits;
         RA_TRY(ra_schedule_visits(scratch, cut, r, &visits));
         tiles += ra_tiles_met(&visits);
         *pairs_out += visits.pairs;
-        if (tiles > most)
-            *one_out = 0;
-        else
-            RA_TRY(add_meetings(scratch, &visits, all, one_out));
+        *few_out = tiles <= most;
+        if (*few_out) RA_TRY(add_meetings(scratch, &visits, all, alike_out));
     }
     return RA_OK;
 }
@@ -197,34 +198,40 @@ static ra_status join_lists(ra_pool *pool, const ra_tile_list *lists, int ranks,
     }
     ra_tile *tiles = ra_pool_take(pool, tile_count, sizeof *tiles);
     ra_tile_group *groups = ra_pool_take(pool, group_count, sizeof *groups);
-    ra_tile_round *round = ra_pool_take(pool, 1, sizeof *round);
-    if (!tiles || !groups || !round) return no_memory();
-    ra_tile_list list = {tiles, groups, round, 0, 0, 1};
+    if (!tiles || !groups) return no_memory();
+    ra_tile_list list = {tiles, groups, NULL, 0, 0, 1};
     for (int r = 0; r < ranks; r++) append_tiles(&lists[r], r, tiles, groups, &list);
-    RA_TRY(ra_split_stripes(pool, &list));
-    RA_TRY(order_groups(pool, &list));
-    *round = (ra_tile_round){.first = 0, .count = list.group_count};
     *list_out = list;
     return RA_OK;
 }
 
-static ra_status make_list(ra_pool *pool, ra_pool *scratch, const ra_cut_problem *cut, int64_t most,
-                           ra_tile_list *list_out, int64_t *pairs_out) {
+static ra_status make_lists(ra_pool *pool, ra_pool *scratch, const ra_cut_problem *cut, int64_t most,
+                            ra_staying_lists *lists_out) {
     meetings all = {0};
-    int one;
-    ra_tile_list *lists = ra_pool_take(scratch, cut->ranks, sizeof *lists);
-    if (!lists) return no_memory();
-    RA_TRY(find_meetings(scratch, cut, most, &all, pairs_out, &one));
-    for (int r = 0; r < cut->ranks && one; r++) RA_TRY(merge_meetings(scratch, &all, r, &lists[r], &one));
-    return one ? join_lists(pool, lists, cut->ranks, list_out) : RA_OK;
+    int one, alike;
+    ra_tile_list *of_ranks = ra_pool_take(scratch, cut->ranks, sizeof *of_ranks), whole, split;
+    if (!of_ranks) return no_memory();
+    RA_TRY(find_meetings(scratch, cut, most, &all, &lists_out->pairs, &one, &alike));
+    for (int r = 0; r < cut->ranks && one; r++) RA_TRY(merge_meetings(scratch, &all, r, &of_ranks[r], &one));
+    if (!one) return RA_OK;
+    RA_TRY(join_lists(pool, of_ranks, cut->ranks, &whole));
+    split = whole;
+    RA_TRY(order_groups(pool, &whole));
+    lists_out->of[RA_FORWARD] = whole;
+    if (!alike) return RA_OK;
+    RA_TRY(ra_split_stripes(pool, &split));
+    if (split.tiles == whole.tiles)
+        split = whole;
+    else
+        RA_TRY(order_groups(pool, &split));
+    lists_out->of[RA_BACKWARD] = split;
+    return RA_OK;
 }
 
-ra_status ra_staying_tiles(ra_pool *pool, const ra_cut_problem *cut, int64_t most, ra_tile_list *list_out,
-                           int64_t *pairs_out) {
+ra_status ra_staying_tiles(ra_pool *pool, const ra_cut_problem *cut, int64_t most, ra_staying_lists *lists_out) {
     ra_pool scratch = {0};
-    *list_out = (ra_tile_list){0};
-    *pairs_out = 0;
-    ra_status status = make_list(pool, &scratch, cut, most, list_out, pairs_out);
+    *lists_out = (ra_staying_lists){0};
+    ra_status status = make_lists(pool, &scratch, cut, most, lists_out);
     ra_pool_free(&scratch);
     return status;
 }

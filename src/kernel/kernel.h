@@ -85,6 +85,17 @@ typedef struct ra_forward_results {
     int begins; /* it is the first call, too: the state has not been begun */
 } ra_forward_results;
 
+/* Query rows of one rank, in a call with those of several, of one state: what a call with them alone is given. */
+typedef struct ra_query_rows {
+    ra_view q; /* of dtype */
+    int64_t rows;
+    ra_state state;          /* forward: accumulated into */
+    ra_view o_out, lse_out;  /* forward: as o and lse of results, where the call is given some */
+    ra_view dout;            /* backward: of dtype */
+    const void *lse, *delta; /* backward: [batch, heads_q, rows] of the accumulation type: see ra_backward_call */
+    ra_view dq;              /* backward: of the accumulation type, added to; may be the output itself */
+} ra_query_rows;
+
 typedef struct ra_forward_call {
     const ra_shape *shape;
     ra_view q;
@@ -97,15 +108,11 @@ typedef struct ra_forward_call {
     /* Not NULL, where the kernel finishes these tiles: nothing is accumulated into the state after them. The call does
      * what finish would do, and it may leave anything in the state. */
     const ra_forward_results *results;
-} ra_forward_call;
 
-/* Query rows of one rank, in a backward call. */
-typedef struct ra_query_rows {
-    ra_view q, dout;         /* of dtype */
-    const void *lse, *delta; /* [batch, heads_q, rows] of the accumulation type: see ra_backward_call */
-    ra_view dq;              /* of the accumulation type, added to; may be the output itself */
-    int64_t rows;
-} ra_query_rows;
+    /* Not NULL: queries of several ranks, instead of q, state, and o and lse of results; tile.queries indexes it.
+     * Device kernels take them, and read them before the call returns. */
+    const ra_query_rows *queries;
+} ra_forward_call;
 
 /* For every tile, with p = e^{s - lse}, dp = dout . v, ds = p * (dp - delta):
  *   dq += scale * ds k,  dk += scale * ds^T q,  dv += p^T dout.
@@ -122,9 +129,7 @@ typedef struct ra_backward_call {
     const ra_prepared *prepared; /* of these tiles; NULL on the CPU */
     int overwrite;               /* dk and dv hold nothing yet: the kernel writes its first sums over what is there */
 
-    /* Not NULL: queries of several ranks, of one state, instead of q, dout, lse, delta and dq; tile.queries indexes it.
-     * Device kernels take them, and read them before the call returns. */
-    const ra_query_rows *queries;
+    const ra_query_rows *queries; /* as in ra_forward_call, instead of q, dout, lse, delta and dq */
 
     /* Set only where the kernel finishes these tiles, which are all that adds to the part's rows: dk and dv are the
      * outputs, and the call overwrites all of them as store would. */
@@ -149,7 +154,8 @@ typedef struct ra_kernel {
      *
      * prepare lists on the host, and neither allocates device memory nor waits. tiles and parts stay until place. parts
      * [part_count]: pieces of slots, whose addresses stay; where one has no k.data, all come with every call, heads, dk
-     * and dv as here. NULL: one part, the rank's own rows, which comes with every call. Objects can share a block. */
+     * and dv as here. NULL: one part, the rank's own rows, which comes with every call. Objects can share a block.
+     * Where tiles are of several ranks' queries, the shape's rows_q counts those of all. */
     ra_status (*prepare)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int64_t part_count,
                          ra_pass pass, ra_prepared **prepared_out);
     ra_list_size (*list_size)(const ra_prepared *prepared);
@@ -168,8 +174,8 @@ typedef struct ra_kernel {
      * has nothing else to add to the rows. NULL: none can. */
     int (*finishes)(const ra_prepared *prepared);
 
-    /* From so many key rows on, over heads, batches and ranks, a backward pass of ranks that see each other's memory is
-     * better done by one call with the keys and queries of all. 0: no call takes queries of several ranks. */
+    /* From so many key rows on, over heads, batches and ranks, a pass of ranks that see each other's memory is better
+     * done by one call with the keys and queries of all. 0: no call takes queries of several ranks. */
     int64_t busy_keys;
 
     void (*forward)(const ra_forward_call *call);

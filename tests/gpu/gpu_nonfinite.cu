@@ -3,7 +3,8 @@
  *
  *   gpu_nonfinite [--kernel NAME] [--seeds N] [--seed FIRST]
  *
- * A seed is a problem of each type that a kernel has code of its own for, fourteen on Hopper.
+ * A seed is a problem of each type that a kernel has code of its own for, fourteen on Hopper. In some the queries are
+ * those of several ranks.
  *
  * The rule. A pair takes part when it is visible and its score is not -inf. A row that has a part in a score of +inf or
  * NaN has o, lse and dq NaN, and makes NaN of dk and dv of its keys; a value or gradient that is not finite makes
@@ -26,6 +27,7 @@ extern "C" {
 #include <vector>
 
 enum { CALLS = 2 }; /* keys mostly come in two calls, so that states are merged */
+enum { RANKS = 3 }; /* at most: queries are sometimes those of several, in the forward pass */
 
 /* ---- problems ---------------------------------------------------------------------------------------------------- */
 
@@ -60,7 +62,16 @@ struct problem {
     ra_tile_group groups[CALLS];
     ra_tile_round rounds[CALLS];
     ra_tile_list lists[CALLS];
+    int ranks; /* whose queries they are in the forward pass, an even share each */
+    ra_tile rank_tiles[CALLS][RANKS];
+    ra_tile_group rank_groups[RANKS];
+    ra_tile_round rank_round;
 };
+
+/* The first row of a rank. */
+static int64_t first_of(const problem &p, int rank) {
+    return p.shape.rows_q * rank / p.ranks;
+}
 
 static tensor make_tensor(rng *r, int64_t rows, int64_t heads, int64_t dim) {
     static const int64_t gaps[] = {0, 0, 1, 8};
@@ -110,6 +121,24 @@ static void make_calls(rng *r, problem *p) {
     p->shape.out_dtype = rng_one_in(r, 2) ? p->shape.dtype : p->acc;
 }
 
+/* The same tiles, of the queries of each rank. */
+static void make_ranks(rng *r, problem *p) {
+    p->ranks = p->shape.rows_q < RANKS ? 1 : (int)rng_between(r, 1, RANKS);
+    p->rank_round = {0, p->ranks, 0};
+    for (int i = 0; i < p->ranks; i++) {
+        p->rank_groups[i] = {i, 1};
+        for (int c = 0; c < p->calls; c++) {
+            int64_t first = first_of(*p, i);
+            ra_tile *t = &p->rank_tiles[c][i];
+            *t = p->tiles[c];
+            t->q_rows = {0, 1, first_of(*p, i + 1) - first};
+            t->lo = std::clamp(t->lo + first, -t->q_rows.count, t->k_rows.count);
+            t->hi = std::clamp(t->hi + first, -t->q_rows.count, t->k_rows.count);
+            t->queries = i;
+        }
+    }
+}
+
 static void make_problem(problem *p, ra_dtype dtype, unsigned seed) {
     static const int64_t widths[] = {3, 8, 16, 33, 40, 64, 64, 72, 100, 128, 128, 200};
     rng r = {seed * 16ull + (unsigned)dtype};
@@ -149,6 +178,7 @@ static void make_problem(problem *p, ra_dtype dtype, unsigned seed) {
         p->rounds[c] = {0, 1, 0};
         p->lists[c] = {&p->tiles[c], &p->groups[c], &p->rounds[c], 1, 1, 1};
     }
+    make_ranks(&r, p);
 }
 
 /* ---- on the device ----------------------------------------------------------------------------------------------- */
@@ -181,28 +211,55 @@ static std::vector<double> read_o(const problem &p, ra_view o) {
     return x;
 }
 
+/* Of a view, from that row on. */
+static ra_view rows_from(ra_view view, int64_t row, ra_dtype dtype) {
+    if (view.data) view.data = (char *)view.data + row * view.row * (int64_t)ra_dtype_bytes(dtype);
+    return view;
+}
+
+/* A rank's share of the queries, with a state of its own. */
+static ra_query_rows share_of(const problem &p, int rank, ra_view o, ra_view lse) {
+    int64_t first = first_of(p, rank), heads = p.shape.heads_q, dim_v = p.shape.dim_v;
+    ra_query_rows x = {};
+    x.q = rows_from(p.q.view(), first, p.shape.dtype);
+    x.rows = first_of(p, rank + 1) - first;
+    x.o_out = rows_from(o, first, p.shape.out_dtype);
+    x.lse_out = rows_from(lse, first, p.acc);
+    size_t bytes = (size_t)(x.rows * heads) * ra_dtype_bytes(p.acc);
+    x.state = {{take((size_t)dim_v * bytes), 0, heads * dim_v, dim_v, 1}, 0, take(bytes), take(bytes)};
+    return x;
+}
+
 /* The forward pass: o, and lse, a view whose data may be NULL. */
 static std::vector<double> forward(const problem &p, const ra_kv_rows &part, ra_view o, ra_view lse) {
     const ra_shape &s = p.shape;
-    int64_t heads = s.heads_q;
-    size_t bytes = (size_t)(s.rows_q * heads) * ra_dtype_bytes(p.acc);
     ra_context context = {};
     context.threads = 1;
-    ra_state state = {{take((size_t)s.dim_v * bytes), 0, heads * s.dim_v, s.dim_v, 1}, 0, take(bytes), take(bytes)};
+    ra_query_rows shares[RANKS];
+    ra_shape shapes[RANKS];
+    for (int r = 0; r < p.ranks; r++) {
+        shares[r] = share_of(p, r, o, lse);
+        shapes[r] = s;
+        shapes[r].rows_q = shares[r].rows;
+    }
     bool finished = false, begun = false; /* by the kernel, where it can */
     for (int c = 0; c < p.calls; c++) {
-        ra_prepared *prepared = prepared_of(s, p.lists[c], NULL, 1, RA_FORWARD);
-        ra_forward_call call = {&s, p.q.view(), &part, p.lists[c], state, context, prepared};
+        ra_tile_list list = {p.rank_tiles[c], p.rank_groups, &p.rank_round, p.ranks, p.ranks, 1};
+        ra_prepared *prepared = prepared_of(s, list, NULL, 1, RA_FORWARD);
+        ra_forward_call call = {&s, p.q.view(), &part, list, shares[0].state, context, prepared};
         finished = c + 1 == p.calls && kernel->finishes && kernel->finishes(prepared);
         ra_forward_results results = {o, lse, finished && p.begins};
+        if (p.ranks > 1) call.queries = shares;
         if (finished) call.results = &results;
-        if (!begun && !results.begins) kernel->begin(&s, state, &context);
+        for (int r = 0; r < p.ranks && !begun && !results.begins; r++)
+            kernel->begin(&shapes[r], shares[r].state, &context);
         begun = true;
         kernel->forward(&call);
         CHECK(cudaDeviceSynchronize());
         kernel->discard(prepared);
     }
-    if (!finished) kernel->finish(&s, state, o, lse, &context);
+    for (int r = 0; r < p.ranks && !finished; r++)
+        kernel->finish(&shapes[r], shares[r].state, shares[r].o_out, shares[r].lse_out, &context);
     return read_o(p, o);
 }
 

@@ -16,8 +16,8 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-/* The kernels of a backend as they are, but for busy_keys: $RINGATTN_BUSY_KEYS. With a large number keys travel in the
- * backward passes of ranks on one GPU, where else they stay. */
+/* The kernels of a backend as they are, but for busy_keys: $RINGATTN_BUSY_KEYS. With a large number keys travel in
+ * backward passes of ranks on one GPU, where else they stay, and each rank makes a call of its own in forward ones. */
 static const ra_backend *gpu_plain_backend;
 
 static inline const ra_kernel *gpu_busy_kernel_at(int index) {

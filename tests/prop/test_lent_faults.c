@@ -125,7 +125,7 @@ static ra_status body(ra_comm *comm, void *user) {
     o.workspace = m.of[WORKSPACE], o.workspace_bytes = info.workspace_bytes;
     RA_TRY(device->stream_create(device, 0, &stream));
     ra_status status = ra_plan_create(comm, &p, &o, &plan); /* fails where another's first pass has failed by then */
-    c->stays[rank] = status == RA_OK && plan->backward.stays;
+    c->stays[rank] = status == RA_OK && plan->forward.stays && plan->backward.stays;
     if (status == RA_OK) status = run_passes(c, rank, plan, &m, stream);
     for (int i = 0; i < ARRAYS; i++) free(m.of[i]);
     ra_plan_destroy(plan);

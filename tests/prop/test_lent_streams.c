@@ -124,7 +124,9 @@ static ra_status check_lane(const streams_case *c, const lane *l) {
 static ra_status run_lanes(ra_comm *comm, const streams_case *c, lane *lanes) {
     for (int i = 0; i < PLANS; i++) {
         RA_TRY(open_lane(comm, c, i, &lanes[i]));
-        if (lanes[i].plan->backward.stays != c->stays) return ra_fail(RA_ERR_INTERNAL, "whether keys stay");
+        const ra_plan *plan = lanes[i].plan;
+        if (plan->forward.stays != c->stays || plan->backward.stays != c->stays)
+            return ra_fail(RA_ERR_INTERNAL, "whether keys stay");
     }
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < PLANS; i++) RA_TRY(forward(c, &lanes[i]));

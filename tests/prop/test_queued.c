@@ -66,7 +66,7 @@ static int is_right(const test_case *c, const sweep_result *result) {
     return is_close(c, result) && !result->wrong_infinities && !result->traffic_differs;
 }
 
-/* One of those whose keys stay in the backward pass: nothing but causal, and its keys are in no tile's way. */
+/* One of those whose keys stay: nothing but causal, and its keys are in no tile's way. */
 static void make_plainer(test_case *c, uint64_t seed) {
     ra_problem *p = &c->problem;
     p->branches = 0, p->documents = 1, p->cu_seqlens_q = p->cu_seqlens_k = NULL;

@@ -17,7 +17,7 @@ static inline bool parts_come_with_calls(const std::vector<ra_kv_rows> &parts) {
     return false;
 }
 
-static_assert(sizeof(ra_kv_rows) == 23 * sizeof(int64_t) && sizeof(ra_query_rows) == 18 * sizeof(int64_t),
+static_assert(sizeof(ra_kv_rows) == 23 * sizeof(int64_t) && sizeof(ra_query_rows) == 36 * sizeof(int64_t),
               "they are compared byte by byte");
 
 /* Makes `kept` the same as what has come; returns whether it was. */

@@ -84,22 +84,21 @@ KERNEL_VARIANTS(sm90, ALL_SMEM, ALL_VARIANTS(forward, mma_split, wgmma), ALL_VAR
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 /* So many of X as parameters of a kernel, which are 4 KB on some devices. */
-enum { PARAMETERS = 16 };
-template <class X> struct parameters { X of[PARAMETERS]; };
+template <class X> static constexpr int PARAMETERS = std::min<int>(16, 3584 / sizeof(X));
+template <class X> struct parameters { X of[PARAMETERS<X>]; };
 
 template <class X> static __global__ void write_some(X *to, int count, parameters<X> from) {
-    static_assert(sizeof from <= 3584, "parameters of a kernel");
     int i = (int)threadIdx.x;
     if (i < count) to[i] = from.of[i];
 }
 
 /* What comes with a call to where its kernels read it. */
 template <class X> static void write_all(const X *to, const X *from, size_t total, cudaStream_t stream) {
-    for (size_t at = 0; at < total; at += PARAMETERS) {
+    for (size_t at = 0; at < total; at += PARAMETERS<X>) {
         parameters<X> some;
-        size_t count = std::min(total - at, (size_t)PARAMETERS);
+        size_t count = std::min(total - at, (size_t)PARAMETERS<X>);
         std::copy(from + at, from + at + count, some.of);
-        write_some<<<1, PARAMETERS, 0, stream>>>((X *)to + at, (int)count, some);
+        write_some<<<1, PARAMETERS<X>, 0, stream>>>((X *)to + at, (int)count, some);
     }
 }
 
@@ -139,7 +138,6 @@ static gpu_problem problem_of(const ra_shape *shape, const ra_kv_rows *parts, co
     p.gqa_ratio = (int)(shape->heads_q / shape->heads_kv);
     p.dim = (int)shape->dim;
     p.dim_v = (int)shape->dim_v;
-    p.rows_q = shape->rows_q;
     p.scale = shape->scale;
     if (!prepared->parts) p.own = parts[0];
     p.parts = prepared->parts;
@@ -153,26 +151,40 @@ static char *state_array(const void *array, const ra_shape *shape, int64_t state
     return (char *)array + state * rows * (int64_t)ra_shape_acc_bytes(shape);
 }
 
+/* The state that a launch accumulates into. */
+static ra_state state_of(const ra_forward_call *call, int64_t state) {
+    const ra_shape *shape = call->shape;
+    ra_state of = call->state;
+    of.o.data = (char *)of.o.data + state * of.o_state * (int64_t)ra_shape_acc_bytes(shape);
+    of.m = state_array(of.m, shape, state);
+    of.l = state_array(of.l, shape, state);
+    return of;
+}
+
 static void forward(const ra_forward_call *call) {
     const ra_prepared *prepared = call->prepared;
     const ra_shape *shape = call->shape;
     if (prepared->launches.empty()) return;
-    take(prepared, call->parts, NULL, (cudaStream_t)call->context.stream);
+    take(prepared, call->parts, call->queries, (cudaStream_t)call->context.stream);
     gpu_forward args = {};
     args.problem = problem_of(shape, call->parts, prepared);
     args.tally = prepared->tally;
     args.pieces = prepared->pieces;
-    args.q = call->q;
+    args.own.q = call->q;
+    args.own.rows = shape->rows_q;
+    args.own.state = call->state;
+    args.queries = prepared->queries;
     args.maps = &prepared->maps;
     args.multiprocessors = prepared->multiprocessors;
     if (call->results) {
-        args.out = call->results->o;
-        args.lse = call->results->lse;
+        args.own.o_out = call->results->o;
+        args.own.lse_out = call->results->lse;
         args.out_is_f32 = shape->out_dtype == RA_F32;
         args.weight = shape->weight;
         args.fresh = call->results->begins && prepared->launches.size() == 1;
         if (call->results->begins && !args.fresh) gpu_rows_begin(shape, call->state, &call->context);
     }
+    if (call->queries) args.own = call->queries[0];
     for (size_t i = 0; i < prepared->launches.size(); i++) {
         const gpu_launch &launch = prepared->launches[i];
         args.problem.per_entry = launch.per_entry;
@@ -183,10 +195,7 @@ static void forward(const ra_forward_call *call) {
             args.other_units = prepared->other_units + prepared->other_launches[i].first;
             args.other_count = prepared->other_launches[i].count;
         }
-        args.o = call->state.o;
-        args.o.data = (char *)args.o.data + launch.state * call->state.o_state * (int64_t)ra_shape_acc_bytes(shape);
-        args.m = state_array(call->state.m, shape, launch.state);
-        args.l = state_array(call->state.l, shape, launch.state);
+        if (!call->queries) args.own.state = state_of(call, launch.state);
         prepared->forward->launch(&args, launch.count, (cudaStream_t)call->context.stream);
     }
 }
@@ -233,7 +242,12 @@ static void backward(const ra_backward_call *call) {
     args.turns = prepared->turns;
     args.ticket = prepared->tickets;
     args.chains = prepared->chains;
-    args.own = {call->q, call->dout, call->lse, call->delta, call->dq, shape->rows_q};
+    args.own.q = call->q;
+    args.own.rows = shape->rows_q;
+    args.own.dout = call->dout;
+    args.own.lse = call->lse;
+    args.own.delta = call->delta;
+    args.own.dq = call->dq;
     if (call->queries) args.own = call->queries[0];
     args.queries = prepared->queries;
     args.overwrite = call->overwrite;

@@ -23,15 +23,16 @@ template <class T> __device__ __forceinline__ T *query_row(const unit_place &uni
  * that read it. */
 template <class OUT>
 __device__ __forceinline__ void finish_row(const gpu_forward &args, const unit_place &unit, int row) {
-    row_place from = place_in_state(args, unit, row);
-    const gpu_tile &t = args.problem.tiles[unit.tile];
-    int64_t q = t.q_first + from.a * t.q_stride;
-    OUT *to = query_row<OUT>(unit, args.out, q);
-    row_end end = end_of_row(((const float *)args.m)[from.at], ((const float *)args.l)[from.at], args.weight);
+    unit_state state = state_of_unit(args, unit);
+    row_place from = state.place(row);
+    const ra_view &o = state.rows.state.o, &o_out = state.rows.o_out, &lse_out = state.rows.lse_out;
+    int64_t q = state.q_first + from.a * state.q_stride;
+    OUT *to = query_row<OUT>(unit, o_out, q);
+    row_end end = end_of_row(*from.m, *from.l, args.weight);
     bool none = end.lse == -INFINITY;
     for (int d = (int)threadIdx.x % 32; d < args.problem.dim_v; d += 32)
-        to[d * args.out.dim] = (OUT)(none ? 0 : from.o[d * args.o.dim] * end.by);
-    if (args.lse.data && threadIdx.x % 32 == 0) *query_row<float>(unit, args.lse, q) = end.lse;
+        to[d * o_out.dim] = (OUT)(none ? 0 : from.o[d * o.dim] * end.by);
+    if (lse_out.data && threadIdx.x % 32 == 0) *query_row<float>(unit, lse_out, q) = end.lse;
 }
 
 /* The rows of a unit, or of a piece of one, by the CTA that has written their state. T: of outputs that are not f32. */

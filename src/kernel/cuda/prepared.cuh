@@ -19,7 +19,7 @@ struct gpu_launch {
 /* The arrays before they are placed. tiles[i].k_index is an offset into `index` plus 1 there; 0: none. */
 struct gpu_lists {
     std::vector<ra_kv_rows> parts;      /* none for the rank's own rows */
-    std::vector<ra_query_rows> queries; /* backward: places for those of several ranks, which come with every call */
+    std::vector<ra_query_rows> queries; /* places for those of several ranks, which come with every call */
     std::vector<gpu_tile> tiles;
     std::vector<int64_t> index;
     std::vector<gpu_unit> units; /* forward */

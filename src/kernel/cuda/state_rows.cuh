@@ -34,45 +34,60 @@ __device__ __forceinline__ float move_maximum(float &m, float most) {
     return keep;
 }
 
-/* Where row number `row` of a unit is: its index a among the tile's queries, its place in m and l, its o. */
+/* Where row number `row` of a unit is: its index a among the tile's queries, its m, l and o. */
 struct row_place {
     int a;
-    int64_t at;
-    float *o;
+    float *m, *l, *o;
 };
 
-/* Row a of the tile is q_first + a q_stride of the pass's rows. */
-__device__ __forceinline__ row_place place_in_state(const gpu_forward &args, const unit_place &unit, int64_t q_first,
-                                                    int64_t q_stride, int row) {
+/* Of a rank's rows, of which row a of the tile is q_first + a q_stride. */
+__device__ __forceinline__ row_place place_in_state(const gpu_problem &problem, const ra_query_rows &rows,
+                                                    const unit_place &unit, int64_t q_first, int64_t q_stride,
+                                                    int row) {
     row_place p;
+    const ra_view &o = rows.state.o;
     p.a = unit.a0 + row;
     int64_t q = q_first + p.a * q_stride;
-    p.at = ((int64_t)unit.b * args.problem.heads_q + unit.h) * args.problem.rows_q + q;
-    p.o = (float *)args.o.data + unit.b * args.o.batch + q * args.o.row + unit.h * args.o.head;
+    int64_t at = ((int64_t)unit.b * problem.heads_q + unit.h) * rows.rows + q;
+    p.m = (float *)rows.state.m + at;
+    p.l = (float *)rows.state.l + at;
+    p.o = (float *)o.data + unit.b * o.batch + q * o.row + unit.h * o.head;
     return p;
 }
 
-__device__ __forceinline__ row_place place_in_state(const gpu_forward &args, const unit_place &unit, int row) {
+/* The state of a unit's rows: of the rank whose queries they are. */
+struct unit_state {
+    const gpu_problem &problem;
+    const unit_place &unit;
+    ra_query_rows rows;
+    int64_t q_first, q_stride;
+    __device__ __forceinline__ row_place place(int row) const {
+        return place_in_state(problem, rows, unit, q_first, q_stride, row);
+    }
+};
+
+__device__ __forceinline__ unit_state state_of_unit(const gpu_forward &args, const unit_place &unit) {
     const gpu_tile &t = args.problem.tiles[unit.tile];
-    return place_in_state(args, unit, t.q_first, t.q_stride, row);
+    return {args.problem, unit, query_rows_of(args, t), t.q_first, t.q_stride};
 }
 
-__device__ __forceinline__ bool has_float2(const gpu_forward &args, const row_place &p) {
-    return args.o.dim == 1 && args.problem.dim_v % 2 == 0 && ((uint64_t)p.o & 7) == 0;
+/* dim: elements of o from one of a row to the next. */
+__device__ __forceinline__ bool has_float2(const gpu_problem &problem, int64_t dim, const row_place &p) {
+    return dim == 1 && problem.dim_v % 2 == 0 && ((uint64_t)p.o & 7) == 0;
 }
 
 /* m, this lane's share of l, and put(n, two elements of o) for n below TILES. A row that has seen nothing has o = 0,
  * whatever is in memory. */
 template <int TILES, class PUT>
-__device__ __forceinline__ void read_state_row(const gpu_forward &args, const unit_place &unit, int row, float &m,
-                                               float &l, PUT put) {
-    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
-    row_place p = place_in_state(args, unit, row);
-    bool valid = p.a < unit.a1;
-    m = valid ? ((const float *)args.m)[p.at] : -INFINITY;
-    l = valid && quad == 0 ? ((const float *)args.l)[p.at] : 0;
+__device__ __forceinline__ void read_state_row(const unit_state &state, int row, float &m, float &l, PUT put) {
+    int quad = (int)threadIdx.x % 4, dim_v = state.problem.dim_v;
+    int64_t dim = state.rows.state.o.dim;
+    row_place p = state.place(row);
+    bool valid = p.a < state.unit.a1;
+    m = valid ? *p.m : -INFINITY;
+    l = valid && quad == 0 ? *p.l : 0;
     int width = m != -INFINITY ? dim_v : 0;
-    bool by_twos = has_float2(args, p);
+    bool by_twos = has_float2(state.problem, dim, p);
 #pragma unroll
     for (int n = 0; n < TILES; n++) { /* put outside of branches: products may be under way */
         int d = n * 8 + quad * 2;
@@ -80,8 +95,8 @@ __device__ __forceinline__ void read_state_row(const gpu_forward &args, const un
         if (by_twos && d < width) {
             x = *(const float2 *)(p.o + d);
         } else {
-            if (d < width) x.x = p.o[d * args.o.dim];
-            if (d + 1 < width) x.y = p.o[(d + 1) * args.o.dim];
+            if (d < width) x.x = p.o[d * dim];
+            if (d + 1 < width) x.y = p.o[(d + 1) * dim];
         }
         put(n, x);
     }
@@ -90,18 +105,18 @@ __device__ __forceinline__ void read_state_row(const gpu_forward &args, const un
 /* The other way: l, the lane's share, and get(n). Where only NaN scores were seen the maximum is still -inf, and has to
  * say that something was. */
 template <int TILES, class GET>
-__device__ __forceinline__ void write_state_row(const gpu_forward &args, const unit_place &unit, int row, float m,
-                                                float l, GET get) {
-    int quad = (int)threadIdx.x % 4, dim_v = args.problem.dim_v;
-    row_place p = place_in_state(args, unit, row);
+__device__ __forceinline__ void write_state_row(const unit_state &state, int row, float m, float l, GET get) {
+    int quad = (int)threadIdx.x % 4, dim_v = state.problem.dim_v;
+    int64_t dim = state.rows.state.o.dim;
+    row_place p = state.place(row);
     l = quad_sum(l);
-    if (p.a >= unit.a1) return;
+    if (p.a >= state.unit.a1) return;
     if (m == -INFINITY && l != l) m = l;
     if (quad == 0) {
-        ((float *)args.m)[p.at] = m;
-        ((float *)args.l)[p.at] = l;
+        *p.m = m;
+        *p.l = l;
     }
-    if (has_float2(args, p)) {
+    if (has_float2(state.problem, dim, p)) {
 #pragma unroll
         for (int n = 0; n < TILES; n++) {
             int d = n * 8 + quad * 2;
@@ -111,8 +126,8 @@ __device__ __forceinline__ void write_state_row(const gpu_forward &args, const u
 #pragma unroll
         for (int n = 0; n < TILES; n++) {
             int d = n * 8 + quad * 2;
-            if (d < dim_v) p.o[d * args.o.dim] = get(n).x;
-            if (d + 1 < dim_v) p.o[(d + 1) * args.o.dim] = get(n).y;
+            if (d < dim_v) p.o[d * dim] = get(n).x;
+            if (d + 1 < dim_v) p.o[(d + 1) * dim] = get(n).y;
         }
     }
 }

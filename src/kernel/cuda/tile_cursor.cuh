@@ -29,6 +29,18 @@ __host__ __device__ __forceinline__ bool block_is_full(int lo, int hi, int a0, i
 
 /* ---- forward: the key blocks of a unit --------------------------------------------------------------------------- */
 
+/* The queries of one of the ranks that a launch has some of. By value: what is used of it is read once, and where there
+ * is but one rank it is a parameter of the kernel. */
+__device__ __forceinline__ ra_query_rows query_rows_of(const gpu_forward &args, int queries) {
+    if (args.queries) return args.queries[queries];
+    return args.own;
+}
+
+/* Those that a tile is about. */
+__device__ __forceinline__ ra_query_rows query_rows_of(const gpu_forward &args, const gpu_tile &tile) {
+    return query_rows_of(args, tile.queries);
+}
+
 struct unit_place {
     int b, h;
     int a0, a1;    /* query indices */

@@ -26,7 +26,7 @@ struct gpu_tile {
     int64_t order;   /* backward: turns [blocks of query rows], where its first key block stands in the block's queue */
     int q_map, q_at; /* where tensor maps are listed: that of its queries, and which of the map's rows is its first */
     int k_map, k_at;
-    int queries; /* backward: of which rank its queries are */
+    int queries; /* of which rank its queries are */
 };
 
 /* Rows that one tensor map has: first + i * stride for i below count, of a part or of the queries. */
@@ -40,6 +40,7 @@ struct gpu_maps {
     bool listed; /* all of the tiles' rows can be had through the maps, if views allow it */
     int keys;    /* rows of a box of keys */
     std::vector<gpu_map_rows> q, k;
+    int64_t key_rows;  /* over all parts: of each as many as the largest set of k has */
     const void *parts; /* device memory: K's and V's in turn, for each of k; NULL: the rank's own rows */
     bool finishes;     /* the last launch has all rows, of queries or of keys, and can write what becomes of them */
     std::shared_ptr<struct made_maps> made; /* those of the last calls; a pass's calls come one after the other */
@@ -84,7 +85,6 @@ static_assert(sizeof(gpu_item) == 64, "an item is four chunks of one line");
 struct gpu_problem {
     int batch, heads_q, gqa_ratio; /* gqa_ratio: query heads for each key/value head */
     int dim, dim_v;
-    int64_t rows_q;
     double scale;
     ra_kv_rows own;          /* the one part, where parts is NULL */
     const ra_kv_rows *parts; /* device memory */
@@ -104,10 +104,10 @@ struct gpu_forward {
     gpu_problem problem;
     const gpu_unit *units;
     gpu_tally *tally;
-    unsigned *pieces;     /* the list: REDO_PIECES * number + piece */
-    ra_view q, o;         /* o, m, l: of the pass's state */
-    void *m, *l;          /* [batch, heads_q, rows_q] */
-    const gpu_maps *maps; /* host */
+    unsigned *pieces;             /* the list: REDO_PIECES * number + piece */
+    ra_query_rows own;            /* the one rank's, where queries is NULL: of the launch's state */
+    const ra_query_rows *queries; /* device memory */
+    const gpu_maps *maps;         /* host */
     int multiprocessors;
     /* Of an entry's numbers, those whose units are done before those of the next section begin; the units of
      * last_entries at the end, which see few keys, are done behind all sections. A kernel that takes units in sections
@@ -117,12 +117,11 @@ struct gpu_forward {
     const gpu_unit *other_units;
     unsigned other_count;
     int redo_rows; /* not 0: not all units, but the pieces that are listed, of 64 rows, of units of so many */
-    /* finish: the launch has every row and is the last to: it writes what becomes of them, not their state. fresh: it
-     * is the first as well, and their m and l have not been set. out: of f32, or of the inputs' type; lse: one element
-     * a row, data NULL: not wanted. */
+    /* finish: the launch has every row and is the last to: it writes what becomes of them, o_out and lse_out, not their
+     * state. fresh: it is the first as well, and their m and l have not been set. o_out: of f32, or of the inputs'
+     * type; lse_out: one element a row, data NULL: not wanted. */
     int finish, fresh;
     int out_is_f32;
-    ra_view out, lse;
     double weight;
 };
 

@@ -22,7 +22,7 @@ struct ra_prepared {
     int last_queries;    /* of those that the tiles are of */
     void *counters;
     int64_t overwritten, overwritten_queries;
-    int states;
+    int finishes;
 };
 
 /* Some of the problems of tests have more keys, and some fewer. */
@@ -39,9 +39,14 @@ static int64_t overwrites_queries(const ra_prepared *prepared) {
     return prepared->overwritten_queries;
 }
 
-/* A device kernel must have all rows in one launch for that; these calls have them anyway. */
 static int finishes(const ra_prepared *prepared) {
-    return prepared->states == 1;
+    return prepared->finishes;
+}
+
+/* Forward calls of one round must have all rows for that, as those of a device; the others have, anyway. */
+static int can_finish(const ra_shape *shape, const ra_tile_list *tiles, ra_pass pass) {
+    int has_all = queued_query_rows(tiles) == shape->rows_q * shape->heads_q;
+    return shape->states == 1 && (pass == RA_BACKWARD || tiles->round_count > 1 || has_all);
 }
 
 static int64_t overwrites(const ra_prepared *prepared) {
@@ -57,7 +62,7 @@ static ra_status prepare(const ra_shape *shape, const ra_tile_list *tiles, const
     p->tiles = *tiles;
     p->planned = tiles->tiles;
     p->parts = parts;
-    p->states = (int)shape->states;
+    p->finishes = can_finish(shape, tiles, pass);
     p->last_queries = last_queries(tiles);
     p->part_count = parts ? part_count : 0;
     for (int64_t i = 0; i < p->part_count; i++) p->come_with_calls |= !parts[i].k.data;
@@ -150,16 +155,66 @@ static void take_parts(const ra_shape *shape, const ra_prepared *prepared, const
     put(context, &j);
 }
 
+/* ---- queries of several ranks ----------------------------------------------------------------------------------- */
+
+/* The groups of one rank's queries alone, all of one round. */
+typedef struct queries_alone {
+    ra_tile_round round;
+    ra_tile_group *groups; /* on the heap */
+} queries_alone;
+
+/* The list becomes that of these queries. */
+static void take_queries(ra_tile_list *tiles, int number, queries_alone *alone) {
+    *alone = (queries_alone){.groups = malloc((size_t)tiles->group_count * sizeof *alone->groups + 1)};
+    if (!alone->groups) abort();
+    for (int64_t g = 0; g < tiles->group_count; g++)
+        if (tiles->tiles[tiles->groups[g].first].queries == number)
+            alone->groups[alone->round.count++] = tiles->groups[g];
+    tiles->groups = alone->groups;
+    tiles->rounds = &alone->round;
+    tiles->group_count = alone->round.count;
+}
+
+/* A copy on the heap, as the caller's array does not stay; NULL: there are none. */
+static void *keep_queries(const ra_prepared *prepared, const ra_query_rows *queries) {
+    size_t bytes = (size_t)(prepared->last_queries + 1) * sizeof *queries;
+    if (!queries) return NULL;
+    void *kept = malloc(bytes);
+    if (!kept) abort();
+    return memcpy(kept, queries, bytes);
+}
+
+/* ---- forward ---------------------------------------------------------------------------------------------------- */
+
+/* begins, finishes: the call does. */
+static void attend(ra_forward_call call, const ra_shape *shape, int begins, int finishes_too, ra_view o, ra_view lse) {
+    call.shape = shape;
+    call.results = NULL;
+    call.queries = NULL;
+    if (begins) inner()->begin(shape, call.state, &call.context);
+    inner()->forward(&call);
+    if (finishes_too) inner()->finish(shape, call.state, o, lse, &call.context);
+}
+
 static void run_forward(const job *j) {
     ra_forward_call call = j->forward;
-    call.shape = &j->shape;
+    const ra_query_rows *queries = j->to_too;
+    int finishes_too = call.results != NULL, begins = j->count != 0;
     if (!call.parts) call.parts = &j->own;
     call.context = j->context;
-    call.results = NULL;
-    if (j->count) inner()->begin(&j->shape, call.state, &j->context);
     memset(j->to, 0xff, COUNTER_BYTES);
-    inner()->forward(&call);
-    if (j->forward.results) inner()->finish(&j->shape, call.state, j->a, j->b, &j->context);
+    if (!queries) attend(call, &j->shape, begins, finishes_too, j->a, j->b);
+    for (int i = 0; queries && i <= last_queries(&call.tiles); i++) {
+        ra_forward_call one = call;
+        ra_shape shape = j->shape;
+        queries_alone alone;
+        take_queries(&one.tiles, i, &alone);
+        shape.rows_q = queries[i].rows;
+        one.q = queries[i].q, one.state = queries[i].state;
+        attend(one, &shape, begins, finishes_too, queries[i].o_out, queries[i].lse_out);
+        free(alone.groups);
+    }
+    free(j->to_too);
 }
 
 static void forward(const ra_forward_call *call) {
@@ -174,27 +229,22 @@ static void forward(const ra_forward_call *call) {
     if (call->results) /* the caller's structure does not stay */
         j.a = call->results->o, j.b = call->results->lse, j.count = call->results->begins;
     j.to = call->prepared->counters;
+    j.to_too = keep_queries(call->prepared, call->queries);
     put(&call->context, &j);
 }
 
-/* The groups of one rank's queries alone, all of one round. */
+/* ---- backward --------------------------------------------------------------------------------------------------- */
+
 static void run_queries(ra_backward_call call, ra_shape shape, const ra_query_rows *rows, int number) {
-    ra_tile_group *groups = malloc((size_t)call.tiles.group_count * sizeof *groups + 1);
-    ra_tile_round round = {0};
-    if (!groups) abort();
-    for (int64_t g = 0; g < call.tiles.group_count; g++)
-        if (call.tiles.tiles[call.tiles.groups[g].first].queries == number)
-            groups[round.count++] = call.tiles.groups[g];
+    queries_alone alone;
+    take_queries(&call.tiles, number, &alone);
     shape.rows_q = rows->rows;
     call.shape = &shape;
     call.q = rows->q, call.dout = rows->dout, call.dq = rows->dq;
     call.lse = rows->lse, call.delta = rows->delta;
-    call.tiles.groups = groups;
-    call.tiles.rounds = &round;
-    call.tiles.group_count = round.count;
     call.queries = NULL;
     inner()->backward(&call);
-    free(groups);
+    free(alone.groups);
 }
 
 /* How many rows of a part the tiles have keys in, up to the last. */
@@ -281,12 +331,7 @@ static void backward(const ra_backward_call *call) {
     j.backward.prepared = NULL;
     j.own = call->parts[0];
     j.to = call->prepared->counters;
-    if (call->queries) { /* the caller's array does not stay */
-        size_t bytes = (size_t)(call->prepared->last_queries + 1) * sizeof *call->queries;
-        j.to_too = malloc(bytes);
-        if (!j.to_too) abort();
-        memcpy(j.to_too, call->queries, bytes);
-    }
+    j.to_too = keep_queries(call->prepared, call->queries);
     put(&call->context, &j);
 }
 

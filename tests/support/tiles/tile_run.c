@@ -106,7 +106,7 @@ test_result test_run_forward(const tile_case *c, const ra_kernel *kernel, const 
     out.data = unwritten(shape->out_dtype, c->out.elements);
     kernel->begin(shape, state, context);
     for (int i = 0; i < TEST_CALLS; i++) {
-        ra_forward_call call = {shape, c->q.view, c->parts, c->calls[i].list, state, *context, NULL, NULL};
+        ra_forward_call call = {shape, c->q.view, c->parts, c->calls[i].list, state, *context, NULL, NULL, NULL};
         kernel->forward(&call);
     }
     kernel->carry(shape, state, c->dout.view, state_lse, delta, context);

@@ -15,7 +15,8 @@ typedef struct share_case {
     int backward, dilated, windowed, tokens; /* tokens 0: as many as keys do not stay for */
     int halves;                              /* elements are of 16 bits, outputs too */
     int shares[RANKS], sums[RANKS], closing[RANKS], without_data[RANKS];
-    int forward_calls[RANKS], backward_calls[RANKS], lent[RANKS], stays[RANKS], finishing_alone[RANKS];
+    int forward_calls[RANKS], backward_calls[RANKS], lent[RANKS], finishing_alone[RANKS];
+    int stays[2][RANKS];       /* by pass */
     int finishing_keys[RANKS]; /* a backward call writes dk and dv as outputs */
     int64_t tiles[RANKS];      /* of the last forward call */
     void *workspaces[RANKS];   /* NULL: the library's */
@@ -33,7 +34,7 @@ static void note_calls(share_case *c, int rank, const ra_plan *plan) {
     const ra_program *forward = &plan->forward;
     c->forward_calls[rank] = calls_of(forward);
     c->backward_calls[rank] = calls_of(&plan->backward);
-    c->stays[rank] = plan->backward.stays;
+    c->stays[RA_FORWARD][rank] = forward->stays, c->stays[RA_BACKWARD][rank] = plan->backward.stays;
     c->finishing_alone[rank] = forward->finishing_alone;
     c->finishing_keys[rank] = plan->backward.finishing != NULL;
     for (int s = 0; s < forward->schedule->step_count; s++)
@@ -184,7 +185,7 @@ static ra_status opening_body(ra_comm *comm, void *user) {
     ra_problem p = RA_PROBLEM_INIT;
     ra_options o = RA_OPTIONS_INIT;
     ra_plan *plan;
-    p.seq_q = 100, p.heads_q = 2, p.dim = 8, p.dtype = RA_F32;
+    p.seq_q = 90, p.heads_q = 2, p.dim = 8, p.dtype = RA_F32; /* keys would stay, were there more */
     if (c->windowed) p.window_left = 4, p.window_right = 0;
     o.backend = c->backend, o.strategy = c->strategy, o.layout = RA_LAYOUT_CONTIGUOUS;
     RA_TRY(ra_plan_create(comm, &p, &o, &plan));
@@ -241,7 +242,15 @@ static void test_strewn_rows_are_packed(void **state) {
     queued_destroy(a);
 }
 
-/* With enough of them, and where each is added to once, keys stay in the backward pass, which is a call of one rank. */
+static void expect_stays(const share_case *c, int forward, int backward) {
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(c->stays[RA_FORWARD][r], forward);
+        assert_int_equal(c->stays[RA_BACKWARD][r], backward);
+    }
+}
+
+/* With enough of them keys stay, also in the backward pass, where each is added to once: a pass is a call of one rank.
+ */
 static void test_keys_that_stay(void **state) {
     (void)state;
     queued_device *a = queued_create((queued_habits){.seed = 1}), *b = queued_create((queued_habits){.seed = 2});
@@ -249,30 +258,37 @@ static void test_keys_that_stay(void **state) {
     share_case c = case_of(one, RA_STRATEGY_RING, 1);
     c.tokens = 600;
     run(&c);
+    expect_stays(&c, 1, 1);
     for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(c.stays[r], 1);
+        assert_int_equal(c.forward_calls[r], r == RA_LEADER);
+        assert_int_equal(c.finishing_alone[r], r == RA_LEADER);
         assert_int_equal(c.backward_calls[r], r == RA_LEADER);
     }
+    assert_int_equal(c.tiles[RA_LEADER], RANKS * RANKS);
+    c = case_of(one, RA_STRATEGY_ALLGATHER, 0);
+    c.tokens = 600;
+    run(&c);
+    expect_stays(&c, 1, 0); /* there is no backward pass */
     c = case_of(one, RA_STRATEGY_RING, 1);
     run(&c);
-    for (int r = 0; r < RANKS; r++) assert_int_equal(c.stays[r], 0); /* too few */
+    expect_stays(&c, 0, 0); /* too few */
     c = case_of(one, RA_STRATEGY_RING, 1);
     c.tokens = 600;
     c.windowed = 1;
     run(&c);
-    for (int r = 0; r < RANKS; r++) assert_int_equal(c.stays[r], 1); /* though few would travel */
+    expect_stays(&c, 1, 1); /* though few would travel */
     c.windowed = 0;
     c.dilated = ACROSS;
     run(&c);
-    for (int r = 0; r < RANKS; r++) assert_int_equal(c.stays[r], 0);
+    expect_stays(&c, 0, 0);
     c = case_of(one, RA_STRATEGY_PAIRWISE, 1);
     c.tokens = 600;
     run(&c);
-    for (int r = 0; r < RANKS; r++) assert_int_equal(c.stays[r], 0);
+    expect_stays(&c, 0, 0);
     c = case_of(two, RA_STRATEGY_RING, 1);
     c.tokens = 600;
     run(&c);
-    for (int r = 0; r < RANKS; r++) assert_int_equal(c.stays[r], 0);
+    expect_stays(&c, 0, 0);
     queued_destroy(a);
     queued_destroy(b);
 }

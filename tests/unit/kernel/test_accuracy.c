@@ -49,7 +49,7 @@ static void attend(const head *h, double *const in[INPUTS], double *out[OUTPUTS]
     ra_tile_round pass = {.count = 1};
     ra_tile_list tiles = {&tile, &group, &pass, 1, 1, 1};
     ra_context context = test_launch_make(h->kernel, &shape, 2);
-    ra_forward_call forward = {&shape, view[Q], &part, tiles, state, context, NULL, NULL};
+    ra_forward_call forward = {&shape, view[Q], &part, tiles, state, context, NULL, NULL, NULL};
     h->kernel->begin(&shape, state, &context);
     h->kernel->forward(&forward);
     h->kernel->finish(&shape, state, result[O], ra_array_view(&shape, lse), &context);

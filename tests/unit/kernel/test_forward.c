@@ -168,7 +168,7 @@ static void run_small(const ra_kernel *kernel, ra_dtype dtype, int64_t n, const 
     ra_tile_round round = {.count = 1};
     ra_state state = {sum, n, memory[5], memory[6]};
     ra_context context = test_launch_make(kernel, &shape, 1);
-    ra_forward_call call = {&shape, qv, &part, {&tile, &group, &round, 1, 1, 1}, state, context, NULL, NULL};
+    ra_forward_call call = {&shape, qv, &part, {&tile, &group, &round, 1, 1, 1}, state, context, NULL, NULL, NULL};
     kernel->begin(&shape, state, &context);
     kernel->forward(&call);
     kernel->finish(&shape, state, ov, ra_array_view(&shape, memory[7]), &context);

@@ -55,33 +55,37 @@ template <int X, class REAL> __device__ __forceinline__ REAL sum_of_row(REAL x) 
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
-/* The place in m and l of the unit's first row, and the elements from one row to the next. */
-struct state_place {
-    int64_t first, each;
+/* m and l of the unit's first row, and the elements from one row to the next. */
+template <class REAL> struct state_place {
+    REAL *m, *l;
+    int64_t each;
 };
 
-__device__ __forceinline__ state_place place_in_state(const gpu_forward &args, const unit_place &unit) {
+template <class REAL>
+__device__ __forceinline__ state_place<REAL> place_in_state(const gpu_forward &args, const unit_place &unit) {
     const gpu_tile &t = args.problem.tiles[unit.tile];
-    return {((int64_t)unit.b * args.problem.heads_q + unit.h) * args.problem.rows_q + t.q_first, t.q_stride};
+    const ra_query_rows rows = query_rows_of(args, t);
+    int64_t first = ((int64_t)unit.b * args.problem.heads_q + unit.h) * rows.rows + t.q_first;
+    return {(REAL *)rows.state.m + first, (REAL *)rows.state.l + first, t.q_stride};
 }
 
 template <class REAL>
 __device__ __forceinline__ row_source output_rows(const gpu_forward &args, const unit_place &unit) {
     const gpu_tile &t = args.problem.tiles[unit.tile];
-    return source_of<REAL>(args.o, unit.b, unit.h, t.q_first, t.q_stride, NULL);
+    return source_of<REAL>(query_rows_of(args, t).state.o, unit.b, unit.h, t.q_first, t.q_stride, NULL);
 }
 
 template <class S>
 __device__ __forceinline__ void read_fma_state(const gpu_forward &args, const unit_place &unit, fma_rows<S> &rows) {
     using REAL = typename S::REAL;
-    state_place at = place_in_state(args, unit);
+    state_place<REAL> at = place_in_state<REAL>(args, unit);
     typename S::grid g;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
         int a = unit.a0 + g.row(i);
         bool valid = a < unit.a1;
-        rows.m[i] = valid ? ((const REAL *)args.m)[at.first + a * at.each] : -(REAL)INFINITY;
-        rows.l[i] = valid && g.x == 0 ? ((const REAL *)args.l)[at.first + a * at.each] : 0;
+        rows.m[i] = valid ? at.m[a * at.each] : -(REAL)INFINITY;
+        rows.l[i] = valid && g.x == 0 ? at.l[a * at.each] : 0;
     }
     /* A row that has seen nothing has o = 0, whatever is in memory. */
     read_chunks_of<typename S::grid, 1>(rows.o, output_rows<REAL>(args, unit), unit.a0, args.problem.dim_v,
@@ -92,7 +96,7 @@ __device__ __forceinline__ void read_fma_state(const gpu_forward &args, const un
 template <class S>
 __device__ __forceinline__ void write_fma_state(const gpu_forward &args, const unit_place &unit, fma_rows<S> &rows) {
     using REAL = typename S::REAL;
-    state_place at = place_in_state(args, unit);
+    state_place<REAL> at = place_in_state<REAL>(args, unit);
     typename S::grid g;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
@@ -100,8 +104,8 @@ __device__ __forceinline__ void write_fma_state(const gpu_forward &args, const u
         REAL l = sum_of_row<S::grid::X>(rows.l[i]), m = rows.m[i];
         if (m == -(REAL)INFINITY && l != l) m = l;
         if (a < unit.a1 && g.x == 0) {
-            ((REAL *)args.m)[at.first + a * at.each] = m;
-            ((REAL *)args.l)[at.first + a * at.each] = l;
+            at.m[a * at.each] = m;
+            at.l[a * at.each] = l;
         }
     }
     write_chunks<typename S::grid, 1>(rows.o, output_rows<REAL>(args, unit), unit.a0, unit.a1, args.problem.dim_v);
@@ -219,7 +223,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_fma(const __grid_
     if (threadIdx.x == 0) set_keys<REAL>(&sources[0], problem, unit.b, unit.h, at.tile);
     {
         const gpu_tile &t = problem.tiles[unit.tile];
-        row_source rows = source_of<REAL>(args.q, unit.b, unit.h, t.q_first, t.q_stride, NULL);
+        row_source rows = source_of<REAL>(query_rows_of(args, t).q, unit.b, unit.h, t.q_first, t.q_stride, NULL);
         copy_rows<REAL, S::DIM, S::ROWS, S::THREADS>(q, rows, unit.a0, unit.a1, problem.dim);
     }
     __syncthreads();

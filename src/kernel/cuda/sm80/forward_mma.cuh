@@ -71,9 +71,10 @@ template <class S> __device__ __forceinline__ int row_in_unit(int r) {
 
 template <class S>
 __device__ __forceinline__ void read_state(const gpu_forward &args, const unit_place &unit, forward_rows<S> &rows) {
+    unit_state state = state_of_unit(args, unit);
 #pragma unroll
     for (int r = 0; r < 2 * S::MT; r++)
-        read_state_row<S::DIM / 8>(args, unit, row_in_unit<S>(r), rows.m[r], rows.l[r], [&](int n, float2 x) {
+        read_state_row<S::DIM / 8>(state, row_in_unit<S>(r), rows.m[r], rows.l[r], [&](int n, float2 x) {
             rows.o[r / 2][n][r % 2 * 2] = x.x;
             rows.o[r / 2][n][r % 2 * 2 + 1] = x.y;
         });
@@ -81,9 +82,10 @@ __device__ __forceinline__ void read_state(const gpu_forward &args, const unit_p
 
 template <class S>
 __device__ __forceinline__ void write_state(const gpu_forward &args, const unit_place &unit, forward_rows<S> &rows) {
+    unit_state state = state_of_unit(args, unit);
 #pragma unroll
     for (int r = 0; r < 2 * S::MT; r++)
-        write_state_row<S::DIM / 8>(args, unit, row_in_unit<S>(r), rows.m[r], rows.l[r], [&](int n) {
+        write_state_row<S::DIM / 8>(state, row_in_unit<S>(r), rows.m[r], rows.l[r], [&](int n) {
             return make_float2(rows.o[r / 2][n][r % 2 * 2], rows.o[r / 2][n][r % 2 * 2 + 1]);
         });
 }
@@ -364,7 +366,7 @@ template <class S> __device__ __forceinline__ void attend_unit(const gpu_forward
     if (plan.steps[0].b0 < 0) return;
     {
         const gpu_tile &t = p.tiles[unit.tile];
-        row_source rows = source_of<T>(args.q, unit.b, unit.h, t.q_first, t.q_stride, NULL);
+        row_source rows = source_of<T>(query_rows_of(args, t).q, unit.b, unit.h, t.q_first, t.q_stride, NULL);
         copy_rows<T, S::PITCH, S::ROWS, S::THREADS>(q, rows, unit.a0, unit.a1, p.dim);
     }
     if (!S::HELD) copy_block<S>(k, plan.sources[0].k, plan.sources[0], plan.steps[0].b0, p.dim);

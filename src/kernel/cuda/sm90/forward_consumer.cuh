@@ -31,9 +31,9 @@ __device__ __forceinline__ int row_in_unit(void) {
     return warp * 16 + lane / 4;
 }
 
-/* Of a row of the unit. */
-__device__ __forceinline__ row_place place_of(const gpu_forward &args, const unit_note &note, int row) {
-    return place_in_state(args, note.unit, note.q_first, note.q_stride, row);
+/* Of the unit's rows. */
+__device__ __forceinline__ unit_state state_of(const gpu_forward &args, const unit_note &note) {
+    return {args.problem, note.unit, query_rows_of(args, note.queries), note.q_first, note.q_stride};
 }
 
 /* ---- prologue ---------------------------------------------------------------------------------------------------- */
@@ -42,15 +42,16 @@ __device__ __forceinline__ row_place place_of(const gpu_forward &args, const uni
 template <class S>
 __device__ __forceinline__ void begin_sums(const gpu_forward &args, const unit_note &note,
                                            const forward_memory<S> &memory, row_sums &rows) {
+    rows.m[0] = rows.m[1] = -INFINITY;
+    rows.l[0] = rows.l[1] = 0;
+    if (args.fresh) return;
+    unit_state state = state_of(args, note);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        rows.m[r] = -INFINITY;
-        rows.l[r] = 0;
-        if (args.fresh) continue;
-        row_place row = place_of(args, note, row_in_unit() + r * 8);
-        if (row.a < note.unit.a1) rows.m[r] = ((const float *)args.m)[row.at];
+        row_place row = state.place(row_in_unit() + r * 8);
+        if (row.a < note.unit.a1) rows.m[r] = *row.m;
         if (row.a < note.unit.a1 && threadIdx.x % 4 == 0) {
-            rows.l[r] = ((const float *)args.l)[row.at];
+            rows.l[r] = *row.l;
             memory.maxima()[row_in_unit() + r * 8] = rows.m[r];
         }
     }

@@ -46,13 +46,15 @@ template <class S> __device__ __forceinline__ bool ends_odd(const unit_note &not
  * one are left as they were (but for lse), and are put on the list of those that are done again by a kernel that looks
  * after that. */
 static __device__ __forceinline__ void list_rows_again(const gpu_forward &args, const unit_note &note, int group) {
-    if (args.fresh && threadIdx.x % 4 == 0)
+    if (args.fresh && threadIdx.x % 4 == 0) {
+        unit_state state = state_of(args, note);
         for (int r = 0; r < 2; r++) {
-            row_place row = place_of(args, note, row_in_unit() + r * 8);
+            row_place row = state.place(row_in_unit() + r * 8);
             if (row.a >= note.unit.a1) continue;
-            ((float *)args.m)[row.at] = -INFINITY;
-            ((float *)args.l)[row.at] = 0;
+            *row.m = -INFINITY;
+            *row.l = 0;
         }
+    }
     if (threadIdx.x % 128) return;
     args.pieces[atomicAdd(&args.tally->pieces, 1u)] = note.number * REDO_PIECES + (unsigned)group;
 }
@@ -72,12 +74,13 @@ static __device__ __forceinline__ void end_sums(row_sums &rows) {
 static __device__ __forceinline__ void write_sums(const gpu_forward &args, const unit_note &note,
                                                   const row_sums &rows) {
     if (threadIdx.x % 4) return;
+    unit_state state = state_of(args, note);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        row_place row = place_of(args, note, row_in_unit() + r * 8);
+        row_place row = state.place(row_in_unit() + r * 8);
         if (row.a >= note.unit.a1) continue;
-        ((float *)args.m)[row.at] = rows.m[r];
-        ((float *)args.l)[row.at] = rows.l[r];
+        *row.m = rows.m[r];
+        *row.l = rows.l[r];
     }
 }
 
@@ -95,9 +98,10 @@ __device__ __forceinline__ float quotient(float x, float y) {
 static __device__ __forceinline__ void finish_sums(const gpu_forward &args, const unit_note &note, const row_sums &rows,
                                                    float (&by)[2]) {
     int a = note.unit.a0 + row_in_unit();
-    float *lse = query_row<float>(note.unit, args.lse, note.q_first + a * note.q_stride), end[2];
+    const ra_view lse_out = query_rows_of(args, note.queries).lse_out;
+    float *lse = query_row<float>(note.unit, lse_out, note.q_first + a * note.q_stride), end[2];
     float weight = (float)args.weight;
-    bool writes = args.lse.data && threadIdx.x % 4 == 0;
+    bool writes = lse_out.data && threadIdx.x % 4 == 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         end[r] = rows.m[r] + logf(rows.l[r]);
@@ -108,7 +112,7 @@ static __device__ __forceinline__ void finish_sums(const gpu_forward &args, cons
     for (int r = 0; r < 2; r++) {
         bool none = rows.m[r] == -INFINITY;
         if (none) by[r] = 0;
-        if (writes && a + r * 8 < note.unit.a1) lse[r * 8 * note.q_stride * args.lse.row] = none ? -INFINITY : end[r];
+        if (writes && a + r * 8 < note.unit.a1) lse[r * 8 * note.q_stride * lse_out.row] = none ? -INFINITY : end[r];
     }
 }
 
@@ -129,11 +133,12 @@ template <class T> __device__ __forceinline__ T *keep_pointer(T *p) {
 
 /* The thread's elements of a row in memory; all of them are asked for before any is used. */
 template <class S>
-__device__ __forceinline__ void read_row_there(const gpu_forward &args, const row_place &row,
+__device__ __forceinline__ void read_row_there(const unit_state &state, const row_place &row,
                                                float2 (&old)[S::DIM / 8]) {
-    int quad = (int)threadIdx.x % 4 * 2, width = args.problem.dim_v - quad;
-    const float *from = keep_pointer(row.o + quad * args.o.dim);
-    if (has_float2(args, row)) {
+    int quad = (int)threadIdx.x % 4 * 2, width = state.problem.dim_v - quad;
+    int64_t dim = state.rows.state.o.dim;
+    const float *from = keep_pointer(row.o + quad * dim);
+    if (has_float2(state.problem, dim, row)) {
 #pragma unroll
         for (int n = 0; n < S::DIM / 8; n++)
             if (n * 8 < width) old[n] = *(const float2 *)(from + n * 8);
@@ -141,8 +146,8 @@ __device__ __forceinline__ void read_row_there(const gpu_forward &args, const ro
 #pragma unroll
         for (int n = 0; n < S::DIM / 8; n++) {
             if (n * 8 < width) old[n].x = *from;
-            if (n * 8 + 1 < width) old[n].y = from[args.o.dim];
-            from = keep_pointer(from + 8 * args.o.dim);
+            if (n * 8 + 1 < width) old[n].y = from[dim];
+            from = keep_pointer(from + 8 * dim);
         }
     }
 }
@@ -154,6 +159,7 @@ __device__ __forceinline__ void add_rows_there(const gpu_forward &args, const un
                                                const forward_memory<S> &memory, const row_sums &rows,
                                                output_block<S> &o) {
     constexpr int AT_ONCE = S::DIM <= 128 ? 2 : 1;
+    unit_state state = state_of(args, note);
 #pragma unroll
     for (int first = 0; first < 2; first += AT_ONCE) {
         float2 old[AT_ONCE][S::DIM / 8] = {};
@@ -161,10 +167,10 @@ __device__ __forceinline__ void add_rows_there(const gpu_forward &args, const un
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             int r = first + i;
-            row_place row = place_of(args, note, row_in_unit() + r * 8);
+            row_place row = state.place(row_in_unit() + r * 8);
             float m = memory.maxima()[row_in_unit() + r * 8];
             keep[i] = m == rows.m[r] ? 1 : score_weight(m, rows.m[r]);
-            if (row.a < note.unit.a1 && m != -INFINITY) read_row_there<S>(args, row, old[i]);
+            if (row.a < note.unit.a1 && m != -INFINITY) read_row_there<S>(state, row, old[i]);
         }
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
@@ -209,20 +215,22 @@ __device__ __forceinline__ void write_row(T *row, int64_t dim, int width, int r,
 template <class S>
 __device__ __forceinline__ void write_rows(const gpu_forward &args, const unit_note &note, const output_block<S> &o) {
     int width = args.problem.dim_v;
+    unit_state state = state_of(args, note);
+    const ra_view &o_out = state.rows.o_out;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int a = note.unit.a0 + row_in_unit() + r * 8;
         if (a >= note.unit.a1) continue;
         int64_t q = note.q_first + a * note.q_stride;
         if (args.finish && !args.out_is_f32) {
-            write_row<S>(query_row<typename S::T>(note.unit, args.out, q), args.out.dim, width, r, o);
+            write_row<S>(query_row<typename S::T>(note.unit, o_out, q), o_out.dim, width, r, o);
             continue;
         }
         if (args.finish) {
-            write_row<S>(query_row<float>(note.unit, args.out, q), args.out.dim, width, r, o);
+            write_row<S>(query_row<float>(note.unit, o_out, q), o_out.dim, width, r, o);
             continue;
         }
-        write_row<S>(place_of(args, note, row_in_unit() + r * 8).o, args.o.dim, width, r, o);
+        write_row<S>(state.place(row_in_unit() + r * 8).o, state.rows.state.o.dim, width, r, o);
     }
 }
 

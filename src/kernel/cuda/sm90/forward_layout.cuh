@@ -73,6 +73,7 @@ struct unit_note {
     int64_t q_first, q_stride; /* of its tile, whose row a is q_first + a q_stride of the pass's rows */
     unsigned number;           /* of the unit in the launch */
     int map, row; /* where there are tensor maps: that of its queries, and which of the map's rows is its first */
+    int queries;  /* of which rank they are */
 };
 
 /* What the copy of a step's V needs. map NULL: there is no more work. */

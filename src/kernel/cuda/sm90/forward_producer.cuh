@@ -133,7 +133,8 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             }
             if (begins) {
                 const gpu_tile &t = p.tiles[keys.tile];
-                if (lead) memory.unit(slot) = {unit, t.q_first, t.q_stride, place, t.q_map, t.q_at + unit.a0};
+                if (lead)
+                    memory.unit(slot) = {unit, t.q_first, t.q_stride, place, t.q_map, t.q_at + unit.a0, t.queries};
                 produce_queries<S>(maps, memory, t, unit, stage, q_parity);
                 q_parity ^= 1;
             }

@@ -70,7 +70,8 @@ template <class S>
 __device__ __forceinline__ void copy_query_panels(const gpu_forward &args, const forward_memory<S> &memory,
                                                   const unit_place &unit, int thread) {
     const gpu_tile &tile = args.problem.tiles[unit.tile];
-    row_source rows = source_of<typename S::T>(args.q, unit.b, unit.h, tile.q_first, tile.q_stride, NULL);
+    const ra_view q = query_rows_of(args, tile).q;
+    row_source rows = source_of<typename S::T>(q, unit.b, unit.h, tile.q_first, tile.q_stride, NULL);
     copy_panels<typename S::T, S::DIM, S::ROWS, S::PRODUCERS>(memory.q(), rows, unit.a0, unit.a1, args.problem.dim,
                                                               thread);
 }
@@ -101,7 +102,8 @@ __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forw
         }
         if (step.begins) {
             const gpu_tile &tile = p.tiles[step.unit.tile];
-            if (thread == 0) memory.unit(slot) = {step.unit, tile.q_first, tile.q_stride, step.number, 0, 0};
+            if (thread == 0)
+                memory.unit(slot) = {step.unit, tile.q_first, tile.q_stride, step.number, 0, 0, tile.queries};
             slot = next_slot<S>(slot);
             pending.wait_empty(memory.q_empty(), q_parity);
             q_parity ^= 1;

@@ -308,9 +308,8 @@ enum { SECTION_BYTES = 20 << 20 };
 /* How many of an entry's numbers, that is heads of batches, make a section: a divisor of all, so that none is short. */
 static inline int numbers_of_section(const gpu_forward *args) {
     const gpu_problem &p = args->problem;
-    int64_t rows = 1;
-    for (const gpu_map_rows &k : args->maps->k) rows = k.count > rows ? k.count : rows;
-    int64_t head_bytes = rows * (p.dim + p.dim_v) * 2, numbers = SECTION_BYTES / head_bytes * p.gqa_ratio;
+    int64_t head_bytes = std::max(args->maps->key_rows, (int64_t)1) * (p.dim + p.dim_v) * 2;
+    int64_t numbers = SECTION_BYTES / head_bytes * p.gqa_ratio;
     if (numbers >= p.per_entry || p.per_entry / p.gqa_ratio * head_bytes <= GPU_CACHED_BYTES) return p.per_entry;
     while (numbers > p.gqa_ratio && p.per_entry % numbers) numbers--;
     return (int)(numbers > p.gqa_ratio ? numbers : p.gqa_ratio < p.per_entry ? p.gqa_ratio : p.per_entry);

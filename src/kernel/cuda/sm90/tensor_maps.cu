@@ -165,6 +165,14 @@ static void list_rows(gpu_lists *lists) {
     }
 }
 
+static int64_t count_key_rows(const std::vector<gpu_map_rows> &sets) {
+    std::map<int, int64_t> most;
+    int64_t count = 0;
+    for (const gpu_map_rows &k : sets) most[k.part] = std::max(most[k.part], k.count);
+    for (const auto &part : most) count += part.second;
+    return count;
+}
+
 static bool has_boxes(const gpu_tile &t) {
     return is_empty(t) || (!t.k_index && t.q_stride > 0 && t.k_stride > 0);
 }
@@ -173,6 +181,7 @@ void tensor_maps_list(const ra_shape *shape, const ra_kv_rows *parts, int keys, 
     map_shape maps = map_shape_of(shape->dtype, shape->batch);
     if (!std::all_of(lists->tiles.begin(), lists->tiles.end(), has_boxes)) return;
     list_rows(lists);
+    lists->maps.key_rows = count_key_rows(lists->maps.k);
     lists->maps.made = std::make_shared<made_maps>();
     lists->maps.listed = true;
     lists->maps.keys = keys;
@@ -203,18 +212,27 @@ static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_sha
     return true;
 }
 
+/* The rank's queries that some rows are of. */
+template <class ARGS> static const ra_query_rows &query_rows_of(const ARGS &args, const gpu_map_rows &rows) {
+    return args.queries ? args.maps->made->queries[(size_t)rows.part] : args.own;
+}
+
+static const ra_view &outputs_of(const gpu_forward *args, const ra_query_rows &rows) {
+    return args->finish ? rows.o_out : rows.state.o;
+}
+
 /* Those of the outputs, behind the `used` maps that are there. Where o is of f32 it goes to memory by 16 bytes,
  * whatever the width says: what lies between rows must not be among them. */
 static void add_outputs(const gpu_forward *args, ra_dtype dtype, int rows_o, size_t used, tensor_maps *maps) {
     const std::vector<gpu_map_rows> &rows = args->maps->q;
     bool half = args->finish && !args->out_is_f32;
-    const ra_view &view = args->finish ? args->out : args->o;
     map_shape shape = map_shape_of(dtype, args->problem.batch);
     if (!half) shape = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, args->problem.batch};
     maps->outputs = 0;
     if (!rows_o || used + rows.size() > TENSOR_MAPS || args->problem.dim_v * shape.bytes % 16) return;
     for (size_t i = 0; i < rows.size(); i++)
-        if (!encode(shape, view, rows[i], args->problem.dim_v, args->problem.heads_q, rows_o, &maps->map[used + i]))
+        if (!encode(shape, outputs_of(args, query_rows_of(*args, rows[i])), rows[i], args->problem.dim_v,
+                    args->problem.heads_q, rows_o, &maps->map[used + i]))
             return;
     maps->outputs = (int)used;
 }
@@ -225,7 +243,9 @@ static bool make_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, in
     map_shape shape = map_shape_of(dtype, p.batch);
     if (listed.q.size() > TENSOR_MAPS) return false;
     for (size_t i = 0; i < listed.q.size(); i++)
-        if (!encode(shape, args->q, listed.q[i], p.dim, p.heads_q, rows_q, &maps_out->map[i])) return false;
+        if (!encode(shape, query_rows_of(*args, listed.q[i]).q, listed.q[i], p.dim, p.heads_q, rows_q,
+                    &maps_out->map[i]))
+            return false;
     if (!add_keys(p, listed, shape, listed.q.size(), maps_out)) return false;
     size_t used = listed.q.size() + (maps_out->parts ? 0 : 2 * listed.k.size());
     add_outputs(args, dtype, rows_o, used, maps_out);
@@ -236,7 +256,7 @@ static bool make_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, in
 bool tensor_maps_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, int rows_o, tensor_maps *maps_out) {
     const gpu_maps &listed = *args->maps;
     const ra_kv_rows &own = args->problem.own;
-    map_views views = {args->q, args->finish ? args->out : args->o, {}, own.k, own.v, !args->out_is_f32};
+    map_views views = {args->own.q, outputs_of(args, args->own), {}, own.k, own.v, !args->out_is_f32};
     if (!listed.listed) return false;
     if (find_made(listed, args->finish != 0, views, maps_out)) return true;
     if (!make_forward(args, dtype, rows_q, rows_o, maps_out)) return false;
@@ -252,7 +272,7 @@ static bool make_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, 
     if (3 * listed.q.size() > TENSOR_MAPS || p.dim % 4) return false;
     for (size_t i = 0; i < listed.q.size(); i++) {
         CUtensorMap *to = &maps_out->map[3 * i];
-        const ra_query_rows &from = args->queries ? listed.made->queries[(size_t)listed.q[i].part] : args->own;
+        const ra_query_rows &from = query_rows_of(*args, listed.q[i]);
         if (!encode(shape, from.q, listed.q[i], p.dim, p.heads_q, rows_q, &to[0]) ||
             !encode(shape, from.dout, listed.q[i], p.dim_v, p.heads_q, rows_q, &to[1]) ||
             !encode(sums, from.dq, listed.q[i], p.dim, p.heads_q, rows_q, &to[2]))
