@@ -1,9 +1,9 @@
 /* What eight in-process ranks on one GPU do to make a plan for a new packing: 131,072 tokens, 512 documents, both
  * passes, with a workspace of the caller's. Each repeat has other documents. After the first few, planning and
- * destroying plans allocates and releases nothing, never waits for the device, and copies once a plan: calls of the
- * CUDA runtime are counted, also on machines without a GPU, where host memory stands in for the device's. Prints how
- * long a plan takes: the median and the best of rank 0, from an exchange until the plan is agreed on. Nothing fails
- * when it is slow.
+ * destroying plans allocates and releases nothing, never waits for the device, and copies once a plan at most (where
+ * one rank computes for all, the others have no lists): calls of the CUDA runtime are counted, also on machines without
+ * a GPU, where host memory stands in for the device's. Prints how long a plan takes: the median and the best of rank 0,
+ * from an exchange until the plan is agreed on. Nothing fails when it is slow.
  *
  *     gpu_planning [--repeats 20] [--layout N]
  */
@@ -112,8 +112,9 @@ static int check_calls(const job *j) {
            (long long)memory, (long long)waits, (long long)copies);
     if (memory) puts("FAILED: planning allocates or releases memory");
     if (waits) puts("FAILED: planning waits for the device");
-    if (copies != plans) puts("FAILED: a plan is not one copy");
-    return (memory != 0) + (waits != 0) + (copies != plans);
+    int miscopied = copies < j->repeats || copies > plans;
+    if (miscopied) puts("FAILED: a plan of all ranks is no copy, or one rank's is more than one");
+    return (memory != 0) + (waits != 0) + miscopied;
 }
 
 int main(int argc, char **argv) {

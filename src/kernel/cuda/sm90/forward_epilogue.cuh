@@ -98,10 +98,9 @@ __device__ __forceinline__ float quotient(float x, float y) {
 static __device__ __forceinline__ void finish_sums(const gpu_forward &args, const unit_note &note, const row_sums &rows,
                                                    float (&by)[2]) {
     int a = note.unit.a0 + row_in_unit();
-    const ra_view lse_out = query_rows_of(args, note.queries).lse_out;
-    float *lse = query_row<float>(note.unit, lse_out, note.q_first + a * note.q_stride), end[2];
+    float *lse = note.lse + row_in_unit() * note.lse_step, end[2];
     float weight = (float)args.weight;
-    bool writes = lse_out.data && threadIdx.x % 4 == 0;
+    bool writes = note.lse && threadIdx.x % 4 == 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         end[r] = rows.m[r] + logf(rows.l[r]);
@@ -112,7 +111,7 @@ static __device__ __forceinline__ void finish_sums(const gpu_forward &args, cons
     for (int r = 0; r < 2; r++) {
         bool none = rows.m[r] == -INFINITY;
         if (none) by[r] = 0;
-        if (writes && a + r * 8 < note.unit.a1) lse[r * 8 * note.q_stride * lse_out.row] = none ? -INFINITY : end[r];
+        if (writes && a + r * 8 < note.unit.a1) lse[r * 8 * note.lse_step] = none ? -INFINITY : end[r];
     }
 }
 

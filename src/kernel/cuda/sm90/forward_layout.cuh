@@ -44,6 +44,7 @@
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_LAYOUT_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_LAYOUT_CUH
 
+#include "kernel/cuda/finished_rows.cuh"
 #include "kernel/cuda/sm90/bulk_copy.cuh"
 #include "kernel/cuda/sm90/tensor_maps.cuh"
 #include "kernel/cuda/sm90/wgmma.cuh"
@@ -74,7 +75,17 @@ struct unit_note {
     unsigned number;           /* of the unit in the launch */
     int map, row; /* where there are tensor maps: that of its queries, and which of the map's rows is its first */
     int queries;  /* of which rank they are */
+    float *lse;   /* of the unit's first row; NULL: not wanted */
+    int64_t lse_step;
 };
+
+/* All but the map and its row. */
+__device__ __forceinline__ unit_note note_of(const gpu_forward &args, const gpu_tile &t, const unit_place &unit,
+                                             unsigned number) {
+    const ra_view lse = query_rows_of(args, t).lse_out;
+    float *first = lse.data ? query_row<float>(unit, lse, t.q_first + unit.a0 * t.q_stride) : NULL;
+    return {unit, t.q_first, t.q_stride, number, 0, 0, t.queries, first, t.q_stride * lse.row};
+}
 
 /* What the copy of a step's V needs. map NULL: there is no more work. */
 struct value_note {

@@ -133,10 +133,14 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             }
             if (begins) {
                 const gpu_tile &t = p.tiles[keys.tile];
-                if (lead)
-                    memory.unit(slot) = {unit, t.q_first, t.q_stride, place, t.q_map, t.q_at + unit.a0, t.queries};
                 produce_queries<S>(maps, memory, t, unit, stage, q_parity);
                 q_parity ^= 1;
+                if (lead) {
+                    unit_note note = note_of(args, t, unit, place);
+                    note.map = t.q_map;
+                    note.row = t.q_at + unit.a0;
+                    memory.unit(slot) = note;
+                }
             }
             if (lead) mbarrier_arrive(memory.k_full(stage));
             __syncwarp(); /* a lane that is steps behind could wait for the wrong phase */

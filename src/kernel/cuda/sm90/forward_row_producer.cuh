@@ -102,8 +102,7 @@ __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forw
         }
         if (step.begins) {
             const gpu_tile &tile = p.tiles[step.unit.tile];
-            if (thread == 0)
-                memory.unit(slot) = {step.unit, tile.q_first, tile.q_stride, step.number, 0, 0, tile.queries};
+            if (thread == 0) memory.unit(slot) = note_of(args, tile, step.unit, step.number);
             slot = next_slot<S>(slot);
             pending.wait_empty(memory.q_empty(), q_parity);
             q_parity ^= 1;
