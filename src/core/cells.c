@@ -64,6 +64,7 @@ static ra_status put_cell(adding *a, ra_span rows, const ra_cell_member *members
     ra_cell *cell = ra_pool_append(a->pool, &a->cells, &a->count, &a->capacity, sizeof *cell);
     if (!cell) return no_memory();
     if (rows.count == 1) rows.stride = 1; /* one row has none */
+    a->left--;
     *cell = (ra_cell){rows, members};
     return RA_OK;
 }
@@ -101,9 +102,9 @@ static int64_t first_behind(const adding *a, int64_t row) {
 static ra_status divide(adding *a, const ra_cell *cell) {
     a->rest.count = 0;
     RA_TRY(put(a->pool, &a->rest, cell->rows));
-    for (int64_t i = first_behind(a, cell->rows.first); i < a->family_count && a->left >= 0; i++) {
+    for (int64_t i = first_behind(a, cell->rows.first); i < a->family_count && a->rest.count > 0; i++) {
         ra_span rows = a->family[i].rows;
-        if (rows.first > last_of(cell->rows)) break;
+        if (a->left < 0 || rows.first > last_of(cell->rows)) break;
         for (int64_t n = 0; n < a->rest.count && a->left >= 0; n++) {
             ra_span common = ra_span_intersect(a->rest.spans[n], rows);
             a->left--;
@@ -159,9 +160,9 @@ static int compare_named(const void *x, const void *y) {
     return (a->rows.first > b->rows.first) - (a->rows.first < b->rows.first);
 }
 
-ra_status ra_cells_add(ra_pool *pool, const ra_cells *cells, ra_named_span *spans, int64_t count, int64_t most,
+ra_status ra_cells_add(ra_pool *pool, const ra_cells *cells, ra_named_span *spans, int64_t count, int64_t *work,
                        ra_cells *cells_out) {
-    adding a = {.pool = pool, .family = spans, .family_count = count, .left = most};
+    adding a = {.pool = pool, .family = spans, .family_count = count, .left = *work};
     a.ends = ra_pool_take(pool, count, sizeof *a.ends);
     a.covered = ra_pool_take(pool, count, sizeof *a.covered);
     if (!a.ends || !a.covered) return no_memory();
@@ -174,7 +175,8 @@ ra_status ra_cells_add(ra_pool *pool, const ra_cells *cells, ra_named_span *span
     for (int64_t i = 0; i < cells->count && a.left >= 0; i++) RA_TRY(divide(&a, &cells->cells[i]));
     for (int64_t i = 0; i < count && a.left >= 0; i++)
         if (a.covered[i] < spans[i].rows.count) RA_TRY(put_uncovered(&a, cells, i));
-    if (a.left < 0 || a.count > most) a.count = -1;
+    *work = a.left;
+    if (a.left < 0) a.count = -1;
     if (a.count > 1) qsort(a.cells, (size_t)a.count, sizeof *a.cells, compare_firsts);
     *cells_out = (ra_cells){a.cells, a.count};
     return RA_OK;

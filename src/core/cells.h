@@ -37,9 +37,9 @@ typedef struct ra_named_span {
 } ra_named_span;
 
 /* The cells of one family more; those that are given stay as they are. spans: sorted here by their first rows; none is
- * empty. most: of cells, and of what it takes to find them. Where it would be more, or the family's spans have rows in
- * common, *cells_out has a count of -1. */
-ra_status ra_cells_add(ra_pool *pool, const ra_cells *cells, ra_named_span *spans, int64_t count, int64_t most,
+ * empty. *work: how many cells there may be, and steps to find them; it becomes what is left. Where it is not enough,
+ * or the family's spans have rows in common, *cells_out has a count of -1. */
+ra_status ra_cells_add(ra_pool *pool, const ra_cells *cells, ra_named_span *spans, int64_t count, int64_t *work,
                        ra_cells *cells_out);
 
 #endif

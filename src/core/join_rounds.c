@@ -7,7 +7,7 @@
 
 enum {
     MOST_TILES = 1 << 15, /* more would take long to list */
-    MOST_CELLS = 1 << 16  /* and what it takes to find them */
+    MOST_WORK = 1 << 16   /* cells of a round, and what it takes to find them */
 };
 
 /* Heads that are in the same groups of all rounds in hand: heads[first], heads[first + 1] and so on. */
@@ -57,7 +57,8 @@ static int64_t find_candidates(joining *j) {
     int64_t first = -1, count = 0;
     for (int64_t r = 0; r < list->round_count; r++) {
         if (first >= 0 && list->rounds[r].state != list->rounds[first].state) continue;
-        if (list->rounds[r].count == 0 || !sees_all(j, &list->rounds[r])) continue;
+        if (list->rounds[r].count == 0 || list->rounds[r].count > MOST_TILES) continue;
+        if (!sees_all(j, &list->rounds[r])) continue;
         if (first < 0) first = r;
         j->candidate[r] = 1;
         count++;
@@ -199,12 +200,31 @@ static int64_t count_tiles(const joining *j, const ra_cells *cells) {
     return tiles;
 }
 
+typedef struct row_sets {
+    ra_span *of; /* stride and remainder of each */
+    int64_t count, capacity;
+} row_sets;
+
+static ra_status note_sets(ra_pool *scratch, const ra_cells *cells, int64_t most, row_sets *sets) {
+    for (int64_t i = 0; i < cells->count && sets->count <= most; i++) {
+        ra_span rows = cells->cells[i].rows;
+        int64_t remainder = rows.first % rows.stride, n = 0;
+        while (n < sets->count && (sets->of[n].stride != rows.stride || sets->of[n].first != remainder)) n++;
+        if (n < sets->count) continue;
+        ra_span *set = ra_pool_append(scratch, &sets->of, &sets->count, &sets->capacity, sizeof *set);
+        if (!set) return no_memory();
+        *set = (ra_span){remainder, rows.stride, 1};
+    }
+    return RA_OK;
+}
+
 /* Joins the round with those that are joined already, where that costs less, or it is the first. */
 static ra_status join(joining *j, int64_t r) {
     const ra_tile_round *round = &j->list->rounds[r];
     ra_cells *added = ra_pool_take(j->scratch, j->class_count, sizeof *added);
     double apart = cost_of_round(j, round), together = 0;
-    int64_t tiles = 0, cells = 0;
+    int64_t tiles = 0, work = MOST_WORK;
+    row_sets sets = {0};
     int first = 1;
     if (!added) return no_memory();
     for (int64_t i = 0; i < r; i++) first &= !j->joined[i];
@@ -213,14 +233,14 @@ static ra_status join(joining *j, int64_t r) {
         ra_named_span *spans = NULL;
         int64_t count = 0;
         RA_TRY(family_of(j, round, c, &spans, &count));
-        RA_TRY(ra_cells_add(j->scratch, &c->cells, spans, count, MOST_CELLS - cells, &added[i]));
+        RA_TRY(ra_cells_add(j->scratch, &c->cells, spans, count, &work, &added[i]));
         if (added[i].count < 0) return RA_OK;
         apart += cost_of_cells(j, &c->cells, c->count);
         together += cost_of_cells(j, &added[i], c->count);
-        cells += added[i].count;
         tiles += count_tiles(j, &added[i]);
+        if (j->costs->row_sets) RA_TRY(note_sets(j->scratch, &added[i], j->costs->row_sets, &sets));
     }
-    if (tiles > MOST_TILES || (!first && together >= apart)) return RA_OK;
+    if (tiles > MOST_TILES || sets.count > j->costs->row_sets || (!first && together >= apart)) return RA_OK;
     for (int64_t i = 0; i < j->class_count; i++) j->classes[i].cells = added[i];
     j->joined[r] = 1;
     return RA_OK;

@@ -19,15 +19,16 @@
 
 /* What a kernel's work costs, in keys that a block of queries goes through. */
 typedef struct ra_work_costs {
-    int64_t rows; /* of queries in a block; a group's last one may be less full, and costs the same */
-    double block; /* for a block's beginning and end */
-    double round; /* for a round's */
+    int64_t rows;     /* of queries in a block; a group's last one may be less full, and costs the same */
+    double block;     /* for a block's beginning and end */
+    double round;     /* for a round's */
+    int64_t row_sets; /* of queries, by stride and remainder, that joined tiles may be of; 0: any number */
 } ra_work_costs;
 
 /* The list with as few rounds as pay; the same list where none are joined. Only rounds of one state are, and a row's
- * keys stay in the order of the rounds. Tiles that are joined have no one stride for queries and keys: their positions
- * say where the first of each is, and nothing about the others, so such a list is not for kernels whose scores depend
- * on positions. */
+ * keys of rounds that are joined stay in the order of these. Tiles that are joined have no one stride for queries and
+ * keys: their positions say where the first of each is, and nothing about the others, so such a list is not for kernels
+ * whose scores depend on positions. */
 RA_INTERNAL ra_status ra_join_rounds(ra_pool *pool, const ra_tile_list *list, const ra_work_costs *costs,
                                      ra_tile_list *list_out);
 

@@ -57,7 +57,8 @@ static ra_status make_passes(ra_pool *pool, const ra_setup *setup, const int *wa
     int leads = setup->rank == RA_LEADER;
     ra_staying_lists lists = {0};
     ra_cut_problem cut = ra_setup_cut(setup);
-    if (leads && (wanted[RA_FORWARD] || wanted[RA_BACKWARD])) RA_TRY(ra_staying_tiles(pool, &cut, MOST_TILES, &lists));
+    if (leads && (wanted[RA_FORWARD] || wanted[RA_BACKWARD]))
+        RA_TRY(ra_staying_tiles(pool, &cut, MOST_TILES, wanted[RA_BACKWARD], &lists));
     for (int pass = RA_FORWARD; pass <= RA_BACKWARD; pass++) {
         if (!wanted[pass] || (leads && !is_one_call((ra_pass)pass, &lists.of[pass]))) continue;
         RA_TRY(make_schedule(pool, setup, (ra_pass)pass, leads ? &lists.of[pass] : NULL, lists.pairs,

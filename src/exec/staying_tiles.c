@@ -205,7 +205,7 @@ static ra_status join_lists(ra_pool *pool, const ra_tile_list *lists, int ranks,
     return RA_OK;
 }
 
-static ra_status make_lists(ra_pool *pool, ra_pool *scratch, const ra_cut_problem *cut, int64_t most,
+static ra_status make_lists(ra_pool *pool, ra_pool *scratch, const ra_cut_problem *cut, int64_t most, int backward,
                             ra_staying_lists *lists_out) {
     meetings all = {0};
     int one, alike;
@@ -218,7 +218,7 @@ static ra_status make_lists(ra_pool *pool, ra_pool *scratch, const ra_cut_proble
     split = whole;
     RA_TRY(order_groups(pool, &whole));
     lists_out->of[RA_FORWARD] = whole;
-    if (!alike) return RA_OK;
+    if (!alike || !backward) return RA_OK;
     RA_TRY(ra_split_stripes(pool, &split));
     if (split.tiles == whole.tiles)
         split = whole;
@@ -228,10 +228,11 @@ static ra_status make_lists(ra_pool *pool, ra_pool *scratch, const ra_cut_proble
     return RA_OK;
 }
 
-ra_status ra_staying_tiles(ra_pool *pool, const ra_cut_problem *cut, int64_t most, ra_staying_lists *lists_out) {
+ra_status ra_staying_tiles(ra_pool *pool, const ra_cut_problem *cut, int64_t most, int backward,
+                           ra_staying_lists *lists_out) {
     ra_pool scratch = {0};
     *lists_out = (ra_staying_lists){0};
-    ra_status status = make_lists(pool, &scratch, cut, most, lists_out);
+    ra_status status = make_lists(pool, &scratch, cut, most, backward, lists_out);
     ra_pool_free(&scratch);
     return status;
 }

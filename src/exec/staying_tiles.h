@@ -18,7 +18,8 @@ typedef struct ra_staying_lists {
 
 /* Of a problem in which nothing is dilated, so that the computes of a rank have one round each. No tiles: they are more
  * than `most`, or cannot be one list, as some ranks' keys meet rows of queries that others' meet a piece of, or,
- * backward, some queries a piece of the keys that others meet. */
-ra_status ra_staying_tiles(ra_pool *pool, const ra_cut_problem *cut, int64_t most, ra_staying_lists *lists_out);
+ * backward, some queries a piece of the keys that others meet. backward: whether that pass's are wanted too. */
+ra_status ra_staying_tiles(ra_pool *pool, const ra_cut_problem *cut, int64_t most, int backward,
+                           ra_staying_lists *lists_out);
 
 #endif

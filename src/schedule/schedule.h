@@ -161,7 +161,7 @@ ra_status ra_schedule_make(ra_pool *pool, const ra_cut_problem *cut, ra_strategy
 ra_status ra_schedule_make_both(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, int rank,
                                 ra_schedule *forward_out, ra_schedule *backward_out);
 
-/* The computes of a backward pass in which all queries of all ranks are there and keys stay: step s has those of the
+/* The computes of a pass in which all queries of all ranks are there and keys stay: step s has those of the
  * rank s back. Nothing is sent. */
 ra_status ra_schedule_visits(ra_pool *pool, const ra_cut_problem *cut, int rank, ra_schedule *schedule_out);
 

@@ -208,7 +208,7 @@ static bool rows_are_disjoint(const std::vector<hull> &hulls) {
 }
 
 /* Whether the sets are disjoint for reasons that are quickly seen: parts that lie apart, and in each of them the same
- * heads or none in common, and rows that are no rows in common. */
+ * heads or none in common, and no rows in common. */
 static bool plainly_disjoint(const item_builder &b) {
     std::vector<hull> hulls;
     for (const key_set &set : b.sets) {

@@ -6,6 +6,8 @@
 #include <climits>
 #include <cuda_runtime.h>
 #include <new>
+#include <set>
+#include <tuple>
 
 extern "C" {
 #include "core/join_rounds.h"
@@ -107,10 +109,34 @@ struct list_pool {
  * kernels on Hopper, D = 128: about 5,000 and 15,000 clocks, where 128 keys take 2,400. */
 enum { KEYS_OF_BLOCK = 256, KEYS_OF_LAUNCH = 768 };
 
-/* Forward: the rounds of a dilated problem's branches become one where that is less work. */
+/* Sets of rows, each of which needs a tensor map. */
+static int64_t count_row_sets(const ra_tile_list *tiles, ra_span ra_tile::*which) {
+    std::set<std::tuple<int, int64_t, int64_t>> sets;
+    for (int64_t i = 0; i < tiles->tile_count; i++) {
+        const ra_tile &t = tiles->tiles[i];
+        ra_span rows = t.*which;
+        int64_t stride = rows.count > 1 ? rows.stride : 1;
+        sets.insert({which == &ra_tile::k_rows ? t.part : 0, stride, rows.first % stride});
+    }
+    return (int64_t)sets.size();
+}
+
+/* Whether a launch has maps for Q and O of each set of queries, and for K and V of each set of keys. */
+static bool has_maps(const ra_tile_list *tiles) {
+    return 2 * (count_row_sets(tiles, &ra_tile::q_rows) + count_row_sets(tiles, &ra_tile::k_rows)) <= TENSOR_MAPS;
+}
+
+/* Forward: the rounds of a dilated problem's branches become one where that is less work, and as long as there are
+ * tensor maps for it where there were before. */
 static ra_status join_rounds(const ra_tile_list *tiles, ra_prepared *to, list_pool *pool, ra_tile_list *tiles_out) {
-    const ra_work_costs costs = {to->forward->rows, KEYS_OF_BLOCK, (double)KEYS_OF_LAUNCH * to->multiprocessors};
-    return ra_join_rounds(&pool->pool, tiles, &costs, tiles_out);
+    ra_work_costs costs = {to->forward->rows, KEYS_OF_BLOCK, (double)KEYS_OF_LAUNCH * to->multiprocessors, 0};
+    *tiles_out = *tiles;
+    if (tiles->round_count < 2) return RA_OK;
+    bool needs_maps = to->forward->list_maps && has_maps(tiles);
+    if (needs_maps) costs.row_sets = TENSOR_MAPS / 2 - count_row_sets(tiles, &ra_tile::k_rows);
+    RA_TRY(ra_join_rounds(&pool->pool, tiles, &costs, tiles_out));
+    if (needs_maps && !has_maps(tiles_out)) *tiles_out = *tiles;
+    return RA_OK;
 }
 
 static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *given,

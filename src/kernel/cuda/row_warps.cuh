@@ -1,5 +1,6 @@
 /* Row operations run by warps, mostly one for each row. Elements that are computed with go through doubles, so that
- * what is written has been rounded once; N of them go together where they lie side by side (is_whole). */
+ * what is written has been rounded once (but for delta of 16-bit numbers); N of them go together where they lie side by
+ * side (is_whole). */
 #ifndef RA_KERNEL_CUDA_ROW_WARPS_CUH
 #define RA_KERNEL_CUDA_ROW_WARPS_CUH
 

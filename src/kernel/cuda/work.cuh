@@ -29,6 +29,13 @@ struct gpu_tile {
     int queries; /* of which rank its queries are */
 };
 
+/* Tensor maps of a launch, which are parameters of a kernel: 4 KB of them before CUDA 12.1. */
+#if CUDART_VERSION >= 12010
+enum { TENSOR_MAPS = 128 };
+#else
+enum { TENSOR_MAPS = 24 };
+#endif
+
 /* Rows that one tensor map has: first + i * stride for i below count, of a part or of the queries. */
 struct gpu_map_rows {
     int part;

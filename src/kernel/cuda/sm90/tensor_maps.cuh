@@ -16,13 +16,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-/* Parameters of a kernel: 4 KB before CUDA 12.1. */
-#if CUDART_VERSION >= 12010
-enum { TENSOR_MAPS = 128 };
-#else
-enum { TENSOR_MAPS = 24 };
-#endif
-
 /* The maps of a launch: first those of the queries' rows (forward: Q; backward: Q, dO and dQ in turn), then, where the
  * keys are the rank's own or come with every call, K's and V's in turn, then those of the rows that the forward kernel
  * writes. */
