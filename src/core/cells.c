@@ -8,10 +8,6 @@ static ra_status no_memory(void) {
     return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
 }
 
-static int64_t last_of(ra_span s) {
-    return ra_span_at(s, s.count - 1);
-}
-
 typedef struct span_list {
     ra_span *spans;
     int64_t count, capacity;
@@ -104,7 +100,7 @@ static ra_status divide(adding *a, const ra_cell *cell) {
     RA_TRY(put(a->pool, &a->rest, cell->rows));
     for (int64_t i = first_behind(a, cell->rows.first); i < a->family_count && a->rest.count > 0; i++) {
         ra_span rows = a->family[i].rows;
-        if (a->left < 0 || rows.first > last_of(cell->rows)) break;
+        if (a->left < 0 || rows.first > ra_span_last(cell->rows)) break;
         for (int64_t n = 0; n < a->rest.count && a->left >= 0; n++) {
             ra_span common = ra_span_intersect(a->rest.spans[n], rows);
             a->left--;
@@ -144,20 +140,16 @@ static ra_status put_uncovered(adding *a, const ra_cells *cells, int64_t span) {
 static void check_family(adding *a) {
     for (int64_t i = 0; i < a->family_count; i++)
         for (int64_t n = i + 1; n < a->family_count && a->left >= 0; n++) {
-            if (a->family[n].rows.first > last_of(a->family[i].rows)) break;
+            if (a->family[n].rows.first > ra_span_last(a->family[i].rows)) break;
             a->left--;
             if (ra_span_intersect(a->family[i].rows, a->family[n].rows).count > 0) a->left = -1;
         }
 }
 
-static int compare_firsts(const void *x, const void *y) {
-    const ra_cell *a = x, *b = y;
-    return (a->rows.first > b->rows.first) - (a->rows.first < b->rows.first);
-}
-
-static int compare_named(const void *x, const void *y) {
-    const ra_named_span *a = x, *b = y;
-    return (a->rows.first > b->rows.first) - (a->rows.first < b->rows.first);
+/* Of cells and of named spans, which both begin with their rows. */
+static int compare_rows(const void *x, const void *y) {
+    const ra_span *a = x, *b = y;
+    return (a->first > b->first) - (a->first < b->first);
 }
 
 ra_status ra_cells_add(ra_pool *pool, const ra_cells *cells, ra_named_span *spans, int64_t count, int64_t *work,
@@ -166,9 +158,9 @@ ra_status ra_cells_add(ra_pool *pool, const ra_cells *cells, ra_named_span *span
     a.ends = ra_pool_take(pool, count, sizeof *a.ends);
     a.covered = ra_pool_take(pool, count, sizeof *a.covered);
     if (!a.ends || !a.covered) return no_memory();
-    if (count > 1) qsort(spans, (size_t)count, sizeof *spans, compare_named);
+    if (count > 1) qsort(spans, (size_t)count, sizeof *spans, compare_rows);
     for (int64_t i = 0; i < count; i++) {
-        a.ends[i] = last_of(spans[i].rows);
+        a.ends[i] = ra_span_last(spans[i].rows);
         if (i > 0 && a.ends[i - 1] > a.ends[i]) a.ends[i] = a.ends[i - 1];
     }
     check_family(&a);
@@ -177,7 +169,7 @@ ra_status ra_cells_add(ra_pool *pool, const ra_cells *cells, ra_named_span *span
         if (a.covered[i] < spans[i].rows.count) RA_TRY(put_uncovered(&a, cells, i));
     *work = a.left;
     if (a.left < 0) a.count = -1;
-    if (a.count > 1) qsort(a.cells, (size_t)a.count, sizeof *a.cells, compare_firsts);
+    if (a.count > 1) qsort(a.cells, (size_t)a.count, sizeof *a.cells, compare_rows);
     *cells_out = (ra_cells){a.cells, a.count};
     return RA_OK;
 }

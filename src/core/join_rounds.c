@@ -10,9 +10,9 @@ enum {
     MOST_WORK = 1 << 16   /* cells of a round, and what it takes to find them */
 };
 
-/* Heads that are in the same groups of all rounds in hand: heads[first], heads[first + 1] and so on. */
+/* Heads that are in the same groups of all rounds in hand, and the cells of these. */
 typedef struct head_class {
-    int64_t first, count;
+    ra_span heads;
     ra_cells cells;
 } head_class;
 
@@ -22,7 +22,6 @@ typedef struct joining {
     const ra_work_costs *costs;
     int *candidate; /* [rounds]: all pairs of its tiles are visible, and its state is the one of the first that is so */
     int *joined;    /* [rounds] */
-    int64_t *heads; /* those of the classes */
     int64_t *keys;  /* [groups]: of its tiles */
     head_class *classes;
     int64_t class_count;
@@ -70,8 +69,9 @@ static int64_t find_candidates(joining *j) {
 
 /* The groups of candidate rounds that a head is in: their number, and a hash of what they are. */
 typedef struct membership {
-    int64_t head, count;
+    int64_t count;
     uint64_t hash;
+    int dealt; /* to a class */
 } membership;
 
 static void note_heads(const joining *j, int64_t group, membership *members) {
@@ -100,48 +100,44 @@ static int64_t count_heads(const joining *j) {
     int64_t heads = 0;
     for (int64_t g = 0; g < j->list->group_count; g++) {
         ra_span s = first_tile(j, g)->heads;
-        if (s.count > 0 && ra_span_at(s, s.count - 1) >= heads) heads = ra_span_at(s, s.count - 1) + 1;
+        if (s.count > 0 && ra_span_last(s) >= heads) heads = ra_span_last(s) + 1;
     }
     return heads;
 }
 
-/* Whether head i starts, or continues, the class c: its heads are an even step apart, so that they are a span. */
-static int fits_class(const joining *j, const membership *members, const head_class *c, int64_t i) {
-    int64_t last = j->heads[c->first + c->count - 1];
-    if (members[last].hash != members[i].hash || members[last].count != members[i].count) return 0;
-    if (c->count > 1 && i - last != last - j->heads[c->first + c->count - 2]) return 0;
-    return in_same_groups(j, last, i);
+/* Whether the head continues the class: its heads are evenly apart, so that they are a span. */
+static int fits_class(const joining *j, const membership *members, ra_span heads, int64_t head) {
+    int64_t last = ra_span_last(heads);
+    if (members[last].hash != members[head].hash || members[last].count != members[head].count) return 0;
+    if (heads.count > 1 && head - last != heads.stride) return 0;
+    return in_same_groups(j, last, head);
+}
+
+/* The class that begins with a head, of those below `end`. */
+static ra_span class_from(const joining *j, membership *members, int64_t head, int64_t end) {
+    ra_span heads = {head, 1, 1};
+    for (int64_t i = head + 1; i < end; i++) {
+        if (members[i].dealt || !fits_class(j, members, heads, i)) continue;
+        if (heads.count == 1) heads.stride = i - head;
+        heads.count++;
+        members[i].dealt = 1;
+    }
+    return heads;
 }
 
 /* Deals the heads to classes, in rising order of each class's first head. */
 static ra_status find_classes(joining *j) {
-    int64_t heads = count_heads(j), listed = 0;
+    int64_t heads = count_heads(j);
     membership *members = ra_pool_take(j->scratch, heads, sizeof *members);
-    int *dealt = ra_pool_take(j->scratch, heads, sizeof *dealt);
-    j->heads = ra_pool_take(j->scratch, heads, sizeof *j->heads);
     j->classes = ra_pool_take(j->scratch, heads, sizeof *j->classes);
-    if (!members || !dealt || !j->heads || !j->classes) return no_memory();
+    if (!members || !j->classes) return no_memory();
     for (int64_t r = 0; r < j->list->round_count; r++)
         for (int64_t g = j->list->rounds[r].first; j->candidate[r] && g < group_end(&j->list->rounds[r]); g++)
             note_heads(j, g, members);
-    for (int64_t h = 0; h < heads; h++) {
-        if (dealt[h] || members[h].count == 0) continue;
-        head_class *c = &j->classes[j->class_count++];
-        *c = (head_class){.first = listed, .count = 1};
-        j->heads[listed++] = h;
-        for (int64_t i = h + 1; i < heads; i++)
-            if (!dealt[i] && fits_class(j, members, c, i)) {
-                j->heads[listed++] = i;
-                c->count++;
-                dealt[i] = 1;
-            }
-    }
+    for (int64_t h = 0; h < heads; h++)
+        if (!members[h].dealt && members[h].count > 0)
+            j->classes[j->class_count++].heads = class_from(j, members, h, heads);
     return RA_OK;
-}
-
-static ra_span heads_of(const joining *j, const head_class *c) {
-    int64_t first = j->heads[c->first];
-    return (ra_span){first, c->count > 1 ? j->heads[c->first + 1] - first : 1, c->count};
 }
 
 /* ---- costs ------------------------------------------------------------------------------------------------------- */
@@ -187,7 +183,7 @@ static ra_status family_of(joining *j, const ra_tile_round *round, const head_cl
     if (!spans) return no_memory();
     *count_out = 0;
     for (int64_t g = round->first; g < group_end(round); g++)
-        if (has_head(j, g, j->heads[c->first])) spans[(*count_out)++] = (ra_named_span){first_tile(j, g)->q_rows, g};
+        if (has_head(j, g, c->heads.first)) spans[(*count_out)++] = (ra_named_span){first_tile(j, g)->q_rows, g};
     *spans_out = spans;
     return RA_OK;
 }
@@ -200,31 +196,12 @@ static int64_t count_tiles(const joining *j, const ra_cells *cells) {
     return tiles;
 }
 
-typedef struct row_sets {
-    ra_span *of; /* stride and remainder of each */
-    int64_t count, capacity;
-} row_sets;
-
-static ra_status note_sets(ra_pool *scratch, const ra_cells *cells, int64_t most, row_sets *sets) {
-    for (int64_t i = 0; i < cells->count && sets->count <= most; i++) {
-        ra_span rows = cells->cells[i].rows;
-        int64_t remainder = rows.first % rows.stride, n = 0;
-        while (n < sets->count && (sets->of[n].stride != rows.stride || sets->of[n].first != remainder)) n++;
-        if (n < sets->count) continue;
-        ra_span *set = ra_pool_append(scratch, &sets->of, &sets->count, &sets->capacity, sizeof *set);
-        if (!set) return no_memory();
-        *set = (ra_span){remainder, rows.stride, 1};
-    }
-    return RA_OK;
-}
-
 /* Joins the round with those that are joined already, where that costs less, or it is the first. */
 static ra_status join(joining *j, int64_t r) {
     const ra_tile_round *round = &j->list->rounds[r];
     ra_cells *added = ra_pool_take(j->scratch, j->class_count, sizeof *added);
     double apart = cost_of_round(j, round), together = 0;
     int64_t tiles = 0, work = MOST_WORK;
-    row_sets sets = {0};
     int first = 1;
     if (!added) return no_memory();
     for (int64_t i = 0; i < r; i++) first &= !j->joined[i];
@@ -235,12 +212,11 @@ static ra_status join(joining *j, int64_t r) {
         RA_TRY(family_of(j, round, c, &spans, &count));
         RA_TRY(ra_cells_add(j->scratch, &c->cells, spans, count, &work, &added[i]));
         if (added[i].count < 0) return RA_OK;
-        apart += cost_of_cells(j, &c->cells, c->count);
-        together += cost_of_cells(j, &added[i], c->count);
+        apart += cost_of_cells(j, &c->cells, c->heads.count);
+        together += cost_of_cells(j, &added[i], c->heads.count);
         tiles += count_tiles(j, &added[i]);
-        if (j->costs->row_sets) RA_TRY(note_sets(j->scratch, &added[i], j->costs->row_sets, &sets));
     }
-    if (tiles > MOST_TILES || sets.count > j->costs->row_sets || (!first && together >= apart)) return RA_OK;
+    if (tiles > MOST_TILES || (!first && together >= apart)) return RA_OK;
     for (int64_t i = 0; i < j->class_count; i++) j->classes[i].cells = added[i];
     j->joined[r] = 1;
     return RA_OK;
@@ -276,7 +252,7 @@ static void put_joined(const joining *j, ra_tile *tiles, ra_tile_group *groups, 
             const ra_cell *cell = &j->classes[i].cells.cells[n];
             ra_tile_group *group = &groups[to->group_count++];
             group->first = to->tile_count;
-            put_members(j, cell->members, cell->rows, heads_of(j, &j->classes[i]), tiles, to);
+            put_members(j, cell->members, cell->rows, j->classes[i].heads, tiles, to);
             group->count = to->tile_count - group->first;
         }
 }

@@ -19,10 +19,9 @@
 
 /* What a kernel's work costs, in keys that a block of queries goes through. */
 typedef struct ra_work_costs {
-    int64_t rows;     /* of queries in a block; a group's last one may be less full, and costs the same */
-    double block;     /* for a block's beginning and end */
-    double round;     /* for a round's */
-    int64_t row_sets; /* of queries, by stride and remainder, that joined tiles may be of; 0: any number */
+    int64_t rows; /* of queries in a block; a group's last one may be less full, and costs the same */
+    double block; /* for a block's beginning and end */
+    double round; /* for a round's */
 } ra_work_costs;
 
 /* The list with as few rounds as pay; the same list where none are joined. Only rounds of one state are, and a row's

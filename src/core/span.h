@@ -20,6 +20,11 @@ static inline int64_t ra_span_at(ra_span s, int64_t i) {
     return s.first + i * s.stride;
 }
 
+/* The last element; there must be one. */
+static inline int64_t ra_span_last(ra_span s) {
+    return ra_span_at(s, s.count - 1);
+}
+
 /* Whether both are the same progression. */
 static inline int ra_span_same(ra_span a, ra_span b) {
     return a.first == b.first && a.stride == b.stride && a.count == b.count;

@@ -55,10 +55,6 @@ static ra_status no_memory(void) {
     return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
 }
 
-static int64_t last_of(ra_span s) {
-    return ra_span_at(s, s.count - 1);
-}
-
 /* One row has no stride; a dilation's rate, kept as one, could be too large to compute with. */
 static ra_span without_idle_stride(ra_span s) {
     return s.count == 1 ? (ra_span){s.first, 1, 1} : s;
@@ -75,7 +71,7 @@ static ra_status index_pieces(tile_loop *loop, int64_t kv_head) {
         int64_t records = piece->heads.count * piece->rows.count;
         if (ra_span_clip(piece->heads, kv_head, kv_head + 1).count) {
             const indexed_piece *before = loop->index_count ? &loop->index[loop->index_count - 1] : NULL;
-            if (!before || piece->rows.first <= last_of(before->rows)) {
+            if (!before || piece->rows.first <= ra_span_last(before->rows)) {
                 int64_t *start = ra_pool_append(loop->b->scratch, &loop->starts, &loop->start_count,
                                                 &loop->start_capacity, sizeof *start);
                 if (!start) return no_memory();
@@ -108,7 +104,7 @@ static void sort_index(tile_loop *loop) {
 static int64_t first_piece(const tile_loop *loop, int64_t from, int64_t to, int64_t row) {
     while (from < to) {
         int64_t mid = from + (to - from) / 2;
-        if (last_of(loop->index[mid].rows) >= row)
+        if (ra_span_last(loop->index[mid].rows) >= row)
             to = mid;
         else
             from = mid + 1;
@@ -123,7 +119,7 @@ static ra_status find_fragments(tile_loop *loop, ra_span keys) {
         int64_t end = r + 1 < loop->start_count ? loop->starts[r + 1] : loop->index_count;
         for (int64_t i = first_piece(loop, loop->starts[r], end, keys.first); i < end; i++) {
             const indexed_piece *piece = &loop->index[i];
-            if (piece->rows.first > last_of(keys)) break;
+            if (piece->rows.first > ra_span_last(keys)) break;
             ra_span common = ra_span_intersect(keys, piece->rows);
             if (common.count == 0) continue;
             fragment *f = ra_pool_append(loop->b->scratch, &loop->fragments, &loop->fragment_count,

@@ -126,16 +126,13 @@ static bool has_maps(const ra_tile_list *tiles) {
     return 2 * (count_row_sets(tiles, &ra_tile::q_rows) + count_row_sets(tiles, &ra_tile::k_rows)) <= TENSOR_MAPS;
 }
 
-/* Forward: the rounds of a dilated problem's branches become one where that is less work, and as long as there are
- * tensor maps for it where there were before. */
+/* Forward: the rounds of a dilated problem's branches become one where that is less work, unless there would be too few
+ * tensor maps then, and are enough as it is. */
 static ra_status join_rounds(const ra_tile_list *tiles, ra_prepared *to, list_pool *pool, ra_tile_list *tiles_out) {
-    ra_work_costs costs = {to->forward->rows, KEYS_OF_BLOCK, (double)KEYS_OF_LAUNCH * to->multiprocessors, 0};
-    *tiles_out = *tiles;
-    if (tiles->round_count < 2) return RA_OK;
-    bool needs_maps = to->forward->list_maps && has_maps(tiles);
-    if (needs_maps) costs.row_sets = TENSOR_MAPS / 2 - count_row_sets(tiles, &ra_tile::k_rows);
+    const ra_work_costs costs = {to->forward->rows, KEYS_OF_BLOCK, (double)KEYS_OF_LAUNCH * to->multiprocessors};
     RA_TRY(ra_join_rounds(&pool->pool, tiles, &costs, tiles_out));
-    if (needs_maps && !has_maps(tiles_out)) *tiles_out = *tiles;
+    bool joined = tiles_out->round_count < tiles->round_count;
+    if (joined && to->forward->list_maps && !has_maps(tiles_out) && has_maps(tiles)) *tiles_out = *tiles;
     return RA_OK;
 }
 

@@ -120,8 +120,7 @@ static int check_random(uint64_t seed, maker *m) {
     ra_pool pool = {0};
     ra_tile_list joined;
     make_random(&r, m);
-    ra_work_costs costs = {rng_between(&r, 1, 16), (double)rng_between(&r, 0, 20), (double)rng_between(&r, 0, 3000),
-                           rng_one_in(&r, 3) ? rng_between(&r, 1, 12) : 0};
+    ra_work_costs costs = {rng_between(&r, 1, 16), (double)rng_between(&r, 0, 20), (double)rng_between(&r, 0, 3000)};
     assert_int_equal(ra_join_rounds(&pool, &m->list, &costs, &joined), RA_OK);
     visits before = visits_of(&m->list, m->list.tile_count), after = visits_of(&joined, m->list.tile_count);
     for (int64_t i = 0; i < ROWS * HEADS * before.tiles; i++)
@@ -152,7 +151,7 @@ static void test_longnet(void **state) {
     maker *m = *state;
     ra_pool pool = {0};
     ra_tile_list joined;
-    ra_work_costs costs = {128, 256, 768 * 132, 0};
+    ra_work_costs costs = {128, 256, 768 * 132};
     start(m);
     add_branch(m, 16384, 16, 2048, 1);
     add_branch(m, 16384, 16, 8192, 4);
@@ -165,29 +164,12 @@ static void test_longnet(void **state) {
     ra_pool_free(&pool);
 }
 
-/* The queries of the branches above are of 4 remainders of 4 and 16 of 16. */
-static void test_few_row_sets(void **state) {
-    maker *m = *state;
-    ra_pool pool = {0};
-    ra_tile_list joined;
-    for (int64_t most = 3; most <= 20; most++) {
-        ra_work_costs costs = {128, 256, 768 * 132, most};
-        start(m);
-        add_branch(m, 16384, 16, 2048, 1);
-        add_branch(m, 16384, 16, 8192, 4);
-        add_branch(m, 16384, 16, 16384, 16);
-        assert_int_equal(ra_join_rounds(&pool, &m->list, &costs, &joined), RA_OK);
-        assert_int_equal(joined.round_count, most < 4 ? 3 : most < 20 ? 2 : 1);
-    }
-    ra_pool_free(&pool);
-}
-
 /* Every 256th row of segments of 2048: cells of 8 rows would be 16 times the blocks that they need be. */
 static void test_what_does_not_pay(void **state) {
     maker *m = *state;
     ra_pool pool = {0};
     ra_tile_list joined;
-    ra_work_costs costs = {128, 256, 768 * 132, 0};
+    ra_work_costs costs = {128, 256, 768 * 132};
     start(m);
     add_branch(m, 1 << 19, 1, 2048, 1);
     add_branch(m, 1 << 19, 1, 32768, 16);
@@ -203,7 +185,7 @@ static void test_what_cannot_be(void **state) {
     maker *m = *state;
     ra_pool pool = {0};
     ra_tile_list joined;
-    ra_work_costs costs = {4, 0, 1e9, 0};
+    ra_work_costs costs = {4, 0, 1e9};
     for (int masked = 0; masked < 2; masked++) {
         start(m);
         add_branch(m, ROWS, 1, 12, 1);
@@ -232,7 +214,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_random_lists, make_maker, free_maker),
         cmocka_unit_test_setup_teardown(test_longnet, make_maker, free_maker),
-        cmocka_unit_test_setup_teardown(test_few_row_sets, make_maker, free_maker),
         cmocka_unit_test_setup_teardown(test_what_does_not_pay, make_maker, free_maker),
         cmocka_unit_test_setup_teardown(test_what_cannot_be, make_maker, free_maker),
     };
