@@ -33,6 +33,8 @@ typedef struct ra_tile {
     int part;               /* which of the parts that come with the list */
     const int64_t *k_index; /* [k_rows.count]: the keys' rows where they are no span; else NULL */
     int queries;            /* which of the queries that come with the list, where they are several ranks' */
+    int extra;              /* how often each pair counts beyond once: log(1 + extra) is added to its score. Other than
+                             * 0 only in lists that have been joined (core/join_rounds.h) */
     ra_positions positions;
 } ra_tile;
 

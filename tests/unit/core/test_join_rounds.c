@@ -113,6 +113,11 @@ static void check_order(const ra_tile_list *joined, const ra_tile_list *from) {
         }
 }
 
+static ra_work_costs random_costs(rng *r, int64_t round) {
+    return (ra_work_costs){rng_between(r, 1, 16), rng_between(r, 1, 4), (double)rng_between(r, 0, 3),
+                           (double)rng_between(r, 0, 20), (double)rng_between(r, 0, round)};
+}
+
 /* The same rows go through the same tiles; those that are masked, and their bands, stay as they are.
  * Whether rounds have been joined. */
 static int check_random(uint64_t seed, maker *m) {
@@ -120,7 +125,7 @@ static int check_random(uint64_t seed, maker *m) {
     ra_pool pool = {0};
     ra_tile_list joined;
     make_random(&r, m);
-    ra_work_costs costs = {rng_between(&r, 1, 16), (double)rng_between(&r, 0, 20), (double)rng_between(&r, 0, 3000)};
+    ra_work_costs costs = random_costs(&r, 3000);
     assert_int_equal(ra_join_rounds(&pool, &m->list, &costs, &joined), RA_OK);
     visits before = visits_of(&m->list, m->list.tile_count), after = visits_of(&joined, m->list.tile_count);
     for (int64_t i = 0; i < ROWS * HEADS * before.tiles; i++)
@@ -151,7 +156,7 @@ static void test_longnet(void **state) {
     maker *m = *state;
     ra_pool pool = {0};
     ra_tile_list joined;
-    ra_work_costs costs = {128, 256, 768 * 132};
+    ra_work_costs costs = {128, 128, 48, 256, 768 * 132};
     start(m);
     add_branch(m, 16384, 16, 2048, 1);
     add_branch(m, 16384, 16, 8192, 4);
@@ -169,7 +174,7 @@ static void test_what_does_not_pay(void **state) {
     maker *m = *state;
     ra_pool pool = {0};
     ra_tile_list joined;
-    ra_work_costs costs = {128, 256, 768 * 132};
+    ra_work_costs costs = {128, 128, 48, 256, 768 * 132};
     start(m);
     add_branch(m, 1 << 19, 1, 2048, 1);
     add_branch(m, 1 << 19, 1, 32768, 16);
@@ -185,7 +190,7 @@ static void test_what_cannot_be(void **state) {
     maker *m = *state;
     ra_pool pool = {0};
     ra_tile_list joined;
-    ra_work_costs costs = {4, 0, 1e9};
+    ra_work_costs costs = {4, 1, 0, 0, 1e9};
     for (int masked = 0; masked < 2; masked++) {
         start(m);
         add_branch(m, ROWS, 1, 12, 1);
@@ -196,6 +201,156 @@ static void test_what_cannot_be(void **state) {
             m->rounds[1].state = 1;
         assert_int_equal(ra_join_rounds(&pool, &m->list, &costs, &joined), RA_OK);
         assert_memory_equal(&joined, &m->list, sizeof joined);
+    }
+    ra_pool_free(&pool);
+}
+
+/* ---- by keys ----------------------------------------------------------------------------------------------------- */
+
+enum { PARTS = 2 };
+
+/* Keys of segments that are those of the queries, in one of two parts, or in both. */
+static void give_keys(rng *r, maker *m) {
+    for (int64_t i = 0; i < m->list.tile_count; i++) {
+        ra_tile *t = &m->tiles[i];
+        t->part = t->q_rows.first % 3 == 0 ? 1 : 0;
+        t->k_rows = t->q_rows;
+        if (rng_one_in(r, 40)) t->k_rows.first++; /* they may overlap others then */
+        t->lo = -t->q_rows.count;
+        if (t->hi) t->hi = t->k_rows.count;
+    }
+}
+
+/* [heads][ROWS][PARTS][ROWS + 1]: how often a query meets a key. */
+static int *meetings_of(const ra_tile_list *list) {
+    int *count = calloc((size_t)HEADS * ROWS * PARTS * (ROWS + 1), sizeof *count);
+    for (int64_t i = 0; i < list->tile_count; i++) {
+        const ra_tile *t = &list->tiles[i];
+        for (int64_t h = 0; h < t->heads.count; h++)
+            for (int64_t a = 0; a < t->q_rows.count; a++)
+                for (int64_t b = 0; b < t->k_rows.count; b++) {
+                    if (b - a < t->lo || b - a > t->hi) continue;
+                    int64_t query = ra_span_at(t->heads, h) * ROWS + ra_span_at(t->q_rows, a);
+                    count[(query * PARTS + t->part) * (ROWS + 1) + ra_tile_key(t, b)] += 1 + t->extra;
+                }
+    }
+    return count;
+}
+
+/* Whether two tiles of a round that is joined have neither the same rows nor none in common, for a head of both. */
+static int overlap(ra_span a, ra_span b) {
+    return !ra_span_same(a, b) && ra_span_intersect(a, b).count > 0;
+}
+
+static void check_apart(const ra_tile_list *list, const ra_tile_round *round) {
+    for (int64_t g = round->first; g < round->first + round->count; g++)
+        for (int64_t i = list->groups[g].first; i < list->groups[g].first + list->groups[g].count; i++)
+            for (int64_t n = list->groups[round->first].first; n < i; n++) {
+                const ra_tile *x = &list->tiles[i], *y = &list->tiles[n];
+                if (ra_span_intersect(x->heads, y->heads).count == 0) continue;
+                assert_false(overlap(x->q_rows, y->q_rows));
+                assert_false(x->part == y->part && overlap(x->k_rows, y->k_rows));
+                assert_false(x->part == y->part && ra_span_same(x->k_rows, y->k_rows) &&
+                             ra_span_same(x->q_rows, y->q_rows));
+            }
+}
+
+typedef ra_status (*joins)(ra_pool *pool, const ra_tile_list *list, const ra_work_costs *costs, ra_tile_list *list_out);
+
+static int has_extra(const ra_tile_list *list) {
+    for (int64_t i = 0; i < list->tile_count; i++)
+        if (list->tiles[i].extra) return 1;
+    return 0;
+}
+
+/* Every query meets every key as often as before. What came of it: 1: rounds have been joined; 2: and there are pairs
+ * that count several times. */
+static int check_random_keys(uint64_t seed, maker *m, joins join, int by_keys) {
+    rng r = {seed};
+    ra_pool pool = {0};
+    ra_tile_list joined;
+    make_random(&r, m);
+    give_keys(&r, m);
+    ra_work_costs costs = random_costs(&r, 6000);
+    assert_int_equal(join(&pool, &m->list, &costs, &joined), RA_OK);
+    int *before = meetings_of(&m->list), *after = meetings_of(&joined);
+    assert_memory_equal(before, after, (size_t)HEADS * ROWS * PARTS * (ROWS + 1) * sizeof *before);
+    int fewer = joined.round_count < m->list.round_count, extra = has_extra(&joined);
+    assert_true(fewer || !extra);
+    if (by_keys && fewer && joined.round_count == 1) check_apart(&joined, &joined.rounds[0]);
+    free(before);
+    free(after);
+    ra_pool_free(&pool);
+    return fewer + extra;
+}
+
+static void test_random_keys(void **state) {
+    int came[3] = {0};
+    for (uint64_t seed = 1; seed <= 600; seed++) came[check_random_keys(seed, *state, ra_join_rounds, 0)]++;
+    assert_true(came[1] > 50 && came[2] > 50);
+}
+
+static void test_random_lists_by_keys(void **state) {
+    int came[3] = {0};
+    for (uint64_t seed = 1; seed <= 600; seed++) came[check_random_keys(seed, *state, ra_join_rounds_by_keys, 1)]++;
+    assert_true(came[2] > 50);
+}
+
+/* The branches of test_longnet, and keys that are its queries. */
+static void make_longnet(maker *m) {
+    start(m);
+    add_branch(m, 16384, 16, 2048, 1);
+    add_branch(m, 16384, 16, 8192, 4);
+    add_branch(m, 16384, 16, 16384, 16);
+    for (int64_t i = 0; i < m->list.tile_count; i++) m->tiles[i].k_rows = m->tiles[i].q_rows, m->tiles[i].part = 0;
+}
+
+/* Pairs of a list, each counted once, or as often as it counts. */
+static int64_t count_pairs(const ra_tile_list *list, int with_extra) {
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < list->tile_count; i++)
+        pairs +=
+            ra_tile_pairs(&list->tiles[i]) * list->tiles[i].heads.count * (with_extra ? 1 + list->tiles[i].extra : 1);
+    return pairs;
+}
+
+/* Pairs of a segment of 2048 rows and a head: all of these; of the second branch those with three more segments; of the
+ * third those with four segments more. */
+enum { PAIRS_ONCE = 2048 * 2048 + 512 * 1536 + 128 * 512 };
+
+/* Blocks of keys are whole, and pairs are multiplied once. */
+static void test_longnet_once(void **state) {
+    maker *m = *state;
+    ra_pool pool = {0};
+    ra_tile_list joined;
+    ra_work_costs costs = {128, 128, 48, 256, 768 * 132};
+    make_longnet(m);
+    assert_int_equal(ra_join_rounds(&pool, &m->list, &costs, &joined), RA_OK);
+    assert_int_equal(joined.round_count, 1);
+    assert_int_equal(count_pairs(&joined, 1), count_pairs(&m->list, 0));
+    assert_int_equal(count_pairs(&joined, 0), (int64_t)16 * 8 * PAIRS_ONCE);
+    for (int64_t i = 0; i < joined.tile_count; i++) assert_int_equal(joined.tiles[i].k_rows.count % 128, 0);
+    ra_pool_free(&pool);
+}
+
+/* Every key is in one set of whole blocks. */
+static void test_longnet_by_keys(void **state) {
+    maker *m = *state;
+    ra_pool pool = {0};
+    ra_tile_list joined;
+    ra_work_costs costs = {128, 64, 16, 256, 768 * 132};
+    make_longnet(m);
+    assert_int_equal(ra_join_rounds_by_keys(&pool, &m->list, &costs, &joined), RA_OK);
+    assert_int_equal(joined.round_count, 1);
+    assert_int_equal(joined.group_count, 16 * 8 * 7);
+    /* Of a segment and head, 7 cells of queries meet 7 of keys there; 4 meet 4 in each of 3 segments more; 1 meets 1 in
+     * each of 4 more. */
+    assert_int_equal(joined.tile_count, 16 * 8 * (7 * 7 + 3 * 4 * 4 + 4));
+    assert_int_equal(count_pairs(&joined, 1), count_pairs(&m->list, 0));
+    assert_int_equal(count_pairs(&joined, 0), (int64_t)16 * 8 * PAIRS_ONCE);
+    for (int64_t i = 0; i < joined.tile_count; i++) {
+        assert_int_equal(joined.tiles[i].k_rows.count % 128, 0);
+        assert_int_equal(joined.tiles[i].q_rows.count % 128, 0);
     }
     ra_pool_free(&pool);
 }
@@ -216,6 +371,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_longnet, make_maker, free_maker),
         cmocka_unit_test_setup_teardown(test_what_does_not_pay, make_maker, free_maker),
         cmocka_unit_test_setup_teardown(test_what_cannot_be, make_maker, free_maker),
+        cmocka_unit_test_setup_teardown(test_random_keys, make_maker, free_maker),
+        cmocka_unit_test_setup_teardown(test_random_lists_by_keys, make_maker, free_maker),
+        cmocka_unit_test_setup_teardown(test_longnet_once, make_maker, free_maker),
+        cmocka_unit_test_setup_teardown(test_longnet_by_keys, make_maker, free_maker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
