@@ -124,29 +124,37 @@ ra_status ra_joinable_queries(ra_pool *pool, const ra_joinable *joinable, const 
     if (!spans) return no_memory();
     for (int64_t g = round->first; g < ra_round_end(round); g++)
         if (ra_joinable_has(joinable, g, class_number))
-            spans[count++] = (ra_named_span){ra_first_tile(joinable->list, g)->q_rows, g};
+            spans[count++] = (ra_named_span){ra_queries_numbered(ra_first_tile(joinable->list, g)), g};
     return ra_cells_add(pool, cells, spans, count, work, cells_out);
 }
 
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
-static const int64_t PART_ROWS = (int64_t)1 << 44;
+/* More rows than a shard has. */
+static const int64_t NUMBERS = (int64_t)1 << 44;
+
+ra_span ra_queries_numbered(const ra_tile *tile) {
+    ra_span queries = tile->q_rows;
+    queries.first += tile->queries * NUMBERS;
+    return queries;
+}
 
 ra_span ra_keys_numbered(const ra_tile *tile) {
     ra_span keys = tile->k_rows;
-    keys.first += tile->part * PART_ROWS;
+    keys.first += tile->part * NUMBERS;
     return keys;
 }
 
-ra_tile ra_tile_of_cells(const ra_tile *tile, ra_span q_rows, ra_span heads, ra_span keys) {
+ra_tile ra_tile_of_cells(const ra_tile *tile, ra_span queries, ra_span heads, ra_span keys) {
     ra_tile made = *tile;
-    keys.first -= tile->part * PART_ROWS;
-    made.positions.query += (q_rows.first - tile->q_rows.first) / tile->q_rows.stride * tile->positions.stride;
+    queries.first -= tile->queries * NUMBERS;
+    keys.first -= tile->part * NUMBERS;
+    made.positions.query += (queries.first - tile->q_rows.first) / tile->q_rows.stride * tile->positions.stride;
     made.positions.key += (keys.first - tile->k_rows.first) / tile->k_rows.stride * tile->positions.stride;
-    made.q_rows = q_rows;
+    made.q_rows = queries;
     made.heads = heads;
     made.k_rows = keys;
-    made.lo = -q_rows.count;
+    made.lo = -queries.count;
     made.hi = keys.count;
     return made;
 }

@@ -8,8 +8,8 @@
 #include "core/tile.h"
 
 enum {
-    RA_JOIN_TILES = 1 << 15, /* more would take long to list */
-    RA_JOIN_WORK = 1 << 16   /* cells of a round, and what it takes to find them */
+    RA_JOIN_TILES = 1 << 16, /* more would take long to list */
+    RA_JOIN_WORK = 1 << 18   /* cells of a round, and what it takes to find them */
 };
 
 /* ---- rounds and heads -------------------------------------------------------------------------------------------- */
@@ -28,8 +28,8 @@ ra_status ra_joinable_find(ra_pool *pool, const ra_tile_list *list, ra_joinable 
 /* Whether a class's heads are among a group's. */
 int ra_joinable_has(const ra_joinable *joinable, int64_t group, int64_t class_number);
 
-/* The cells of a class when the round's groups are one family more: spans of queries, named as groups are. work: as
- * ra_cells_add has it. */
+/* The cells of a class when the round's groups are one family more: spans of queries, which are numbered
+ * (below), named as groups are. work: as ra_cells_add has it. */
 ra_status ra_joinable_queries(ra_pool *pool, const ra_joinable *joinable, const ra_tile_round *round,
                               int64_t class_number, const ra_cells *cells, int64_t *work, ra_cells *cells_out);
 
@@ -42,14 +42,15 @@ static inline int64_t ra_round_end(const ra_tile_round *round) {
     return round->first + round->count;
 }
 
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
-/* A tile's keys, numbered so that those of different parts have none in common. */
+/* A tile's rows, numbered so that queries of different ranks, and keys of different parts, have none in common. */
+ra_span ra_queries_numbered(const ra_tile *tile);
 ra_span ra_keys_numbered(const ra_tile *tile);
 
-/* A tile of some of a tile's queries and heads, and of some of its keys, which are numbered as above. All pairs of the
- * tile that it is taken from are visible. */
-ra_tile ra_tile_of_cells(const ra_tile *tile, ra_span q_rows, ra_span heads, ra_span keys);
+/* A tile of some of a tile's queries, heads and keys; rows are numbered as above. All pairs of the tile that it is taken
+ * from are visible. */
+ra_tile ra_tile_of_cells(const ra_tile *tile, ra_span queries, ra_span heads, ra_span keys);
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 

@@ -207,13 +207,15 @@ static void test_what_cannot_be(void **state) {
 
 /* ---- by keys ----------------------------------------------------------------------------------------------------- */
 
-enum { PARTS = 2 };
+enum { PARTS = 2, RANKS = 2, MEETINGS = RANKS * HEADS * ROWS * PARTS * (ROWS + 1) };
 
-/* Keys of segments that are those of the queries, in one of two parts, or in both. */
+/* Keys of segments that are those of the queries, in one of two parts, or in both; queries are of one or two ranks. */
 static void give_keys(rng *r, maker *m) {
+    int ranks = (int)rng_between(r, 1, RANKS);
     for (int64_t i = 0; i < m->list.tile_count; i++) {
         ra_tile *t = &m->tiles[i];
         t->part = t->q_rows.first % 3 == 0 ? 1 : 0;
+        t->queries = (int)(t->q_rows.first / 8) % ranks;
         t->k_rows = t->q_rows;
         if (rng_one_in(r, 40)) t->k_rows.first++; /* they may overlap others then */
         t->lo = -t->q_rows.count;
@@ -221,16 +223,16 @@ static void give_keys(rng *r, maker *m) {
     }
 }
 
-/* [heads][ROWS][PARTS][ROWS + 1]: how often a query meets a key. */
+/* [RANKS][HEADS][ROWS][PARTS][ROWS + 1]: how often a query meets a key. */
 static int *meetings_of(const ra_tile_list *list) {
-    int *count = calloc((size_t)HEADS * ROWS * PARTS * (ROWS + 1), sizeof *count);
+    int *count = calloc(MEETINGS, sizeof *count);
     for (int64_t i = 0; i < list->tile_count; i++) {
         const ra_tile *t = &list->tiles[i];
         for (int64_t h = 0; h < t->heads.count; h++)
             for (int64_t a = 0; a < t->q_rows.count; a++)
                 for (int64_t b = 0; b < t->k_rows.count; b++) {
                     if (b - a < t->lo || b - a > t->hi) continue;
-                    int64_t query = ra_span_at(t->heads, h) * ROWS + ra_span_at(t->q_rows, a);
+                    int64_t query = (t->queries * HEADS + ra_span_at(t->heads, h)) * ROWS + ra_span_at(t->q_rows, a);
                     count[(query * PARTS + t->part) * (ROWS + 1) + ra_tile_key(t, b)] += 1 + t->extra;
                 }
     }
@@ -248,9 +250,9 @@ static void check_apart(const ra_tile_list *list, const ra_tile_round *round) {
             for (int64_t n = list->groups[round->first].first; n < i; n++) {
                 const ra_tile *x = &list->tiles[i], *y = &list->tiles[n];
                 if (ra_span_intersect(x->heads, y->heads).count == 0) continue;
-                assert_false(overlap(x->q_rows, y->q_rows));
+                assert_false(x->queries == y->queries && overlap(x->q_rows, y->q_rows));
                 assert_false(x->part == y->part && overlap(x->k_rows, y->k_rows));
-                assert_false(x->part == y->part && ra_span_same(x->k_rows, y->k_rows) &&
+                assert_false(x->part == y->part && ra_span_same(x->k_rows, y->k_rows) && x->queries == y->queries &&
                              ra_span_same(x->q_rows, y->q_rows));
             }
 }
@@ -274,7 +276,7 @@ static int check_random_keys(uint64_t seed, maker *m, joins join, int by_keys) {
     ra_work_costs costs = random_costs(&r, 6000);
     assert_int_equal(join(&pool, &m->list, &costs, &joined), RA_OK);
     int *before = meetings_of(&m->list), *after = meetings_of(&joined);
-    assert_memory_equal(before, after, (size_t)HEADS * ROWS * PARTS * (ROWS + 1) * sizeof *before);
+    assert_memory_equal(before, after, MEETINGS * sizeof *before);
     int fewer = joined.round_count < m->list.round_count, extra = has_extra(&joined);
     assert_true(fewer || !extra);
     if (by_keys && fewer && joined.round_count == 1) check_apart(&joined, &joined.rounds[0]);
