@@ -94,9 +94,12 @@ void check_random(unsigned first, unsigned seeds) {
     static const int64_t limits[] = {40, 64, 128, 256};
     for (unsigned seed = first; seed < first + seeds; seed++)
         for (ra_dtype dtype : types)
-            for (int plain = 0; plain < 2 && kernel_takes(dtype); plain++) {
+            for (int kind = 0; kind < 4 && kernel_takes(dtype); kind++) {
                 tile_case *c = new tile_case;
-                (plain ? tile_case_make_plain : tile_case_make)(c, seed, dtype, limits[seed % 4]);
+                if (kind / 2)
+                    tile_case_make_counted(c, kind % 2, seed, dtype, limits[seed % 4]);
+                else
+                    (kind ? tile_case_make_plain : tile_case_make)(c, seed, dtype, limits[seed % 4]);
                 check_forward(*c);
                 run_backward(*c, seed % 2, 1);
                 tile_case_free(c);

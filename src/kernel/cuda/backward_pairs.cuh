@@ -29,7 +29,7 @@ __device__ __forceinline__ float2 slow_pair(const gpu_problem &p, const KEYS &ke
     if (score == -INFINITY) return none;
 #pragma unroll 1
     for (int d = 0; d < p.dim_v; d++) dp += element_of<T>(s.dout, a, d) * keys.v(key, d);
-    float x = score_weight_to_one(score, lse);
+    float x = score_weight_to_one(score, lse) * (float)s.times;
     return make_float2(x, score_slope(x, dp, s.delta[a * s.each]));
 }
 

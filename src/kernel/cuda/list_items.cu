@@ -313,6 +313,7 @@ static void add_items(item_builder &b, const key_set &set, bool spelled) {
             item.kv_head = g;
             item.head = (int)((g - held.first) / held.stride);
             b.lists->items.push_back(item);
+            b.lists->work.push_back(set.work);
         }
     }
 }
@@ -387,7 +388,7 @@ static query_cursor first_step(const gpu_lists &lists, const gpu_item &item, int
 }
 
 /* Those of the item, which has so many heads: all of them are heads of the same tiles, so that they begin with the same
- * block of queries. None where a head has no queries there, or they are not evenly apart. */
+ * block of queries. None where a head has no queries there, or they are not evenly apart, or count several times. */
 static gpu_first_queries first_of_item(const gpu_lists &lists, const gpu_item &item, int heads, int gqa_ratio, int rows,
                                        int keys) {
     gpu_first_queries none = {};
@@ -402,7 +403,7 @@ static gpu_first_queries first_of_item(const gpu_lists &lists, const gpu_item &i
         if (head >= end || head != c.head + i * step) return none;
     }
     int a0 = c.block * rows, b0 = item.block * keys;
-    if (step * t.head_stride > SHRT_MAX || t.q_map > SHRT_MAX || t.queries > SHRT_MAX) return none;
+    if (step * t.head_stride > SHRT_MAX || t.q_map > SHRT_MAX || t.queries > SHRT_MAX || t.times > 1) return none;
     bool full =
         a0 + rows <= t.q_count && b0 + keys <= t.k_count && block_is_full(t.lo, t.hi, a0, a0 + rows, b0, b0 + keys);
     return {t.q_first + a0 * t.q_stride,
@@ -455,6 +456,33 @@ void gpu_list_turn_groups(int rows, int group, gpu_lists *lists) {
         std::stable_sort(set, end, [group](const gpu_item &x, const gpu_item &y) {
             return std::make_pair(x.block / group, -x.block) < std::make_pair(y.block / group, -y.block);
         });
+    }
+}
+
+/* ---- heads by turns ---------------------------------------------------------------------------------------------- */
+
+static bool are_together(const gpu_item &x, const gpu_item &y, int together) {
+    return x.first == y.first && x.kv_head == y.kv_head && x.block / together == y.block / together;
+}
+
+/* Items that are taken at the same time should be of different heads: those of one head add to the same blocks of dQ,
+ * one behind the other. Where heads are no remainder of an item's number, the n-th items of all heads come before the
+ * next ones, among items that have as much to do. Those of a head stay in their order, which is that of their turns. */
+void gpu_interleave_heads(const ra_shape *shape, int together, gpu_lists *lists) {
+    for (const gpu_launch &launch : lists->launches) {
+        if (launch.per_entry != shape->batch) continue;
+        size_t end = (size_t)launch.first + launch.count / (unsigned)launch.per_entry;
+        for (size_t from = (size_t)launch.first, to; from < end; from = to) {
+            std::unordered_map<int, int> seen; /* of each head */
+            std::vector<std::pair<int, gpu_item>> some;
+            for (to = from; to < end && lists->work[to] == lists->work[from]; to++) {
+                const gpu_item &item = lists->items[to];
+                bool stays = to > from && are_together(lists->items[to - 1], item, together);
+                some.push_back({stays ? some.back().first : seen[item.kv_head]++, item});
+            }
+            std::stable_sort(some.begin(), some.end(), [](const auto &x, const auto &y) { return x.first < y.first; });
+            for (size_t i = 0; i < some.size(); i++) lists->items[from + i] = some[i].second;
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 #include "kernel/cuda/prepared.cuh"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists) {
@@ -28,6 +29,8 @@ void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists) {
         t.head_count = (int)from->heads.count;
         t.part = from->part;
         t.queries = from->queries;
+        t.times = 1 + from->extra;
+        t.log2_times = std::log2((float)t.times);
         if (from->k_index) {
             auto key = std::make_pair(from->k_index, from->k_rows.count);
             auto found = known.find(key);
@@ -49,7 +52,7 @@ static bool all_see(const gpu_tile &t, int count) {
 
 /* b's keys follow a's in memory, and what is visible of both is a band. */
 static bool is_continued(const gpu_tile &a, const gpu_tile &b) {
-    return a.part == b.part && !a.k_index && !b.k_index && a.k_stride == b.k_stride &&
+    return a.part == b.part && a.times == b.times && !a.k_index && !b.k_index && a.k_stride == b.k_stride &&
            a.k_first + a.k_count * a.k_stride == b.k_first && all_see(a, a.k_count) && all_see(b, 0);
 }
 

@@ -105,10 +105,6 @@ struct list_pool {
     }
 };
 
-/* Keys that a block could go through in the time that its beginning and its end take; and a launch's. Of the forward
- * kernels on Hopper, D = 128: about 5,000 and 15,000 clocks, where 128 keys take 2,400. */
-enum { KEYS_OF_BLOCK = 256, KEYS_OF_LAUNCH = 768 };
-
 /* Sets of rows, each of which needs a tensor map. */
 static int64_t count_row_sets(const ra_tile_list *tiles, ra_span ra_tile::*which) {
     std::set<std::tuple<int, int64_t, int64_t>> sets;
@@ -121,18 +117,47 @@ static int64_t count_row_sets(const ra_tile_list *tiles, ra_span ra_tile::*which
     return (int64_t)sets.size();
 }
 
-/* Whether a launch has maps for Q and O of each set of queries, and for K and V of each set of keys. */
-static bool has_maps(const ra_tile_list *tiles) {
-    return 2 * (count_row_sets(tiles, &ra_tile::q_rows) + count_row_sets(tiles, &ra_tile::k_rows)) <= TENSOR_MAPS;
+/* Whether a launch has maps for Q and O, or for Q, dO and dQ, of each set of queries, and for K and V of each set of
+ * keys. */
+static bool has_maps(const ra_tile_list *tiles, ra_pass pass) {
+    int64_t each = pass == RA_FORWARD ? 2 : 3;
+    return each * count_row_sets(tiles, &ra_tile::q_rows) + 2 * count_row_sets(tiles, &ra_tile::k_rows) <= TENSOR_MAPS;
 }
 
-/* Forward: the rounds of a dilated problem's branches become one where that is less work, unless there would be too few
- * tensor maps then, and are enough as it is. */
-static ra_status join_rounds(const ra_tile_list *tiles, ra_prepared *to, list_pool *pool, ra_tile_list *tiles_out) {
-    const ra_work_costs costs = {to->forward->rows, KEYS_OF_BLOCK, (double)KEYS_OF_LAUNCH * to->multiprocessors};
-    RA_TRY(ra_join_rounds(&pool->pool, tiles, &costs, tiles_out));
+/* ---- rounds ------------------------------------------------------------------------------------------------------ */
+
+/* What a block of queries could go through in the time that a tile takes to begin, that its own beginning and end take,
+ * and a launch's: keys. Of the forward kernels on Hopper, D = 128: about 900, 5,000 and 15,000 clocks, where 128 keys
+ * take 2,400. */
+enum { KEYS_OF_STEP = 128, KEYS_OF_TILE = 48, KEYS_OF_BLOCK = 256, KEYS_OF_LAUNCH = 768 };
+
+/* Backward, a block of keys: queries, of which 64 take 3,600 clocks; a tile's beginning is mostly hidden, a block's
+ * ends take 10,000, and the first items of a launch wait for one another. */
+enum { QUERIES_OF_TILE = 4, QUERIES_OF_BLOCK = 192, QUERIES_OF_LAUNCH = 448 };
+
+/* The rounds of a dilated problem's branches become one where that is less work. Backward only where heads do not share
+ * keys: each of them has cells of its own. */
+static ra_status join_pass(const ra_shape *shape, const ra_tile_list *tiles, ra_pass pass, const ra_prepared *to,
+                           ra_pool *pool, ra_tile_list *tiles_out) {
+    double multiprocessors = to->multiprocessors;
+    if (pass == RA_FORWARD) {
+        const ra_work_costs costs = {to->forward->rows, KEYS_OF_STEP, KEYS_OF_TILE, KEYS_OF_BLOCK,
+                                     KEYS_OF_LAUNCH * multiprocessors};
+        return ra_join_rounds(pool, tiles, &costs, tiles_out);
+    }
+    const ra_work_costs costs = {to->backward->keys, to->backward->rows, QUERIES_OF_TILE, QUERIES_OF_BLOCK,
+                                 QUERIES_OF_LAUNCH * multiprocessors};
+    return shape->heads_q == shape->heads_kv ? ra_join_rounds_by_keys(pool, tiles, &costs, tiles_out) : RA_OK;
+}
+
+/* The same, unless there would be too few tensor maps then, and are enough as it is. */
+static ra_status join_rounds(const ra_shape *shape, const ra_tile_list *tiles, ra_pass pass, const ra_prepared *to,
+                             list_pool *pool, ra_tile_list *tiles_out) {
+    bool has_list = pass == RA_FORWARD ? to->forward->list_maps : to->backward->list_maps;
+    *tiles_out = *tiles;
+    RA_TRY(join_pass(shape, tiles, pass, to, &pool->pool, tiles_out));
     bool joined = tiles_out->round_count < tiles->round_count;
-    if (joined && to->forward->list_maps && !has_maps(tiles_out) && has_maps(tiles)) *tiles_out = *tiles;
+    if (joined && has_list && !has_maps(tiles_out, pass) && has_maps(tiles, pass)) *tiles_out = *tiles;
     return RA_OK;
 }
 
@@ -143,7 +168,7 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
     ra_tile_list joined = *given;
     const ra_tile_list *tiles = &joined;
     RA_TRY(choose(variants, shape, pass, to));
-    if (pass == RA_FORWARD) RA_TRY(join_rounds(given, to, &pool, &joined));
+    RA_TRY(join_rounds(shape, given, pass, to, &pool, &joined));
     RA_TRY(check_sizes(shape, tiles));
     if (parts) lists.parts.assign(parts, parts + part_count);
     gpu_list_tiles(tiles, &lists);
@@ -155,6 +180,7 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
         gpu_list_items(shape, tiles, parts, to->backward->rows, to->backward->keys, &lists);
     auto list_maps = pass == RA_FORWARD ? to->forward->list_maps : to->backward->list_maps;
     if (list_maps) list_maps(shape, tiles, parts, &lists);
+    if (pass == RA_BACKWARD) gpu_interleave_heads(shape, to->backward->together, &lists);
     gpu_keep_lists(to);
     return RA_OK;
 }

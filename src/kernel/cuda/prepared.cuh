@@ -24,6 +24,7 @@ struct gpu_lists {
     std::vector<int64_t> index;
     std::vector<gpu_unit> units; /* forward */
     std::vector<gpu_item> items; /* backward, as are the following */
+    std::vector<int64_t> work;   /* of each item: pairs, on average of its key set */
     std::vector<int> turns;
     int64_t chains = 0;              /* counters */
     int64_t overwritten = 0;         /* rows of dk, over the heads, that the first launch writes to */
@@ -91,6 +92,10 @@ void gpu_merge_tiles(const ra_tile_list *tiles, gpu_lists *lists);
 
 /* When tensor maps of the tiles' rows are listed too: where the items' keys, in blocks of so many, are in them. */
 void gpu_list_key_boxes(int keys, gpu_lists *lists);
+
+/* Behind all that lists items: those of different heads by turns, where heads have items of their own; neighbouring
+ * blocks of keys stay so many together. */
+void gpu_interleave_heads(const ra_shape *shape, int together, gpu_lists *lists);
 
 /* And where the queries of the items' first steps are, in blocks of so many. */
 void gpu_list_first_queries(const ra_shape *shape, int rows, int keys, gpu_lists *lists);

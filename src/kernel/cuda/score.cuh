@@ -8,7 +8,9 @@
  * Kernels take the maximum of a row's dots and make a score of it, which needs scores that rise with the dots: forward
  * kernels are given a scale above 0.
  *
- * A pair takes part when it is visible and its score is not -inf. P and dS of one that does not are NO_PART.
+ * A pair takes part when it is visible and its score is not -inf. P and dS of one that does not are NO_PART. P of a
+ * pair that counts several times (gpu_tile) is multiplied by that, in both passes: the logarithm, added to a score,
+ * would be lost in a large one.
  */
 #ifndef RA_KERNEL_CUDA_SCORE_CUH
 #define RA_KERNEL_CUDA_SCORE_CUH

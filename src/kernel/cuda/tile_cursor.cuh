@@ -99,6 +99,7 @@ __device__ __forceinline__ key_cursor next_keys(const gpu_problem &p, const unit
 struct key_source {
     row_source k, v;
     int count, lo, hi;
+    int times; /* each pair counts so often */
 };
 
 template <class T>
@@ -109,6 +110,7 @@ __device__ __forceinline__ void set_keys(key_source *to, const gpu_problem &p, i
     to->count = t.k_count;
     to->lo = t.lo;
     to->hi = t.hi;
+    to->times = t.times;
 }
 
 /* ---- backward: the query blocks of an item ----------------------------------------------------------------------- */
@@ -197,6 +199,7 @@ template <class ACC> struct query_source {
     int *chain;             /* of the first block */
     const int *turns;
     int count, keys, lo, hi;
+    int times; /* each pair counts so often */
 };
 
 /* The queries that a tile is about. */
@@ -223,6 +226,7 @@ __device__ __forceinline__ void set_queries(query_source<ACC> *to, const gpu_bac
     to->keys = t.k_count;
     to->lo = t.lo;
     to->hi = t.hi;
+    to->times = t.times;
 }
 
 /* ---- backward: whose turn it is ---------------------------------------------------------------------------------- */

@@ -27,6 +27,8 @@ struct gpu_tile {
     int q_map, q_at; /* where tensor maps are listed: that of its queries, and which of the map's rows is its first */
     int k_map, k_at;
     int queries; /* of which rank its queries are */
+    int times;   /* each of its pairs counts so often */
+    float log2_times;
 };
 
 /* Tensor maps of a launch, which are parameters of a kernel: 4 KB of them before CUDA 12.1. */
@@ -177,6 +179,7 @@ struct gpu_backward_variant {
     const gpu_backward_variant *smaller = NULL;
     void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,
                       gpu_lists *lists) = NULL;
+    int together = 1; /* neighbouring blocks of keys that are done together, where their items are neighbours */
 };
 
 template <class KERNEL> static inline cudaError_t allow_shared_memory(KERNEL *kernel, int bytes) {

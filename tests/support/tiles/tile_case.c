@@ -184,6 +184,7 @@ static ra_tile random_tile(const tile_case *c, rng *r, ra_span q_rows, ra_span h
     int kind = (int)rng_between(r, 0, 3);
     tile.lo = kind & 1 ? rng_between(r, 0, n + keys - 1) - n : -n;
     tile.hi = kind & 2 ? tile.lo + rng_between(r, 0, keys - tile.lo) : keys;
+    if (c->counted && rng_one_in(r, 2)) tile.extra = (int)rng_between(r, 1, 4);
     return tile;
 }
 
@@ -237,7 +238,7 @@ static void visit_tile(tile_case *c, const ra_tile *tile, int64_t state, int64_t
             p.q_row = ra_span_at(tile->q_rows, a);
             p.k_row = tile->k_index ? tile->k_index[j] : tile->k_rows.first + j * tile->k_rows.stride;
             p.row = ((state * shape->batch + b) * shape->heads_q + h) * shape->rows_q + p.q_row;
-            p.score = pair_score(c, &p);
+            p.score = pair_score(c, &p) + log(1 + tile->extra);
             visit(c, &p);
         }
     }
@@ -334,10 +335,11 @@ static void solve(tile_case *c) {
     visit_pairs(c, add_to_gradients);
 }
 
-static void make_case(tile_case *c, int plain, unsigned seed, ra_dtype dtype, int64_t limit) {
+static void make_case(tile_case *c, int plain, int counted, unsigned seed, ra_dtype dtype, int64_t limit) {
     memset(c, 0, sizeof *c);
     c->seed = seed;
     c->plain = plain;
+    c->counted = counted;
     rng r = {seed};
     make_shape(c, &r, dtype, limit);
     make_rows(c, &r);
@@ -347,11 +349,15 @@ static void make_case(tile_case *c, int plain, unsigned seed, ra_dtype dtype, in
 }
 
 void tile_case_make(tile_case *c, unsigned seed, ra_dtype dtype, int64_t limit) {
-    make_case(c, 0, seed, dtype, limit);
+    make_case(c, 0, 0, seed, dtype, limit);
 }
 
 void tile_case_make_plain(tile_case *c, unsigned seed, ra_dtype dtype, int64_t limit) {
-    make_case(c, 1, seed, dtype, limit);
+    make_case(c, 1, 0, seed, dtype, limit);
+}
+
+void tile_case_make_counted(tile_case *c, int plain, unsigned seed, ra_dtype dtype, int64_t limit) {
+    make_case(c, plain, 1, seed, dtype, limit);
 }
 
 void tile_case_free(tile_case *c) {

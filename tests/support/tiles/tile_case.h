@@ -33,7 +33,7 @@ typedef struct test_list {
 
 typedef struct tile_case {
     unsigned seed;
-    int plain;
+    int plain, counted;
     ra_shape shape;
     ra_dtype acc;
     test_tensor q, dout, dq;
@@ -57,6 +57,8 @@ typedef struct tile_case {
 void tile_case_make(tile_case *c, unsigned seed, ra_dtype dtype, int64_t limit);
 /* The same with rows that copies of whole tiles can have: in chunks of 16 bytes, spans of keys only, scale above 0. */
 void tile_case_make_plain(tile_case *c, unsigned seed, ra_dtype dtype, int64_t limit);
+/* The same, plain or not, and pairs of some tiles count several times, which not all kernels know of. */
+void tile_case_make_counted(tile_case *c, int plain, unsigned seed, ra_dtype dtype, int64_t limit);
 void tile_case_free(tile_case *c);
 
 /* Index of element [b, row, h, d] in a view. */

@@ -96,7 +96,8 @@ store_p_fma(typename S::REAL *pairs, const typename S::REAL (&s)[S::M][S::N], co
             REAL x = score_of(score, s[i][j]);
             bool part = key >= first && key < end && x != -(REAL)INFINITY;
             nonfinite = fma(s[i][j], (REAL)0, nonfinite);
-            element_of<REAL, S::KEYS>(pairs, g.row(i), g.column(j)) = part ? score_weight(x, base) : (REAL)NO_PART;
+            element_of<REAL, S::KEYS>(pairs, g.row(i), g.column(j)) =
+                part ? score_weight(x, base) * (REAL)from.times : (REAL)NO_PART;
         }
     }
     return nonfinite;

@@ -141,6 +141,22 @@ __device__ __forceinline__ void accumulate_fma_scores(typename S::REAL (&s)[S::M
     }
 }
 
+/* P of pairs that count so many times, and l. */
+template <class S>
+__device__ __forceinline__ void count_pairs(typename S::REAL (&s)[S::M][S::N], int times, fma_rows<S> &rows) {
+    using REAL = typename S::REAL;
+#pragma unroll
+    for (int i = 0; i < S::M; i++) {
+        REAL sum = 0;
+#pragma unroll
+        for (int j = 0; j < S::N; j++) {
+            sum += s[i][j];
+            s[i][j] *= (REAL)times;
+        }
+        rows.l[i] += sum * (REAL)(times - 1);
+    }
+}
+
 /* p [ROWS, V_KEYS] = the columns of P that meet piece `piece` of V. */
 template <class S>
 __device__ __forceinline__ void store_p(typename S::REAL *p, const typename S::REAL (&s)[S::M][S::N], int piece) {
@@ -257,6 +273,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_fma(const __grid_
         make_scores<S>(s, {(REAL)problem.scale});
         if (masked) mask_pairs<S>(s, unit, sources[slot], at.b0, -(REAL)INFINITY);
         accumulate_fma_scores<S>(s, rows);
+        if (sources[slot].times > 1) count_pairs<S>(s, sources[slot].times, rows);
         if (masked) mask_pairs<S>(s, unit, sources[slot], at.b0, (REAL)NO_PART);
 #pragma unroll 1
         for (int n = 0; n < S::PIECES; n++, place ^= 1) {

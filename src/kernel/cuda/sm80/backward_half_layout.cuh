@@ -17,7 +17,8 @@
 struct planned_queries {
     int block;  /* of queries; -1: there is no such step */
     int source; /* index */
-    int masked; /* pairs need to be looked at one by one: some are not visible, or an lse is large */
+    int masked; /* pairs need to be looked at one by one: some are not visible or count several times, or an lse is
+                 * large */
     int whole;  /* all of its rows of dQ are there, and lie as the kernel's width has them */
     int *chain; /* of its block of dQ */
 };

@@ -15,7 +15,8 @@ __device__ __forceinline__ void put_queries(const gpu_problem &p, half_plan &pla
     int block = plan.cursor.block, a0 = block * S::ROWS, a1 = a0 + S::ROWS, b0 = plan.item.block * S::KEYS;
     step.block = block;
     step.source = source;
-    step.masked = b0 + S::KEYS > from.keys || !block_is_full(from.lo, from.hi, a0, a1, b0, b0 + S::KEYS);
+    step.masked =
+        b0 + S::KEYS > from.keys || !block_is_full(from.lo, from.hi, a0, a1, b0, b0 + S::KEYS) || from.times > 1;
     step.chain = from.chain + block;
     step.whole = from.dq.aligned && a1 <= from.count && p.dim == S::DIM;
 }

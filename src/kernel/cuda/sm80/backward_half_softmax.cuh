@@ -34,7 +34,7 @@ __device__ __forceinline__ void make_p(pair_columns<S> &s, const gpu_score<float
 }
 
 /* The same where some are not, or where a query saw nothing (its lse is -inf), or a score is -inf, which counts as
- * unseen, or where scores are large. */
+ * unseen, or where scores are large, or pairs count several times. */
 template <class S>
 __device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const gpu_score<float> &params,
                                               const query_source<float> &from, const pair_columns_place &at) {
@@ -49,7 +49,7 @@ __device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const gpu_scor
                 float &x = s[r / 2][n][r % 2 * 2 + e], base = counted_lse(e ? lse.y : lse.x);
                 float score = score_of(params, x);
                 bool part = n * 8 + e >= first && n * 8 + e < end && base != -INFINITY && score != -INFINITY;
-                x = part ? score_weight_to_one(score, base) : NO_PART;
+                x = part ? score_weight_to_one(score, base) * (float)from.times : NO_PART;
             }
         }
     }

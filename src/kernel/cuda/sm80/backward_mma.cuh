@@ -81,14 +81,15 @@ __device__ __forceinline__ void differentiate(pair_block<S> &s, pair_block<S> &d
 }
 
 /* The same where some are not, or where a row saw nothing (its lse is -inf), or a score is -inf, which counts as
- * unseen, or where scores are large. Returns whether a pair that takes no part has a score or a dP that is no number:
- * then Q, dO, K or V have an infinity or a NaN, which times 0 would spread. */
+ * unseen, or where scores are large, or pairs count several times. Returns whether a pair that takes no part has a
+ * score or a dP that is no number: then Q, dO, K or V have an infinity or a NaN, which times 0 would spread. */
 template <class S>
 __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_block<S> &dp,
                                                      const float (&lse)[2 * S::S_MT], const float (&delta)[2 * S::S_MT],
                                                      const gpu_score<float> &params, const query_source<float> &from,
                                                      int a0, int b0, const pair_place &at) {
     bool nonfinite = false;
+    float times = (float)from.times;
 #pragma unroll
     for (int r = 0; r < 2 * S::S_MT; r++) {
         float base = counted_lse(lse[r]);
@@ -101,7 +102,7 @@ __device__ __forceinline__ bool differentiate_masked(pair_block<S> &s, pair_bloc
                 float &x = s[r / 2][n][r % 2 * 2 + e], &y = dp[r / 2][n][r % 2 * 2 + e];
                 float score = score_of(params, x);
                 bool part = n * 8 + e >= first && n * 8 + e < end && score != -INFINITY;
-                float p = part ? score_weight_to_one(score, base) : NO_PART;
+                float p = part ? score_weight_to_one(score, base) * times : NO_PART;
                 nonfinite |= !part && !(isfinite(x) && isfinite(y));
                 x = p;
                 y = part ? score_slope(p, y, delta[r]) : NO_PART;
@@ -207,7 +208,7 @@ __device__ __forceinline__ bool make_pairs(const backward_memory<S> &memory, con
         for (int n = 0; n < S::S_NT; n++) odd |= isinf(s[r / 2][n][r % 2 * 2]) || isinf(s[r / 2][n][r % 2 * 2 + 1]);
     }
     bool full = b0 + S::KEYS <= from.keys && block_is_full(from.lo, from.hi, a0, a0 + S::ROWS, b0, b0 + S::KEYS);
-    if (full && !__any_sync(~0u, odd))
+    if (full && from.times == 1 && !__any_sync(~0u, odd))
         differentiate<S>(s, dp, lse, delta, {scale});
     else
         nonfinite |= differentiate_masked<S>(s, dp, lse, delta, {scale}, from, a0, b0, at);

@@ -198,6 +198,23 @@ __device__ __forceinline__ void accumulate_scores(float (&s)[S::MT][S::KEYS / 8]
         exponentiate<S, false>(s, rows, score);
 }
 
+/* P of pairs that count so many times, and l. */
+template <class S>
+__device__ __forceinline__ void count_pairs(float (&s)[S::MT][S::KEYS / 8][4], int times, forward_rows<S> &rows) {
+#pragma unroll
+    for (int r = 0; r < 2 * S::MT; r++) {
+        float sum = 0;
+#pragma unroll
+        for (int n = 0; n < S::KEYS / 8; n++)
+#pragma unroll
+            for (int e = r % 2 * 2; e < r % 2 * 2 + 2; e++) {
+                sum += s[r / 2][n][e];
+                s[r / 2][n][e] *= (float)times;
+            }
+        rows.l[r] += sum * (float)(times - 1);
+    }
+}
+
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
 
 /* Step j is the cursor's. */
@@ -313,6 +330,7 @@ __device__ __forceinline__ void loop_over_keys(const gpu_forward &args, unsigned
         planned_keys next = plan.steps[(j + 1) % 4];
         if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
         accumulate_scores<S>(s, rows, score);
+        if (source.times > 1) count_pairs<S>(s, source.times, rows);
         if (nonfinite) take_nonfinite_values<S>(plan.unit, source, step.b0, v, rows);
         products::template add_values<S>(rows.o, s, v);
         if (next.b0 < 0) break;
@@ -346,6 +364,7 @@ __device__ __forceinline__ void loop_over_stages(const gpu_forward &args, unsign
         queries.add_scores(s, q, k + here);
         if (step.masked) mask_scores<S>(plan.unit, source, step.b0, s);
         accumulate_scores<S>(s, rows, score);
+        if (source.times > 1) count_pairs<S>(s, source.times, rows);
         if (nonfinite) take_nonfinite_values<S>(plan.unit, source, step.b0, v + here, rows);
         products::template add_values<S>(rows.o, s, v + here);
         if (last) break;

@@ -50,6 +50,7 @@ struct query_plan {
     int block;        /* -1: there is no such step */
     int a0, count;    /* first query, and the tile's queries */
     int lo, hi, keys; /* of the tile */
+    float log2_times; /* likewise */
     int map, row;     /* of Q, dO, dQ: the first map and the block's first row in it */
     int head;
     int queries;       /* of which rank its queries are */

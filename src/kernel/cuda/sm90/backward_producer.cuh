@@ -55,6 +55,7 @@ __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_
     to->lo = t.lo;
     to->hi = t.hi;
     to->keys = t.k_count;
+    to->log2_times = t.log2_times;
     to->map = 3 * t.q_map;
     to->row = t.q_at + a0;
     to->head = t.head_first + c.head * t.head_stride;
@@ -177,10 +178,10 @@ __device__ __forceinline__ void read_sums(const gpu_backward &args, int batch, c
 }
 
 /* By a warp: lse and delta of a step as its consumers take them, and whether they have to look at pairs one by one.
- * full: all of its pairs are visible. */
+ * full: all of its pairs are visible. log2_times: of the tile. */
 template <class S>
 __device__ __forceinline__ void write_sums(const folded_backward &args, const backward_memory<S> &memory, bool full,
-                                           int stage, int lane, const sums_read<S::ROWS / 32> &sums) {
+                                           float log2_times, int stage, int lane, const sums_read<S::ROWS / 32> &sums) {
     item_plan &plan = memory.plan();
     bool odd = false; /* not finite, or large */
 #pragma unroll
@@ -188,7 +189,7 @@ __device__ __forceinline__ void write_sums(const folded_backward &args, const ba
     bool masked = __any_sync(~0u, odd) || !full;
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
-        memory.lse(stage)[lane + i * 32] = masked ? sums.lse[i] : score_shift(args.fold, sums.lse[i]);
+        memory.lse(stage)[lane + i * 32] = masked ? sums.lse[i] : score_shift(args.fold, sums.lse[i]) + log2_times;
         memory.minus_delta(stage)[lane + i * 32] = -sums.delta[i];
     }
     if (lane == 0) plan.masked[stage] = masked;
@@ -200,7 +201,7 @@ __device__ __forceinline__ void produce_first(const folded_backward &args, const
     sums_read<S::ROWS / 32> sums;
     const sums_place at = memory.first_sums();
     read_sums<S>(args, memory.plan().item.b, at, lane, sums);
-    write_sums<S>(args, memory, at.full, 0, lane, sums);
+    write_sums<S>(args, memory, at.full, 0, 0, lane, sums); /* of a tile that counts once */
     mbarrier_arrive(memory.full(0));
 }
 
@@ -229,7 +230,8 @@ __device__ __forceinline__ void produce_queries(const folded_backward &args, con
             return;
         }
         if (lane == 0) copy_queries<S>(maps, memory, stage, step.map, step.row, step.head, plan.item.b);
-        write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), stage, lane, sums);
+        write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), step.log2_times, stage, lane,
+                      sums);
         mbarrier_arrive(memory.full(stage));
     }
 }

@@ -58,7 +58,8 @@ __device__ __forceinline__ void produce_query_rows(const folded_backward &args, 
         if (thread < 32) {
             sums_read<S::ROWS / 32> sums;
             read_sums<S>(args, plan.item.b, step, thread, sums);
-            write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), stage, thread, sums);
+            write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), step.log2_times, stage, thread,
+                          sums);
         }
         announce_copies(memory.full(stage));
     }

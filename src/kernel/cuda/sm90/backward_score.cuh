@@ -46,10 +46,10 @@ __device__ __forceinline__ float score_weight_shifted(const gpu_score<float> &s,
     return exp2_fast(fmaf(dot, s.scale * LOG2_E, shift));
 }
 
-/* P' of a score, as score_weight_to_one has P. */
-__device__ __forceinline__ float score_weight_folded(const score_fold &fold, float score, float lse) {
+/* P' of a score, as score_weight_to_one has P. log2: of f, and of how often the pair counts. */
+__device__ __forceinline__ float score_weight_folded(float log2, float score, float lse) {
     float x = score - lse;
-    return exp2_fast(fmaf(x > 0 ? x - x : x, LOG2_E, fold.log2));
+    return exp2_fast(fmaf(x > 0 ? x - x : x, LOG2_E, log2));
 }
 
 /* dS'. rise: dP - delta. */

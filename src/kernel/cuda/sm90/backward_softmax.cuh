@@ -57,6 +57,7 @@ template <class S> __device__ __forceinline__ void make_ds(const pair_columns<S>
 template <class S>
 __device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *lse, const gpu_score<float> &params,
                                               const score_fold &fold, const query_plan &step, const pairs_place &at) {
+    float log2 = fold.log2 + step.log2_times;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int b = at.b + r * 8, start = step.a0 + at.a;
@@ -68,7 +69,7 @@ __device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *l
             for (int e = 0; e < 2; e++) {
                 float base = counted_lse(e ? l.y : l.x), score = score_of(params, s[n][r * 2 + e]);
                 bool part = n * 8 + e >= first && n * 8 + e < end && base != -INFINITY && score != -INFINITY;
-                s[n][r * 2 + e] = part ? score_weight_folded(fold, score, base) : NO_PART;
+                s[n][r * 2 + e] = part ? score_weight_folded(log2, score, base) : NO_PART;
             }
         }
     }

@@ -366,7 +366,7 @@ template <class T, const gpu_backward_variant &MMA> struct backward_wide_calls {
         gpu_list_key_boxes(shape::KEYS, lists);
     }
     static constexpr gpu_backward_variant variant(void) {
-        return {shape::ROWS, shape::KEYS, shape::BYTES, allow, launch, NULL, list_maps};
+        return {shape::ROWS, shape::KEYS, shape::BYTES, allow, launch, NULL, list_maps, shape::CTAS};
     }
 };
 

@@ -132,7 +132,8 @@ __device__ __forceinline__ void produce_wide(const folded_backward &args, const 
             mbarrier_expect(memory.full(stage), S::QUERY_TILE);
             copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.row, step.head, plan.item.b, memory.full(stage));
         }
-        write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), stage, lane, sums);
+        write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), step.log2_times, stage, lane,
+                      sums);
         mbarrier_arrive(memory.full(stage));
         if (j >= 1) {
             mbarrier_wait(memory.checked(), 0);

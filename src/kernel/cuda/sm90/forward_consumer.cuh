@@ -144,7 +144,8 @@ __device__ __forceinline__ void weigh(score_block<S> &s, int r, int from, int to
 }
 
 /* Scores become P, relative to m, and are added to l; packed, if P is packed beside exponentials and none are large
- * before that begins. Returns whether some of the warp's P are large: then m has to follow.
+ * before that begins. Returns whether some of the warp's P are large: then m has to follow. P of pairs that count
+ * several times (times: how often; 0: once) are taken for large.
  *
  *   row 0 ........ row 1 ......│ large? free() │.... row 1, beside it P is packed │ large?
  *
@@ -152,7 +153,7 @@ __device__ __forceinline__ void weigh(score_block<S> &s, int r, int from, int to
  * for there because of the branch: without one, the compiler moves the wait to the front of the exponentials. */
 template <class S, bool LARGE, class FREE>
 __device__ __forceinline__ bool exponentiate(score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
-                                             weight_block<S> &p, FREE free) {
+                                             int times, weight_block<S> &p, FREE free) {
     constexpr int FROM = S::PACKED_FROM, COLUMNS = S::KEYS / 8;
     float m[2], sum[2][2] = {};
 #pragma unroll
@@ -160,7 +161,7 @@ __device__ __forceinline__ bool exponentiate(score_block<S> &s, row_sums &rows, 
         m[r] = rows.m[r] == -INFINITY ? 0 : rows.m[r];
         weigh<S, LARGE>(s, r, 0, r ? FROM : COLUMNS, m[r], score, sum[r]);
     }
-    bool above = __any_sync(~0u, sum[0][0] + sum[0][1] > LARGE_SUM || sum[1][0] + sum[1][1] > LARGE_SUM);
+    bool above = __any_sync(~0u, sum[0][0] + sum[0][1] > LARGE_SUM || sum[1][0] + sum[1][1] > LARGE_SUM) || times;
     if (S::PACKS_BESIDE && above) {
         free();
         weigh<S, LARGE>(s, 1, FROM, COLUMNS, m[1], score, sum[1]);
@@ -202,6 +203,21 @@ __device__ __forceinline__ void find_maxima(const score_block<S> &s, row_sums &r
     }
 }
 
+/* P of pairs that count so many times, and l. Returns whether some of the warp's P are large then. */
+template <class S> __device__ __forceinline__ bool count_pairs(score_block<S> &s, row_sums &rows, int times) {
+    float sum[2] = {};
+#pragma unroll
+    for (int n = 0; n < S::KEYS / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            sum[e / 2] += s[n][e];
+            s[n][e] *= (float)times;
+        }
+#pragma unroll
+    for (int r = 0; r < 2; r++) rows.l[r] += sum[r] * (float)(times - 1);
+    return __any_sync(~0u, fmaxf(sum[0], sum[1]) * (float)times > LARGE_SUM);
+}
+
 /* m follows P that are large: the largest of a row becomes about 1. A row that has a P of LOST_WEIGHT or more becomes
  * NaN, which is seen at the end. */
 template <class S> __device__ __forceinline__ void follow_weights(score_block<S> &s, row_sums &rows, float (&keep)[2]) {
@@ -222,18 +238,19 @@ template <class S> __device__ __forceinline__ void follow_weights(score_block<S>
 /* Scores become P, packed when free() has returned; l, and m where it has to, follow. Returns whether it has, in this
  * warp: then o has to be multiplied by `keep`. m is a row's maximum of the first block that it sees something of. From
  * then on no maximum is looked for, unless a row's m is large or -inf, which `large` says: what P add up to tells where
- * scores are far above m. */
+ * scores are far above m. times: how often pairs count; 0: once. */
 template <class S, class FREE>
 __device__ __forceinline__ bool accumulate_scores(score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
-                                                  bool large, weight_block<S> &p, FREE free, float (&keep)[2]) {
+                                                  bool large, int times, weight_block<S> &p, FREE free,
+                                                  float (&keep)[2]) {
     bool moved = large, above;
     keep[0] = keep[1] = 1;
     if (moved) find_maxima<S>(s, rows, score, keep);
     if (moved && some_are_large(rows.m))
-        above = exponentiate<S, true>(s, rows, score, p, free);
+        above = exponentiate<S, true>(s, rows, score, times, p, free);
     else
-        above = exponentiate<S, false>(s, rows, score, p, free);
-    if (above) {
+        above = exponentiate<S, false>(s, rows, score, times, p, free);
+    if (above && (!times || count_pairs<S>(s, rows, times))) {
         follow_weights<S>(s, rows, keep);
         moved = true;
     }

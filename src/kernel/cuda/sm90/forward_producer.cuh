@@ -41,26 +41,29 @@ struct tile_keys {
     const CUtensorMap *map; /* of K; that of V is behind it */
     int head, at;           /* head: of the map; at: which of its rows is the tile's first */
     int count, lo, hi;
+    int flags; /* of every step */
 };
 
+template <class S>
 __device__ __forceinline__ tile_keys keys_of(const gpu_problem &p, const tensor_maps &maps, const unit_place &unit,
                                              int tile) {
     const gpu_tile &t = p.tiles[tile];
     int head = (int)kv_head_in(kv_rows_of(p, t), unit.h / p.gqa_ratio);
-    return {key_map(maps, t), head, t.k_at, t.k_count, t.lo, t.hi};
+    return {key_map(maps, t), head, t.k_at, t.k_count, t.lo, t.hi, flags_of_times<S>(t.times)};
 }
 
 /* The note on the step of keys [b0, ...), of which there are `few`, or, where that is 0, a block's, as far as the tile
- * has them. Made here: left to itself, the compiler makes it where it is stored, while a stage waits for its copy. */
+ * has them. flags: which it has in any case. Made here: left to itself, the compiler makes it where it is stored, while
+ * a stage waits for its copy. */
 template <class S>
 __device__ __forceinline__ key_block block_of(int lo, int hi, int count, const unit_place &unit, int b0, bool ends,
-                                              int few = 0) {
+                                              int flags, int few = 0) {
     int b1 = b0 + (few ? FEW_KEYS : S::KEYS);
     if (few) count = min(count, b0 + few);
     bool full = b1 <= count && block_is_full(lo, hi, unit.a0, unit.a1, b0, b1);
     int64_t apart = (int64_t)unit.a0 - b0;
-    key_block block = {(full ? 0 : STEP_MASKED) | (ends ? STEP_ENDS : 0) | (few ? STEP_SHORT : 0), near(apart + lo),
-                       near(apart + hi + 1), near(count - b0)};
+    key_block block = {flags | (full ? 0 : STEP_MASKED) | (ends ? STEP_ENDS : 0) | (few ? STEP_SHORT : 0),
+                       near(apart + lo), near(apart + hi + 1), near(count - b0)};
     asm volatile("" : "+r"(block.flags), "+r"(block.lo), "+r"(block.hi), "+r"(block.count));
     return block;
 }
@@ -115,13 +118,13 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
     while (next_unit<S>(args, count, &number, &place, &unit, &keys)) {
         bool begins = true, ends;
         int few = few_first<S>(keys);
-        tile_keys source = keys_of(p, maps, unit, keys.tile);
+        tile_keys source = keys_of<S>(p, maps, unit, keys.tile);
 #pragma unroll 1
         do {
             int stage = at.in_ring(), row = source.at + keys.b0;
             key_cursor next = next_keys(p, unit, keys, few ? few : S::KEYS);
             ends = next.tile == unit.end;
-            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends, few);
+            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends, source.flags, few);
             few = next.tile == keys.tile || ends ? 0 : few_first<S>(next);
             if (few) block.flags |= STEP_BEFORE_SHORT;
             if (lead) tell_values<S>(memory, at.stage, {source.map + 1, row, source.head, unit.b});
@@ -145,7 +148,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             if (lead) mbarrier_arrive(memory.k_full(stage));
             __syncwarp(); /* a lane that is steps behind could wait for the wrong phase */
             at.advance();
-            if (!ends && next.tile != keys.tile) source = keys_of(p, maps, unit, next.tile);
+            if (!ends && next.tile != keys.tile) source = keys_of<S>(p, maps, unit, next.tile);
             keys = next;
             begins = false;
         } while (!ends);

@@ -86,7 +86,7 @@ __device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory
     bool ends = keys.flags & STEP_ENDS;
     leave_keys<S>(memory, group, stage, ends);
     if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
-    return accumulate_scores<S>(s, rows, score, large, p, free, keep);
+    return accumulate_scores<S>(s, rows, score, large, times_of<S>(keys), p, free, keep);
 }
 
 /* Where a consumer stands: at the unit that is noted in `slot`, whose next step is at the ring's place. */
@@ -125,7 +125,7 @@ __device__ __forceinline__ bool first_step(const gpu_forward &args, const forwar
     leave_keys<S>(memory, group, place.at.stage, keys.flags & STEP_ENDS);
     if (keys.flags & STEP_MASKED) mask_block<H>(keys, s);
     bool far = accumulate_scores<H>(
-        s, rows, score, large, first, [] {}, keep);
+        s, rows, score, large, times_of<S>(keys), first, [] {}, keep);
     widen<S, H>(first, p);
     return far;
 }
@@ -156,7 +156,7 @@ __device__ __forceinline__ key_block short_step(const forward_memory<S> &memory,
     leave_keys<S>(memory, group, at.stage, keys.flags & STEP_ENDS);
     if (keys.flags & STEP_MASKED) mask_block<H>(keys, s);
     bool far = accumulate_scores<H>(
-        s, rows, score, large, first,
+        s, rows, score, large, times_of<S>(keys), first,
         [&] {
             products_wait<0>();
             keep_registers(o);
@@ -325,6 +325,10 @@ static inline bool rows_see_many_keys(const ra_tile_list *tiles) {
     return pairs >= MANY_KEYS * rows;
 }
 
+static inline bool some_count_several_times(const ra_tile_list *tiles) {
+    return std::any_of(tiles->tiles, tiles->tiles + tiles->tile_count, [](const ra_tile &t) { return t.extra > 0; });
+}
+
 /* Whether the pass's last launch has every row of every head. */
 static inline bool last_launch_has_all(const ra_shape *shape, const gpu_lists &lists, int rows) {
     int64_t seen = 0;
@@ -346,6 +350,7 @@ struct forward_wgmma {
     using many = forward_wgmma_shape<T, DIM, MANY, GROUPS, MANY_STAGES, true, true>;
     using rows = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, true, false>;
 
+    static_assert(boxes::COUNTS && rows::COUNTS, "there is a kernel for pairs that count several times");
     static_assert(sizeof(gpu_forward) + sizeof(launch_maps<FEW_MAPS>) + 64 <= 4096, "few enough maps");
 
     template <class S> static cudaError_t allow_boxes(void) {
@@ -397,7 +402,8 @@ struct forward_wgmma {
     }
 
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
-        tensor_maps_list(shape, parts, rows_see_many_keys(tiles) ? MANY : KEYS, lists);
+        bool takes_many = rows_see_many_keys(tiles) && (many::COUNTS || !some_count_several_times(tiles));
+        tensor_maps_list(shape, parts, takes_many ? MANY : KEYS, lists);
         lists->maps.finishes = shape->scale > 0 && last_launch_has_all(shape, *lists, boxes::ROWS);
     }
 
