@@ -4,7 +4,7 @@
  *   gpu_nonfinite [--kernel NAME] [--seeds N] [--seed FIRST]
  *
  * A seed is a problem of each type that a kernel has code of its own for, fourteen on Hopper. In some the queries are
- * those of several ranks.
+ * those of several ranks, in some the pairs of a call count several times.
  *
  * The rule. A pair takes part when it is visible and its score is not -inf. A row that has a part in a score of +inf or
  * NaN has o, lse and dq NaN, and makes NaN of dk and dv of its keys; a value or gradient that is not finite makes
@@ -174,6 +174,7 @@ static void make_problem(problem *p, ra_dtype dtype, unsigned seed) {
         p->tiles[c].heads = {0, 1, heads};
         p->tiles[c].lo = p->lo - from;
         p->tiles[c].hi = p->hi - from;
+        p->tiles[c].extra = rng_one_in(&r, 3) ? (int)rng_between(&r, 1, 3) : 0;
         p->groups[c] = {0, 1};
         p->rounds[c] = {0, 1, 0};
         p->lists[c] = {&p->tiles[c], &p->groups[c], &p->rounds[c], 1, 1, 1};
@@ -359,6 +360,7 @@ static void add(wanted *to, double weight, double x, double size, const toleranc
 struct score {
     double s;     /* as it is rounded */
     double error; /* what it may be off by */
+    double times; /* the pair counts so often */
     bool visible, part, overflows;
 };
 
@@ -373,6 +375,7 @@ static score score_of(const problem &p, int64_t i, int64_t h, int64_t j, const t
     x.overflows = p.acc != RA_F64 && std::isfinite(size) && std::max(size, size * std::fabs(scale)) > 1e37;
     x.error = std::isfinite(size) && !p.whole_scores ? size * std::fabs(scale) * t.score : 0;
     x.part = x.s != -INFINITY;
+    x.times = 1 + p.tiles[p.calls > 1 && j >= p.split].extra;
     return x;
 }
 
@@ -397,7 +400,7 @@ static row_case row_of(const problem &p, int64_t i, int64_t h, const tolerances 
         row.error = std::max(row.error, x.error);
     }
     for (const score &x : row.scores)
-        if (x.visible && x.part) row.sum += std::exp(x.s - row.most);
+        if (x.visible && x.part) row.sum += x.times * std::exp(x.s - row.most);
     if (row.spoiled)
         row.lse = NAN;
     else if (!row.nothing)
@@ -453,7 +456,7 @@ static int check_row(const problem &p, const results &got, const row_case &row, 
             double v = p.v.at(j, g, d);
             if (!x.visible) continue;
             o.open |= !x.part && !std::isfinite(v);
-            double weight = row.spoiled ? NAN : std::exp(x.s - row.most) / row.sum;
+            double weight = row.spoiled ? NAN : x.times * std::exp(x.s - row.most) / row.sum;
             if (x.part) add(&o, weight, v, weight, t, row.error > 0.02, false);
             most = std::max(most, std::fabs(v));
         }
@@ -476,10 +479,10 @@ static void add_pair(const problem &p, const results &got, const row_case &row, 
     const score &x = row.scores[(size_t)j];
     int64_t g = h / (s.heads_q / s.heads_kv);
     double lse = got.lse[(size_t)(h * s.rows_q + i)], delta = got.delta[(size_t)(h * s.rows_q + i)], size;
-    double weight = row.spoiled ? NAN : std::min(1.0, std::exp(x.s - lse));
+    double weight = row.spoiled ? NAN : x.times * std::min(1.0, std::exp(x.s - lse));
     double dp = dot(p.dout, i, h, p.v, j, g, &size), ds = weight * (dp - delta);
     bool rough = row.error > 0.02;
-    double share = rough ? 1 : weight; /* what the weight may be */
+    double share = rough ? x.times : weight; /* what the weight may be */
     size = share * (size + std::fabs(delta));
     bool overflows = row.open || size > t.most;
     for (int64_t d = 0; d < s.dim; d++) {
