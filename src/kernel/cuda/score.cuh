@@ -9,8 +9,8 @@
  * kernels are given a scale above 0.
  *
  * A pair takes part when it is visible and its score is not -inf. P and dS of one that does not are NO_PART. P of a
- * pair that counts several times (gpu_tile) is multiplied by that, in both passes: the logarithm, added to a score,
- * would be lost in a large one.
+ * pair that counts several times (gpu_tile) is as many times as large, in both passes. Where the logarithm of that is
+ * added to an exponent, the base has been subtracted before: in a large score it would be lost.
  */
 #ifndef RA_KERNEL_CUDA_SCORE_CUH
 #define RA_KERNEL_CUDA_SCORE_CUH
@@ -65,6 +65,15 @@ __device__ __forceinline__ double score_weight(double score, double base) {
 /* The same of a dot, where the base is not large. */
 __device__ __forceinline__ float score_weight_of(const gpu_score<float> &s, float dot, float base) {
     return exp2_fast(fmaf(dot, s.scale * LOG2_E, base * -LOG2_E));
+}
+
+/* Both of pairs that count several times: log2_times is the logarithm of how often. */
+__device__ __forceinline__ float score_weight(float score, float base, float log2_times) {
+    return exp2_fast(fmaf(score - base, LOG2_E, log2_times));
+}
+
+__device__ __forceinline__ float score_weight_of(const gpu_score<float> &s, float dot, float base, float log2_times) {
+    return exp2_fast(fmaf(dot, s.scale * LOG2_E, fmaf(base, -LOG2_E, log2_times)));
 }
 
 /* The same in the backward pass, where it is no more than 1, whatever the last bits of a score are in one pass and in

@@ -100,6 +100,7 @@ struct key_source {
     row_source k, v;
     int count, lo, hi;
     int times; /* each pair counts so often */
+    float log2_times;
 };
 
 template <class T>
@@ -111,6 +112,7 @@ __device__ __forceinline__ void set_keys(key_source *to, const gpu_problem &p, i
     to->lo = t.lo;
     to->hi = t.hi;
     to->times = t.times;
+    to->log2_times = t.log2_times;
 }
 
 /* ---- backward: the query blocks of an item ----------------------------------------------------------------------- */

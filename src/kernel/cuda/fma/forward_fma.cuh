@@ -113,9 +113,10 @@ __device__ __forceinline__ void write_fma_state(const gpu_forward &args, const u
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
-/* Scores become P; m, l and o follow. */
+/* Scores become P; m, l and o follow. Pairs count so many times. */
 template <class S>
-__device__ __forceinline__ void accumulate_fma_scores(typename S::REAL (&s)[S::M][S::N], fma_rows<S> &rows) {
+__device__ __forceinline__ void accumulate_fma_scores(typename S::REAL (&s)[S::M][S::N], fma_rows<S> &rows,
+                                                      typename S::REAL times) {
     using REAL = typename S::REAL;
 #pragma unroll
     for (int i = 0; i < S::M; i++) {
@@ -135,25 +136,9 @@ __device__ __forceinline__ void accumulate_fma_scores(typename S::REAL (&s)[S::M
         }
 #pragma unroll
         for (int j = 0; j < S::N; j++) {
-            s[i][j] = score_weight(s[i][j], base);
+            s[i][j] = score_weight(s[i][j], base) * times;
             rows.l[i] += s[i][j];
         }
-    }
-}
-
-/* P of pairs that count so many times, and l. */
-template <class S>
-__device__ __forceinline__ void count_pairs(typename S::REAL (&s)[S::M][S::N], int times, fma_rows<S> &rows) {
-    using REAL = typename S::REAL;
-#pragma unroll
-    for (int i = 0; i < S::M; i++) {
-        REAL sum = 0;
-#pragma unroll
-        for (int j = 0; j < S::N; j++) {
-            sum += s[i][j];
-            s[i][j] *= (REAL)times;
-        }
-        rows.l[i] += sum * (REAL)(times - 1);
     }
 }
 
@@ -272,8 +257,7 @@ __global__ void __launch_bounds__(S::THREADS, S::CTAS) forward_fma(const __grid_
             b1 > sources[slot].count || !block_is_full(sources[slot].lo, sources[slot].hi, unit.a0, unit.a1, at.b0, b1);
         make_scores<S>(s, {(REAL)problem.scale});
         if (masked) mask_pairs<S>(s, unit, sources[slot], at.b0, -(REAL)INFINITY);
-        accumulate_fma_scores<S>(s, rows);
-        if (sources[slot].times > 1) count_pairs<S>(s, sources[slot].times, rows);
+        accumulate_fma_scores<S>(s, rows, (REAL)sources[slot].times);
         if (masked) mask_pairs<S>(s, unit, sources[slot], at.b0, (REAL)NO_PART);
 #pragma unroll 1
         for (int n = 0; n < S::PIECES; n++, place ^= 1) {

@@ -146,10 +146,11 @@ __device__ __forceinline__ void take_nonfinite_values(const unit_place &unit, co
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
-/* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be large. */
+/* Scores become P, relative to the maxima, and are added to l. LARGE: maxima may be large. log2_times: of how often
+ * pairs count. */
 template <class S, bool LARGE>
 __device__ __forceinline__ void exponentiate(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows,
-                                             const gpu_score<float> &score) {
+                                             const gpu_score<float> &score, float log2_times) {
 #pragma unroll
     for (int r = 0; r < 2 * S::MT; r++) {
         float m = rows.m[r] == -INFINITY ? 0 : rows.m[r], sum = 0;
@@ -158,7 +159,8 @@ __device__ __forceinline__ void exponentiate(float (&s)[S::MT][S::KEYS / 8][4], 
 #pragma unroll
             for (int e = r % 2 * 2; e < r % 2 * 2 + 2; e++) {
                 float x = s[r / 2][n][e];
-                float p = LARGE ? score_weight(score_of(score, x), m) : score_weight_of(score, x, m);
+                float p =
+                    LARGE ? score_weight(score_of(score, x), m, log2_times) : score_weight_of(score, x, m, log2_times);
                 s[r / 2][n][e] = p;
                 sum += p;
             }
@@ -169,7 +171,7 @@ __device__ __forceinline__ void exponentiate(float (&s)[S::MT][S::KEYS / 8][4], 
 /* Scores become P; l, and where the maximum has moved far enough m and o, follow. */
 template <class S>
 __device__ __forceinline__ void accumulate_scores(float (&s)[S::MT][S::KEYS / 8][4], forward_rows<S> &rows,
-                                                  const gpu_score<float> &score) {
+                                                  const gpu_score<float> &score, float log2_times) {
     float most[2 * S::MT];
     bool far = false;
 #pragma unroll
@@ -193,26 +195,9 @@ __device__ __forceinline__ void accumulate_scores(float (&s)[S::MT][S::KEYS / 8]
         }
     }
     if (some_are_large(rows.m))
-        exponentiate<S, true>(s, rows, score);
+        exponentiate<S, true>(s, rows, score, log2_times);
     else
-        exponentiate<S, false>(s, rows, score);
-}
-
-/* P of pairs that count so many times, and l. */
-template <class S>
-__device__ __forceinline__ void count_pairs(float (&s)[S::MT][S::KEYS / 8][4], int times, forward_rows<S> &rows) {
-#pragma unroll
-    for (int r = 0; r < 2 * S::MT; r++) {
-        float sum = 0;
-#pragma unroll
-        for (int n = 0; n < S::KEYS / 8; n++)
-#pragma unroll
-            for (int e = r % 2 * 2; e < r % 2 * 2 + 2; e++) {
-                sum += s[r / 2][n][e];
-                s[r / 2][n][e] *= (float)times;
-            }
-        rows.l[r] += sum * (float)(times - 1);
-    }
+        exponentiate<S, false>(s, rows, score, log2_times);
 }
 
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
@@ -329,8 +314,7 @@ __device__ __forceinline__ void loop_over_keys(const gpu_forward &args, unsigned
         if (step.masked) mask_scores<S>(plan.unit, source, step.b0, s);
         planned_keys next = plan.steps[(j + 1) % 4];
         if (next.b0 >= 0) copy_block<S>(k, plan.sources[next.source].k, plan.sources[next.source], next.b0, p.dim);
-        accumulate_scores<S>(s, rows, score);
-        if (source.times > 1) count_pairs<S>(s, source.times, rows);
+        accumulate_scores<S>(s, rows, score, source.log2_times);
         if (nonfinite) take_nonfinite_values<S>(plan.unit, source, step.b0, v, rows);
         products::template add_values<S>(rows.o, s, v);
         if (next.b0 < 0) break;
@@ -363,8 +347,7 @@ __device__ __forceinline__ void loop_over_stages(const gpu_forward &args, unsign
         float s[S::MT][S::KEYS / 8][4] = {};
         queries.add_scores(s, q, k + here);
         if (step.masked) mask_scores<S>(plan.unit, source, step.b0, s);
-        accumulate_scores<S>(s, rows, score);
-        if (source.times > 1) count_pairs<S>(s, source.times, rows);
+        accumulate_scores<S>(s, rows, score, source.log2_times);
         if (nonfinite) take_nonfinite_values<S>(plan.unit, source, step.b0, v + here, rows);
         products::template add_values<S>(rows.o, s, v + here);
         if (last) break;

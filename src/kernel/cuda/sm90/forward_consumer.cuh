@@ -128,24 +128,25 @@ template <class S> __device__ __forceinline__ void pack_share(const score_block<
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
-/* Columns [8 from, 8 to) of row r: scores become P, relative to m, and are added to sum. LARGE: m may be large. */
+/* Columns [8 from, 8 to) of row r: scores become P, relative to m, and are added to sum. LARGE: m may be large.
+ * log2_times: of how often pairs count. */
 template <class S, bool LARGE>
 __device__ __forceinline__ void weigh(score_block<S> &s, int r, int from, int to, float m,
-                                      const gpu_score<float> &score, float (&sum)[2]) {
+                                      const gpu_score<float> &score, float log2_times, float (&sum)[2]) {
 #pragma unroll
     for (int n = from; n < to; n++)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             float x = s[n][r * 2 + e];
-            float p = LARGE ? score_weight(score_of(score, x), m) : score_weight_of(score, x, m);
+            float p =
+                LARGE ? score_weight(score_of(score, x), m, log2_times) : score_weight_of(score, x, m, log2_times);
             s[n][r * 2 + e] = p;
             sum[e] += p;
         }
 }
 
 /* Scores become P, relative to m, and are added to l; packed, if P is packed beside exponentials and none are large
- * before that begins. Returns whether some of the warp's P are large: then m has to follow. P of pairs that count
- * several times (times: how often; 0: once) are taken for large.
+ * before that begins. Returns whether some of the warp's P are large: then m has to follow.
  *
  *   row 0 ........ row 1 ......│ large? free() │.... row 1, beside it P is packed │ large?
  *
@@ -153,23 +154,23 @@ __device__ __forceinline__ void weigh(score_block<S> &s, int r, int from, int to
  * for there because of the branch: without one, the compiler moves the wait to the front of the exponentials. */
 template <class S, bool LARGE, class FREE>
 __device__ __forceinline__ bool exponentiate(score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
-                                             int times, weight_block<S> &p, FREE free) {
+                                             float log2_times, weight_block<S> &p, FREE free) {
     constexpr int FROM = S::PACKED_FROM, COLUMNS = S::KEYS / 8;
     float m[2], sum[2][2] = {};
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         m[r] = rows.m[r] == -INFINITY ? 0 : rows.m[r];
-        weigh<S, LARGE>(s, r, 0, r ? FROM : COLUMNS, m[r], score, sum[r]);
+        weigh<S, LARGE>(s, r, 0, r ? FROM : COLUMNS, m[r], score, log2_times, sum[r]);
     }
-    bool above = __any_sync(~0u, sum[0][0] + sum[0][1] > LARGE_SUM || sum[1][0] + sum[1][1] > LARGE_SUM) || times;
+    bool above = __any_sync(~0u, sum[0][0] + sum[0][1] > LARGE_SUM || sum[1][0] + sum[1][1] > LARGE_SUM);
     if (S::PACKS_BESIDE && above) {
         free();
-        weigh<S, LARGE>(s, 1, FROM, COLUMNS, m[1], score, sum[1]);
+        weigh<S, LARGE>(s, 1, FROM, COLUMNS, m[1], score, log2_times, sum[1]);
     } else if (S::PACKS_BESIDE) {
         free();
 #pragma unroll
         for (int n = FROM; n < COLUMNS; n++) {
-            weigh<S, LARGE>(s, 1, n, n + 1, m[1], score, sum[1]);
+            weigh<S, LARGE>(s, 1, n, n + 1, m[1], score, log2_times, sum[1]);
             pack_share<S>(s, n, p);
         }
 #pragma unroll
@@ -203,21 +204,6 @@ __device__ __forceinline__ void find_maxima(const score_block<S> &s, row_sums &r
     }
 }
 
-/* P of pairs that count so many times, and l. Returns whether some of the warp's P are large then. */
-template <class S> __device__ __forceinline__ bool count_pairs(score_block<S> &s, row_sums &rows, int times) {
-    float sum[2] = {};
-#pragma unroll
-    for (int n = 0; n < S::KEYS / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            sum[e / 2] += s[n][e];
-            s[n][e] *= (float)times;
-        }
-#pragma unroll
-    for (int r = 0; r < 2; r++) rows.l[r] += sum[r] * (float)(times - 1);
-    return __any_sync(~0u, fmaxf(sum[0], sum[1]) * (float)times > LARGE_SUM);
-}
-
 /* m follows P that are large: the largest of a row becomes about 1. A row that has a P of LOST_WEIGHT or more becomes
  * NaN, which is seen at the end. */
 template <class S> __device__ __forceinline__ void follow_weights(score_block<S> &s, row_sums &rows, float (&keep)[2]) {
@@ -238,19 +224,19 @@ template <class S> __device__ __forceinline__ void follow_weights(score_block<S>
 /* Scores become P, packed when free() has returned; l, and m where it has to, follow. Returns whether it has, in this
  * warp: then o has to be multiplied by `keep`. m is a row's maximum of the first block that it sees something of. From
  * then on no maximum is looked for, unless a row's m is large or -inf, which `large` says: what P add up to tells where
- * scores are far above m. times: how often pairs count; 0: once. */
+ * scores are far above m. log2_times: of how often pairs count. */
 template <class S, class FREE>
 __device__ __forceinline__ bool accumulate_scores(score_block<S> &s, row_sums &rows, const gpu_score<float> &score,
-                                                  bool large, int times, weight_block<S> &p, FREE free,
+                                                  bool large, float log2_times, weight_block<S> &p, FREE free,
                                                   float (&keep)[2]) {
     bool moved = large, above;
     keep[0] = keep[1] = 1;
     if (moved) find_maxima<S>(s, rows, score, keep);
     if (moved && some_are_large(rows.m))
-        above = exponentiate<S, true>(s, rows, score, times, p, free);
+        above = exponentiate<S, true>(s, rows, score, log2_times, p, free);
     else
-        above = exponentiate<S, false>(s, rows, score, times, p, free);
-    if (above && (!times || count_pairs<S>(s, rows, times))) {
+        above = exponentiate<S, false>(s, rows, score, log2_times, p, free);
+    if (above) {
         follow_weights<S>(s, rows, keep);
         moved = true;
     }

@@ -56,7 +56,6 @@ enum step_flags {
     STEP_NONE = 4,          /* there is no more work */
     STEP_SHORT = 8,         /* a tile's first, of no more than FEW_KEYS keys */
     STEP_BEFORE_SHORT = 16, /* the step behind it is a short one of the same unit */
-    STEP_TIMES = 8          /* from this bit on: how often each pair counts; 0: once */
 };
 
 /* Where the keys that a unit sees of a tile are no multiple of a block's, and not many more, the first block has what
@@ -65,7 +64,9 @@ enum { FEW_KEYS = 64 };
 
 /* What consumers need of a step. Row r of the unit sees keys c of the block with r + lo <= c < min(r + hi, count). */
 struct __align__(16) key_block {
-    int flags, lo, hi, count;
+    int flags, count;
+    short lo, hi;
+    float log2_times; /* of how often each pair counts */
 };
 
 /* What they need of a unit. Of the notes on units there are STAGES + 2: the producer begins a unit when all consumers
@@ -136,7 +137,7 @@ struct forward_wgmma_shape {
      * have not been timed without it), 1.03 at D = 256, but 0.99 at 128 keys, and 0.96 at D = 64. */
     static constexpr bool PACKS_BESIDE = BOXES && KEYS * DIM >= 80 * 256;
     static constexpr int PACKED_FROM = PACKS_BESIDE ? KEYS / 8 * 3 / 4 / 2 * 2 : KEYS / 8;
-    /* It knows of pairs that count several times; with 192 keys at D = 128 it would spill. */
+    /* It knows of pairs that count several times; with 192 keys at D = 128 there are no registers for that. */
     static constexpr bool COUNTS = KEYS * DIM < 192 * 128;
     static constexpr bool SHORT_FIRST = BOXES && KEYS >= 3 * FEW_KEYS;
     static constexpr int KEY_TILE = KEYS * DIM * 2, Q_TILE = ROWS * DIM * 2;
@@ -158,13 +159,9 @@ struct forward_wgmma_shape {
     static_assert(BYTES <= 227 * 1024, "a multiprocessor has no more");
 };
 
-/* The flags of a step whose pairs count so many times, and the other way round; 0: once. */
-template <class S> __device__ __forceinline__ int flags_of_times(int times) {
-    return S::COUNTS && times > 1 ? times << STEP_TIMES : 0;
-}
-
-template <class S> __device__ __forceinline__ int times_of(const key_block &keys) {
-    return S::COUNTS ? keys.flags >> STEP_TIMES : 0;
+/* Of how often each pair of a step counts. */
+template <class S> __device__ __forceinline__ float log2_times_of(const key_block &keys) {
+    return S::COUNTS ? keys.log2_times : 0;
 }
 
 template <class S> struct forward_memory {

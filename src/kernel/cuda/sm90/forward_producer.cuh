@@ -32,8 +32,8 @@ __device__ __forceinline__ bool next_unit(const gpu_forward &args, unsigned coun
 }
 
 /* Indices are below 2^30 each, but three of them are added. What is beyond a block's rows and keys is all the same. */
-__device__ __forceinline__ int near(int64_t x) {
-    return (int)max((int64_t)-4096, min((int64_t)4096, x));
+__device__ __forceinline__ short near(int64_t x) {
+    return (short)max((int64_t)-4096, min((int64_t)4096, x));
 }
 
 /* A tile's keys for the head of a unit: what all steps of the tile have in common. */
@@ -41,30 +41,28 @@ struct tile_keys {
     const CUtensorMap *map; /* of K; that of V is behind it */
     int head, at;           /* head: of the map; at: which of its rows is the tile's first */
     int count, lo, hi;
-    int flags; /* of every step */
+    float log2_times;
 };
 
-template <class S>
 __device__ __forceinline__ tile_keys keys_of(const gpu_problem &p, const tensor_maps &maps, const unit_place &unit,
                                              int tile) {
     const gpu_tile &t = p.tiles[tile];
     int head = (int)kv_head_in(kv_rows_of(p, t), unit.h / p.gqa_ratio);
-    return {key_map(maps, t), head, t.k_at, t.k_count, t.lo, t.hi, flags_of_times<S>(t.times)};
+    return {key_map(maps, t), head, t.k_at, t.k_count, t.lo, t.hi, t.log2_times};
 }
 
 /* The note on the step of keys [b0, ...), of which there are `few`, or, where that is 0, a block's, as far as the tile
- * has them. flags: which it has in any case. Made here: left to itself, the compiler makes it where it is stored, while
- * a stage waits for its copy. */
+ * has them. Made here: left to itself, the compiler makes it where it is stored, while a stage waits for its copy. */
 template <class S>
-__device__ __forceinline__ key_block block_of(int lo, int hi, int count, const unit_place &unit, int b0, bool ends,
-                                              int flags, int few = 0) {
+__device__ __forceinline__ key_block block_of(int lo, int hi, int count, float log2_times, const unit_place &unit,
+                                              int b0, bool ends, int few = 0) {
     int b1 = b0 + (few ? FEW_KEYS : S::KEYS);
     if (few) count = min(count, b0 + few);
     bool full = b1 <= count && block_is_full(lo, hi, unit.a0, unit.a1, b0, b1);
     int64_t apart = (int64_t)unit.a0 - b0;
-    key_block block = {flags | (full ? 0 : STEP_MASKED) | (ends ? STEP_ENDS : 0) | (few ? STEP_SHORT : 0),
-                       near(apart + lo), near(apart + hi + 1), near(count - b0)};
-    asm volatile("" : "+r"(block.flags), "+r"(block.lo), "+r"(block.hi), "+r"(block.count));
+    key_block block = {(full ? 0 : STEP_MASKED) | (ends ? STEP_ENDS : 0) | (few ? STEP_SHORT : 0), near(count - b0),
+                       near(apart + lo), near(apart + hi + 1), S::COUNTS ? log2_times : 0};
+    asm volatile("" : "+r"(block.flags), "+r"(block.count), "+h"(block.lo), "+h"(block.hi));
     return block;
 }
 
@@ -118,13 +116,14 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
     while (next_unit<S>(args, count, &number, &place, &unit, &keys)) {
         bool begins = true, ends;
         int few = few_first<S>(keys);
-        tile_keys source = keys_of<S>(p, maps, unit, keys.tile);
+        tile_keys source = keys_of(p, maps, unit, keys.tile);
 #pragma unroll 1
         do {
             int stage = at.in_ring(), row = source.at + keys.b0;
             key_cursor next = next_keys(p, unit, keys, few ? few : S::KEYS);
             ends = next.tile == unit.end;
-            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends, source.flags, few);
+            key_block block =
+                block_of<S>(source.lo, source.hi, source.count, source.log2_times, unit, keys.b0, ends, few);
             few = next.tile == keys.tile || ends ? 0 : few_first<S>(next);
             if (few) block.flags |= STEP_BEFORE_SHORT;
             if (lead) tell_values<S>(memory, at.stage, {source.map + 1, row, source.head, unit.b});
@@ -148,7 +147,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             if (lead) mbarrier_arrive(memory.k_full(stage));
             __syncwarp(); /* a lane that is steps behind could wait for the wrong phase */
             at.advance();
-            if (!ends && next.tile != keys.tile) source = keys_of<S>(p, maps, unit, next.tile);
+            if (!ends && next.tile != keys.tile) source = keys_of(p, maps, unit, next.tile);
             keys = next;
             begins = false;
         } while (!ends);

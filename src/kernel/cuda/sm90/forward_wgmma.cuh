@@ -86,7 +86,7 @@ __device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory
     bool ends = keys.flags & STEP_ENDS;
     leave_keys<S>(memory, group, stage, ends);
     if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
-    return accumulate_scores<S>(s, rows, score, large, times_of<S>(keys), p, free, keep);
+    return accumulate_scores<S>(s, rows, score, large, log2_times_of<S>(keys), p, free, keep);
 }
 
 /* Where a consumer stands: at the unit that is noted in `slot`, whose next step is at the ring's place. */
@@ -125,7 +125,7 @@ __device__ __forceinline__ bool first_step(const gpu_forward &args, const forwar
     leave_keys<S>(memory, group, place.at.stage, keys.flags & STEP_ENDS);
     if (keys.flags & STEP_MASKED) mask_block<H>(keys, s);
     bool far = accumulate_scores<H>(
-        s, rows, score, large, times_of<S>(keys), first, [] {}, keep);
+        s, rows, score, large, log2_times_of<S>(keys), first, [] {}, keep);
     widen<S, H>(first, p);
     return far;
 }
@@ -156,7 +156,7 @@ __device__ __forceinline__ key_block short_step(const forward_memory<S> &memory,
     leave_keys<S>(memory, group, at.stage, keys.flags & STEP_ENDS);
     if (keys.flags & STEP_MASKED) mask_block<H>(keys, s);
     bool far = accumulate_scores<H>(
-        s, rows, score, large, times_of<S>(keys), first,
+        s, rows, score, large, log2_times_of<S>(keys), first,
         [&] {
             products_wait<0>();
             keep_registers(o);
