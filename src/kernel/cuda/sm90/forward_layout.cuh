@@ -73,24 +73,25 @@ struct unit_note {
     unit_place unit;
     int64_t q_first, q_stride; /* of its tile, whose row a is q_first + a q_stride of the pass's rows */
     unsigned number;           /* of the unit in the launch */
-    int map, row; /* where there are tensor maps: that of its queries, and which of the map's rows is its first */
-    int queries;  /* of which rank they are */
-    float *lse;   /* of the unit's first row; NULL: not wanted */
+    gpu_row_set set;           /* where there are tensor maps: of its queries */
+    int row;                   /* and which of the set's rows is its first */
+    int queries;               /* of which rank they are */
+    float *lse;                /* of the unit's first row; NULL: not wanted */
     int64_t lse_step;
 };
 
-/* All but the map and its row. */
+/* All but the set and its row. */
 __device__ __forceinline__ unit_note note_of(const gpu_forward &args, const gpu_tile &t, const unit_place &unit,
                                              unsigned number) {
     const ra_view lse = query_rows_of(args, t).lse_out;
     float *first = lse.data ? query_row<float>(unit, lse, t.q_first + unit.a0 * t.q_stride) : NULL;
-    return {unit, t.q_first, t.q_stride, number, 0, 0, t.queries, first, t.q_stride * lse.row};
+    return {unit, t.q_first, t.q_stride, number, {0, 0}, 0, t.queries, first, t.q_stride * lse.row};
 }
 
 /* What the copy of a step's V needs. map NULL: there is no more work. */
 struct value_note {
     const CUtensorMap *map;
-    int row, head, batch;
+    int remainder, row, head, batch;
 };
 
 /* What the copy engine does with a warp's o. */

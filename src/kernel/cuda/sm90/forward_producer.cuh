@@ -39,7 +39,8 @@ __device__ __forceinline__ int near(int64_t x) {
 /* A tile's keys for the head of a unit: what all steps of the tile have in common. */
 struct tile_keys {
     const CUtensorMap *map; /* of K; that of V is behind it */
-    int head, at;           /* head: of the map; at: which of its rows is the tile's first */
+    int head;               /* of the map */
+    int remainder, at;      /* of its rows, and which of that remainder's is the tile's first */
     int count, lo, hi;
 };
 
@@ -47,7 +48,7 @@ __device__ __forceinline__ tile_keys keys_of(const gpu_problem &p, const tensor_
                                              int tile) {
     const gpu_tile &t = p.tiles[tile];
     int head = (int)kv_head_in(kv_rows_of(p, t), unit.h / p.gqa_ratio);
-    return {key_map(maps, t), head, t.k_at, t.k_count, t.lo, t.hi};
+    return {key_map(maps, t), head, t.k_set.remainder, t.k_at, t.k_count, t.lo, t.hi};
 }
 
 /* The note on the step of keys [b0, ...), of which there are `few`, or, where that is 0, a block's, as far as the tile
@@ -96,7 +97,13 @@ __device__ __forceinline__ void produce_queries(const tensor_maps &maps, const f
     mbarrier_wait(memory.q_empty(), parity);
     if (threadIdx.x) return;
     mbarrier_expect(memory.k_full(stage), S::Q_TILE);
-    copy_tile<S::DIM, S::ROWS>(memory.q(), &maps.map[t.q_map], t.q_at + unit.a0, unit.h, unit.b, memory.k_full(stage));
+    const CUtensorMap *map = &maps.map[t.q_set.map];
+    int remainder = t.q_set.remainder, row = t.q_at + unit.a0;
+    /* One by one: the coordinates of several at a time are so many uniform registers that the consumers, who have the
+     * same, would move descriptors about in their main loop. */
+#pragma unroll 1
+    for (int column = 0; column < S::DIM; column += 64)
+        copy_box(memory.q() + column * S::ROWS * 2, map, column, remainder, row, unit.h, unit.b, memory.k_full(stage));
 }
 
 /* Everything that a copy needs is computed before the stage is waited for, and what consumers are told is written
@@ -124,11 +131,12 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends, few);
             few = next.tile == keys.tile || ends ? 0 : few_first<S>(next);
             if (few) block.flags |= STEP_BEFORE_SHORT;
-            if (lead) tell_values<S>(memory, at.stage, {source.map + 1, row, source.head, unit.b});
+            if (lead) tell_values<S>(memory, at.stage, {source.map + 1, source.remainder, row, source.head, unit.b});
             mbarrier_wait(memory.k_empty(stage), at.left_parity());
             if (lead) {
                 mbarrier_expect(memory.k_full(stage), S::KEY_TILE);
-                copy_tile<S::DIM, S::KEYS>(memory.k(stage), source.map, row, source.head, unit.b, memory.k_full(stage));
+                copy_tile<S::DIM, S::KEYS>(memory.k(stage), source.map, source.remainder, row, source.head, unit.b,
+                                           memory.k_full(stage));
                 memory.note(stage) = block;
             }
             if (begins) {
@@ -137,7 +145,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
                 q_parity ^= 1;
                 if (lead) {
                     unit_note note = note_of(args, t, unit, place);
-                    note.map = t.q_map;
+                    note.set = t.q_set;
                     note.row = t.q_at + unit.a0;
                     memory.unit(slot) = note;
                 }
@@ -152,7 +160,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
         number = take_number<S>(args);
         slot = next_slot<S>(slot);
     }
-    if (lead) tell_values<S>(memory, at.stage, {NULL, 0, 0, 0});
+    if (lead) tell_values<S>(memory, at.stage, {NULL, 0, 0, 0, 0});
     mbarrier_wait(memory.k_empty(at.in_ring()), at.left_parity());
     if (lead) {
         memory.note(at.in_ring()) = {STEP_NONE, 0, 0, 0};
@@ -171,7 +179,8 @@ template <class S> __device__ __forceinline__ void produce_values(const forward_
         __syncwarp(); /* all lanes have read the note, and none is steps behind */
         if (threadIdx.x % 32) continue;
         mbarrier_arrive_expecting(memory.v_full(stage), S::KEY_TILE);
-        copy_tile<S::DIM, S::KEYS>(memory.v(stage), note.map, note.row, note.head, note.batch, memory.v_full(stage));
+        copy_tile<S::DIM, S::KEYS>(memory.v(stage), note.map, note.remainder, note.row, note.head, note.batch,
+                                   memory.v_full(stage));
     }
 }
 
