@@ -1,7 +1,7 @@
 /* The device lists of prepared objects, without a device: where the arrays of random tile lists lie in the block that
  * place is given, that the bytes for the upload are those arrays, with pointers into the block, that the backward
  * items do every block of keys once, that every row of dQ is written first by somebody or zeroed, that merged tiles
- * have the keys that they had, and that every unit is taken once. Needs no GPU.
+ * have the keys that they had, that tensor maps have the tiles' rows, and that every unit is taken once. Needs no GPU.
  *
  *     list_check [--seeds 60]
  */
@@ -463,6 +463,7 @@ int main(int argc, char **argv) {
     check_uneven_heads();
     check_several_ranks();
     check_merges(seeds * 10);
+    check_maps(seeds * 10);
     check_order();
     if (!failures) printf("lists of %u cases: as they were listed\n", seeds);
     return failures != 0;
