@@ -1,7 +1,7 @@
 /* The device lists of prepared objects, without a device: where the arrays of random tile lists lie in the block that
  * place is given, that the bytes for the upload are those arrays, with pointers into the block, that the backward
  * items do every block of keys once, that every row of dQ is written first by somebody or zeroed, that merged tiles
- * have the keys that they had, and that every unit is taken once. Needs no GPU.
+ * have the keys that they had, that tensor maps have the tiles' rows, and that every unit is taken once. Needs no GPU.
  *
  *     list_check [--seeds 60]
  */
@@ -116,9 +116,9 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
     if (pass == RA_BACKWARD) {
         gpu_list_items(&c.shape, &tiles, parts, ROWS, KEYS, &lists);
         for (size_t i = 0; i < lists.tiles.size(); i++) { /* as tensor maps might have them */
-            lists.tiles[i].k_map = (int)i * 3;
+            lists.tiles[i].k_set = {(short)(i * 3), (short)(i % 4)};
             lists.tiles[i].k_at = (int)i * 1000;
-            lists.tiles[i].q_map = (int)i * 5;
+            lists.tiles[i].q_set = {(short)(i * 5), (short)(i % 7)};
             lists.tiles[i].q_at = (int)i * 2000;
         }
         gpu_list_key_boxes(KEYS, &lists);
@@ -184,6 +184,10 @@ static bool reads_kv_head(const gpu_tile &t, int gqa_ratio, int g) {
     return false;
 }
 
+static bool same_set(const gpu_row_set &x, const gpu_row_set &y) {
+    return x.map == y.map && x.remainder == y.remainder;
+}
+
 /* How often each (tile, block of keys, batch, key/value head) is done by the numbers of all launches, as item_at in
  * tile_cursor.cuh takes them apart. */
 typedef std::map<std::tuple<int, int, int, int>, std::vector<int>> items_done; /* the head of the views, each time */
@@ -221,7 +225,8 @@ static void check_items(const gpu_lists &lists, const ra_shape &shape, const ra_
     }
     for (const gpu_item &item : lists.items) {
         const gpu_tile &t = lists.tiles[(size_t)item.first];
-        expect(item.k_map == t.k_map && item.k_row == t.k_at + item.block * KEYS, "where an item's keys are", seed);
+        bool right = same_set(item.k_set, t.k_set) && item.k_row == t.k_at + item.block * KEYS;
+        expect(right, "where an item's keys are", seed);
     }
 }
 
@@ -239,9 +244,9 @@ static bool begins_with(const gpu_first_queries &first, const gpu_lists &lists, 
     int a0 = (std::min(t.q_count, b1 - t.lo) - 1) / ROWS * ROWS, a1 = std::min(a0 + ROWS, t.q_count);
     bool full = a1 == a0 + ROWS && b1 == b0 + KEYS;
     for (int a = a0; a < a1; a++) full = full && b0 - a >= t.lo && b1 - 1 - a <= t.hi;
-    return first.first == t.q_first + a0 * t.q_stride && first.stride == t.q_stride && first.row == t.q_at + a0 &&
-           first.head + i * first.head_step == t.head_first + h * t.head_stride && first.map == t.q_map &&
-           first.queries == t.queries && first.count == a1 - a0 && first.full == full;
+    return first.first == t.q_first + a0 * t.q_stride && (t.q_count == 1 || first.stride == t.q_stride) &&
+           first.row == t.q_at + a0 && first.head + i * first.head_step == t.head_first + h * t.head_stride &&
+           first.map == t.q_set.map && first.queries == t.queries && first.count == a1 - a0 && first.full == full;
 }
 
 /* Returns how many items' first queries are listed. */
@@ -458,6 +463,7 @@ int main(int argc, char **argv) {
     check_uneven_heads();
     check_several_ranks();
     check_merges(seeds * 10);
+    check_maps(seeds * 10);
     check_order();
     if (!failures) printf("lists of %u cases: as they were listed\n", seeds);
     return failures != 0;

@@ -12,6 +12,9 @@ void expect(bool right, const char *what, unsigned seed);
 /* Random lists of so many seeds. */
 void check_merges(unsigned seeds);
 
+/* Tensor maps of random lists of so many seeds. */
+void check_maps(unsigned seeds);
+
 /* The order in which units are taken (unit_order.cuh). */
 void check_order(void);
 

@@ -372,7 +372,7 @@ void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_k
 void gpu_list_key_boxes(int keys, gpu_lists *lists) {
     for (gpu_item &item : lists->items) {
         const gpu_tile &t = lists->tiles[(size_t)item.first];
-        item.k_map = t.k_map;
+        item.k_set = t.k_set;
         item.k_row = t.k_at + item.block * keys;
     }
 }
@@ -403,14 +403,14 @@ static gpu_first_queries first_of_item(const gpu_lists &lists, const gpu_item &i
         if (head >= end || head != c.head + i * step) return none;
     }
     int a0 = c.block * rows, b0 = item.block * keys;
-    if (step * t.head_stride > SHRT_MAX || t.q_map > SHRT_MAX || t.queries > SHRT_MAX || t.times > 1) return none;
+    if (step * t.head_stride > SHRT_MAX || t.queries > SHRT_MAX || t.times > 1) return none;
     bool full =
         a0 + rows <= t.q_count && b0 + keys <= t.k_count && block_is_full(t.lo, t.hi, a0, a0 + rows, b0, b0 + keys);
     return {t.q_first + a0 * t.q_stride,
-            t.q_stride,
+            t.q_count > 1 ? t.q_stride : 1, /* as its map has it */
             t.q_at + a0,
             t.head_first + c.head * t.head_stride,
-            (short)t.q_map,
+            t.q_set.map,
             (short)t.queries,
             (short)(step * t.head_stride),
             (unsigned char)std::min(rows, t.q_count - a0),

@@ -6,8 +6,6 @@
 #include <climits>
 #include <cuda_runtime.h>
 #include <new>
-#include <set>
-#include <tuple>
 
 extern "C" {
 #include "core/join_rounds.h"
@@ -105,23 +103,12 @@ struct list_pool {
     }
 };
 
-/* Sets of rows, each of which needs a tensor map. */
-static int64_t count_row_sets(const ra_tile_list *tiles, ra_span ra_tile::*which) {
-    std::set<std::tuple<int, int64_t, int64_t>> sets;
-    for (int64_t i = 0; i < tiles->tile_count; i++) {
-        const ra_tile &t = tiles->tiles[i];
-        ra_span rows = t.*which;
-        int64_t stride = rows.count > 1 ? rows.stride : 1;
-        sets.insert({which == &ra_tile::k_rows ? t.part : 0, stride, rows.first % stride});
-    }
-    return (int64_t)sets.size();
-}
-
-/* Whether a launch has maps for Q and O, or for Q, dO and dQ, of each set of queries, and for K and V of each set of
- * keys. */
+/* Whether a launch has tensor maps of Q and O, or of Q, dO and dQ, for all queries, and of K and V for all keys. */
 static bool has_maps(const ra_tile_list *tiles, ra_pass pass) {
-    int64_t each = pass == RA_FORWARD ? 2 : 3;
-    return each * count_row_sets(tiles, &ra_tile::q_rows) + 2 * count_row_sets(tiles, &ra_tile::k_rows) <= TENSOR_MAPS;
+    gpu_lists lists;
+    gpu_list_tiles(tiles, &lists);
+    size_t each = pass == RA_FORWARD ? 2 : 3;
+    return gpu_list_maps(&lists) && each * lists.maps.q.size() + 2 * lists.maps.k.size() <= TENSOR_MAPS;
 }
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */

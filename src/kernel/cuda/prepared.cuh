@@ -90,6 +90,10 @@ void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_k
  * padded; the others of them have no keys then. */
 void gpu_merge_tiles(const ra_tile_list *tiles, gpu_lists *lists);
 
+/* Lists the tensor maps that the tiles' rows need in lists->maps, and where in them the tiles are. Returns false where
+ * some rows have none. */
+bool gpu_list_maps(gpu_lists *lists);
+
 /* When tensor maps of the tiles' rows are listed too: where the items' keys, in blocks of so many, are in them. */
 void gpu_list_key_boxes(int keys, gpu_lists *lists);
 

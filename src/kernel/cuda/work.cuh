@@ -15,6 +15,11 @@
 #include <memory>
 #include <vector>
 
+/* Some of the rows that a tensor map has: those of one remainder. Copied as one word. */
+struct alignas(4) gpu_row_set {
+    short map, remainder;
+};
+
 struct gpu_tile {
     int64_t q_first, q_stride, k_first, k_stride;
     const int64_t *k_index; /* device memory, or NULL */
@@ -22,10 +27,12 @@ struct gpu_tile {
     int lo, hi;
     int head_first, head_stride, head_count; /* query heads */
     int part;
-    int64_t chain;   /* backward: its group's counters [batch, head_count, blocks of query rows] */
-    int64_t order;   /* backward: turns [blocks of query rows], where its first key block stands in the block's queue */
-    int q_map, q_at; /* where tensor maps are listed: that of its queries, and which of the map's rows is its first */
-    int k_map, k_at;
+    int64_t chain; /* backward: its group's counters [batch, head_count, blocks of query rows] */
+    int64_t order; /* backward: turns [blocks of query rows], where its first key block stands in the block's queue */
+    gpu_row_set q_set; /* where tensor maps are listed: of its queries */
+    int q_at;          /* and which of the set's rows is their first */
+    gpu_row_set k_set;
+    int k_at;
     int queries; /* of which rank its queries are */
     int times;   /* each of its pairs counts so often */
     float log2_times;
@@ -38,10 +45,11 @@ enum { TENSOR_MAPS = 128 };
 enum { TENSOR_MAPS = 24 };
 #endif
 
-/* Rows that one tensor map has: first + i * stride for i below count, of a part or of the queries. */
+/* Rows that one tensor map has (list_maps.cu): r + i * stride for all r below remainders and i below count, of a part
+ * or of a rank's queries. */
 struct gpu_map_rows {
     int part;
-    int64_t first, stride, count;
+    int64_t stride, remainders, count;
 };
 
 /* The tensor maps that a pass's tiles need. On the host. */
@@ -49,7 +57,7 @@ struct gpu_maps {
     bool listed; /* all of the tiles' rows can be had through the maps, if views allow it */
     int keys;    /* rows of a box of keys */
     std::vector<gpu_map_rows> q, k;
-    int64_t key_rows;  /* over all parts: of each as many as the largest set of k has */
+    int64_t key_rows;  /* over all parts: of each the most that are one stride apart, from the first to the last */
     const void *parts; /* device memory: K's and V's in turn, for each of k; NULL: the rank's own rows */
     bool finishes;     /* the last launch has all rows, of queries or of keys, and can write what becomes of them */
     std::shared_ptr<struct made_maps> made; /* those of the last calls; a pass's calls come one after the other */
@@ -72,21 +80,27 @@ struct gpu_unit {
  * the item's heads, head + head_step for the next and so on. */
 struct gpu_first_queries {
     int64_t first, stride; /* rows: of the block's first query, and from one query to the next */
-    int row, head;         /* row: which one of the map's is the first */
+    int row, head;         /* row: which one of its set is the first */
     short map, queries;    /* the tensor map, and of which rank they are, as the tile has them */
     short head_step;
     unsigned char count; /* of queries that there are; 0: not listed */
     unsigned char full;  /* all of them see all keys of the block */
 };
 
+/* The set that those rows are of. Maps start at row 0, and remainders are small. */
+static inline __host__ __device__ gpu_row_set set_of(const gpu_first_queries &queries) {
+    return {queries.map, (short)((unsigned)queries.first - (unsigned)queries.row * (unsigned)queries.stride)};
+}
+
 /* All that is needed to ask for the block's keys and its first queries, in one load. Its heads are those that the
  * remainder of the number counts: kv_head, kv_head + kv_step and so on. */
 struct alignas(16) gpu_item {
-    int first, count;         /* the tiles that share the keys */
-    int block;                /* of key rows */
-    int kv_head, head;        /* head: which one of the part's views it is */
-    short kv_step, head_step; /* from one of both to the next */
-    int k_map, k_row; /* where tensor maps are listed: that of the keys, and which of its rows is the block's first */
+    int first, count;          /* the tiles that share the keys */
+    int block;                 /* of key rows */
+    int kv_head, head;         /* head: which one of the part's views it is */
+    short kv_step, head_step;  /* from one of both to the next */
+    gpu_row_set k_set;         /* where tensor maps are listed: of the keys */
+    int k_row;                 /* and which of the set's rows is the block's first */
     gpu_first_queries queries; /* likewise, where the kernel asks for them */
 };
 static_assert(sizeof(gpu_item) == 64, "an item is four chunks of one line");

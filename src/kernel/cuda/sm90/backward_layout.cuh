@@ -51,7 +51,8 @@ struct query_plan {
     int a0, count;    /* first query, and the tile's queries */
     int lo, hi, keys; /* of the tile */
     float log2_times; /* likewise */
-    int map, row;     /* of Q, dO, dQ: the first map and the block's first row in it */
+    gpu_row_set set;  /* of Q, dO and dQ, which have three maps for each that is listed */
+    int row;          /* which of the set's rows is the block's first */
     int head;
     int queries;       /* of which rank its queries are */
     int turn;          /* of the item among those of its tile, at the block's dQ, in the order of keys */

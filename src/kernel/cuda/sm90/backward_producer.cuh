@@ -56,7 +56,7 @@ __device__ __forceinline__ void plan_block(const gpu_backward &args, const item_
     to->hi = t.hi;
     to->keys = t.k_count;
     to->log2_times = t.log2_times;
-    to->map = 3 * t.q_map;
+    to->set = t.q_set;
     to->row = t.q_at + a0;
     to->head = t.head_first + c.head * t.head_stride;
     to->turn = item.block - max(0, a0 + t.lo) / S::KEYS;
@@ -112,7 +112,8 @@ template <class S>
 __device__ __forceinline__ void copy_keys(const tensor_maps &maps, const backward_memory<S> &memory,
                                           const gpu_item &entry, const item_place &item, int row) {
     mbarrier_arrive_expecting(memory.keys_full(), S::KEY_TILE);
-    copy_tile<S::DIM, S::KEYS>(memory.k(), key_map(maps, entry.k_map), row, item.head, item.b, memory.keys_full());
+    copy_tile<S::DIM, S::KEYS>(memory.k(), key_map(maps, entry.k_set.map), entry.k_set.remainder, row, item.head,
+                               item.b, memory.keys_full());
 }
 
 /* And its values. */
@@ -120,17 +121,23 @@ template <class S>
 __device__ __forceinline__ void copy_values(const tensor_maps &maps, const backward_memory<S> &memory,
                                             const gpu_item &entry, const item_place &item, int row) {
     mbarrier_arrive_expecting(memory.values_full(), S::KEY_TILE);
-    copy_tile<S::DIM, S::KEYS>(memory.v(), key_map(maps, entry.k_map) + 1, row, item.head, item.b,
-                               memory.values_full());
+    copy_tile<S::DIM, S::KEYS>(memory.v(), key_map(maps, entry.k_set.map) + 1, entry.k_set.remainder, row, item.head,
+                               item.b, memory.values_full());
 }
 
-/* Q and dO of a step, from row `row` of map number `map` on, by one thread. */
+/* The maps of Q, dO and dQ of some queries. */
+__device__ __forceinline__ const CUtensorMap *query_maps(const tensor_maps &maps, const gpu_row_set &set) {
+    return &maps.map[3 * set.map];
+}
+
+/* Q and dO of a step, from row `row` of a set on, by one thread. */
 template <class S>
 __device__ __forceinline__ void copy_queries(const tensor_maps &maps, const backward_memory<S> &memory, int stage,
-                                             int map, int row, int head, int batch) {
+                                             gpu_row_set set, int row, int head, int batch) {
+    const CUtensorMap *map = query_maps(maps, set);
     mbarrier_expect(memory.full(stage), 2 * S::QUERY_TILE);
-    copy_tile<S::DIM, S::ROWS>(memory.q(stage), &maps.map[map], row, head, batch, memory.full(stage));
-    copy_tile<S::DIM, S::ROWS>(memory.dout(stage), &maps.map[map + 1], row, head, batch, memory.full(stage));
+    copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, set.remainder, row, head, batch, memory.full(stage));
+    copy_tile<S::DIM, S::ROWS>(memory.dout(stage), map + 1, set.remainder, row, head, batch, memory.full(stage));
 }
 
 /* The first step of the item, which is head number i of the entry: asked for, if the entry says where it is. */
@@ -138,7 +145,7 @@ template <class S>
 __device__ __forceinline__ void begin_first(const tensor_maps &maps, const backward_memory<S> &memory,
                                             const gpu_first_queries &entry, int i, int batch) {
     int head = entry.head + i * entry.head_step;
-    if (entry.count) copy_queries<S>(maps, memory, 0, 3 * entry.map, entry.row, head, batch);
+    if (entry.count) copy_queries<S>(maps, memory, 0, set_of(entry), entry.row, head, batch);
     memory.first_sums() = {entry.first, entry.stride, entry.queries, head, entry.count, entry.full};
     memory.plan().begun = entry.count > 0;
 }
@@ -229,7 +236,7 @@ __device__ __forceinline__ void produce_queries(const folded_backward &args, con
             mbarrier_arrive(memory.full(stage));
             return;
         }
-        if (lane == 0) copy_queries<S>(maps, memory, stage, step.map, step.row, step.head, plan.item.b);
+        if (lane == 0) copy_queries<S>(maps, memory, stage, step.set, step.row, step.head, plan.item.b);
         write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), step.log2_times, stage, lane,
                       sums);
         mbarrier_arrive(memory.full(stage));
@@ -294,12 +301,13 @@ template <class S> __device__ __forceinline__ bool is_first(const gpu_backward &
 template <class S>
 __device__ __forceinline__ void add_dq(const backward_memory<S> &memory, const CUtensorMap *map, int stage,
                                        const query_plan &step, int batch, bool first) {
+    int remainder = step.set.remainder, row = step.row, head = step.head; /* read once, not for each panel */
 #pragma unroll
     for (int panel = 0; panel < S::WIDTH / 32; panel++)
         if (first)
-            store_box(map, memory.dq(stage) + panel * S::DQ_PANEL, panel * 32, step.row, step.head, batch);
+            store_box(map, memory.dq(stage) + panel * S::DQ_PANEL, panel * 32, remainder, row, head, batch);
         else
-            add_box(map, memory.dq(stage) + panel * S::DQ_PANEL, panel * 32, step.row, step.head, batch);
+            add_box(map, memory.dq(stage) + panel * S::DQ_PANEL, panel * 32, remainder, row, head, batch);
     bulk_commit();
 }
 
@@ -321,7 +329,7 @@ __device__ __forceinline__ void add_queries(const gpu_backward &args, const tens
         chain_wait(step.chain, chain_read(step.chain), turn);
         mbarrier_wait(memory.dq_full(stage), j / S::ADDERS % 2);
         global_proxies_meet();
-        add_dq<S>(memory, &maps.map[step.map + 2], stage, step, plan.item.b,
+        add_dq<S>(memory, query_maps(maps, step.set) + 2, stage, step, plan.item.b,
                   is_first<S>(args, turn, step.a0, step.count));
         bulk_wait_read<0>();
         mbarrier_arrive(memory.dq_empty(stage));

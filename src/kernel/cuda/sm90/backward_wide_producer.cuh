@@ -21,8 +21,8 @@ __device__ __forceinline__ void copy_wide_keys(const tensor_maps &maps, const ba
     mbarrier_expect(memory.keys_full(), 2 * S::KEY_PANEL);
 #pragma unroll
     for (int panel = 0; panel < 2; panel++)
-        copy_box(memory.other_k(panel), key_map(maps, entry.k_map), (2 * rank + panel) * S::DQ_COLUMNS,
-                 entry.k_row + (rank ^ 1) * S::KEYS, item.head, item.b, memory.keys_full());
+        copy_box(memory.other_k(panel), key_map(maps, entry.k_set.map), (2 * rank + panel) * S::DQ_COLUMNS,
+                 entry.k_set.remainder, entry.k_row + (rank ^ 1) * S::KEYS, item.head, item.b, memory.keys_full());
     copy_keys<S>(maps, memory, entry, item, entry.k_row + rank * S::KEYS);
     copy_values<S>(maps, memory, entry, item, entry.k_row + rank * S::KEYS);
 }
@@ -127,10 +127,11 @@ __device__ __forceinline__ void produce_wide(const folded_backward &args, const 
             mbarrier_arrive(memory.full(stage));
             return;
         }
-        const CUtensorMap *map = &maps.map[step.map];
+        const CUtensorMap *map = query_maps(maps, step.set);
         if (lane == 0) {
             mbarrier_expect(memory.full(stage), S::QUERY_TILE);
-            copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.row, step.head, plan.item.b, memory.full(stage));
+            copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.set.remainder, step.row, step.head, plan.item.b,
+                                       memory.full(stage));
         }
         write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), step.log2_times, stage, lane,
                       sums);
@@ -142,7 +143,8 @@ __device__ __forceinline__ void produce_wide(const folded_backward &args, const 
         }
         if (lane == 0) {
             mbarrier_arrive_expecting(memory.dout_full(), S::QUERY_TILE);
-            copy_tile<S::DIM, S::ROWS>(memory.dout(), map + 1, step.row, step.head, plan.item.b, memory.dout_full());
+            copy_tile<S::DIM, S::ROWS>(memory.dout(), map + 1, step.set.remainder, step.row, step.head, plan.item.b,
+                                       memory.dout_full());
         }
     }
 }
@@ -155,8 +157,8 @@ __device__ __forceinline__ void add_piece(const tensor_maps &maps, const backwar
                                           const query_plan &step, int group, int rank, int piece) {
     mbarrier_wait(memory.dq_full(group), piece);
     global_proxies_meet();
-    add_box(&maps.map[step.map + 2], memory.dq(group), (2 * rank + group) * S::DQ_COLUMNS + piece * 32, step.row,
-            step.head, memory.plan().item.b);
+    add_box(query_maps(maps, step.set) + 2, memory.dq(group), (2 * rank + group) * S::DQ_COLUMNS + piece * 32,
+            step.set.remainder, step.row, step.head, memory.plan().item.b);
     bulk_commit();
     bulk_wait_read<0>();
     mbarrier_arrive(memory.dq_empty(group));

@@ -128,8 +128,15 @@ template <class S> __device__ __forceinline__ void pack_share(const score_block<
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
-/* Columns [8 from, 8 to) of row r: scores become P, relative to m, and are added to sum. LARGE: m may be large.
- * log2_times: of how often pairs count. */
+/* P of a dot. LARGE: m may be large. log2_times: of how often the pair counts. */
+template <class S, bool LARGE>
+__device__ __forceinline__ float weight_of(const gpu_score<float> &score, float dot, float m, float log2_times) {
+    if (S::COUNTS)
+        return LARGE ? score_weight(score_of(score, dot), m, log2_times) : score_weight_of(score, dot, m, log2_times);
+    return LARGE ? score_weight(score_of(score, dot), m) : score_weight_of(score, dot, m);
+}
+
+/* Columns [8 from, 8 to) of row r: scores become P, relative to m, and are added to sum. */
 template <class S, bool LARGE>
 __device__ __forceinline__ void weigh(score_block<S> &s, int r, int from, int to, float m,
                                       const gpu_score<float> &score, float log2_times, float (&sum)[2]) {
@@ -138,8 +145,7 @@ __device__ __forceinline__ void weigh(score_block<S> &s, int r, int from, int to
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             float x = s[n][r * 2 + e];
-            float p =
-                LARGE ? score_weight(score_of(score, x), m, log2_times) : score_weight_of(score, x, m, log2_times);
+            float p = weight_of<S, LARGE>(score, x, m, log2_times);
             s[n][r * 2 + e] = p;
             sum[e] += p;
         }

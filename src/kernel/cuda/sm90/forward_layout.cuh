@@ -64,9 +64,7 @@ enum { FEW_KEYS = 64 };
 
 /* What consumers need of a step. Row r of the unit sees keys c of the block with r + lo <= c < min(r + hi, count). */
 struct __align__(16) key_block {
-    int flags, count;
-    short lo, hi;
-    float log2_times; /* of how often each pair counts */
+    int flags, lo, hi, count;
 };
 
 /* What they need of a unit. Of the notes on units there are STAGES + 2: the producer begins a unit when all consumers
@@ -75,24 +73,25 @@ struct unit_note {
     unit_place unit;
     int64_t q_first, q_stride; /* of its tile, whose row a is q_first + a q_stride of the pass's rows */
     unsigned number;           /* of the unit in the launch */
-    int map, row; /* where there are tensor maps: that of its queries, and which of the map's rows is its first */
-    int queries;  /* of which rank they are */
-    float *lse;   /* of the unit's first row; NULL: not wanted */
+    gpu_row_set set;           /* where there are tensor maps: of its queries */
+    int row;                   /* and which of the set's rows is its first */
+    int queries;               /* of which rank they are */
+    float *lse;                /* of the unit's first row; NULL: not wanted */
     int64_t lse_step;
 };
 
-/* All but the map and its row. */
+/* All but the set and its row. */
 __device__ __forceinline__ unit_note note_of(const gpu_forward &args, const gpu_tile &t, const unit_place &unit,
                                              unsigned number) {
     const ra_view lse = query_rows_of(args, t).lse_out;
     float *first = lse.data ? query_row<float>(unit, lse, t.q_first + unit.a0 * t.q_stride) : NULL;
-    return {unit, t.q_first, t.q_stride, number, 0, 0, t.queries, first, t.q_stride * lse.row};
+    return {unit, t.q_first, t.q_stride, number, {0, 0}, 0, t.queries, first, t.q_stride * lse.row};
 }
 
 /* What the copy of a step's V needs. map NULL: there is no more work. */
 struct value_note {
     const CUtensorMap *map;
-    int row, head, batch;
+    int remainder, row, head, batch;
 };
 
 /* What the copy engine does with a warp's o. */
@@ -148,7 +147,8 @@ struct forward_wgmma_shape {
      * of whose warps sends its own rows, are sooner. */
     static constexpr bool SENDER = STAGED && STAGES > 2;
     static constexpr int NOTES_AT = Q_TILE + STAGES * 2 * KEY_TILE;
-    static constexpr int UNITS = STAGES + 2, UNITS_AT = NOTES_AT + STAGES * (int)sizeof(key_block);
+    static constexpr int TIMES_AT = NOTES_AT + STAGES * (int)sizeof(key_block);
+    static constexpr int UNITS = STAGES + 2, UNITS_AT = TIMES_AT + (COUNTS ? STAGES * 4 + 15 : 0) / 16 * 16;
     static constexpr int VALUES_AT = UNITS_AT + (UNITS * (int)sizeof(unit_note) + 15) / 16 * 16;
     static constexpr int MAXIMA_AT = VALUES_AT + (BOXES ? 2 * STAGES * (int)sizeof(value_note) : 0);
     static constexpr int SENDINGS_AT = MAXIMA_AT + ROWS * 4;
@@ -159,16 +159,15 @@ struct forward_wgmma_shape {
     static_assert(BYTES <= 227 * 1024, "a multiprocessor has no more");
 };
 
-/* Of how often each pair of a step counts. */
-template <class S> __device__ __forceinline__ float log2_times_of(const key_block &keys) {
-    return S::COUNTS ? keys.log2_times : 0;
-}
-
 template <class S> struct forward_memory {
     unsigned char *generic;
     uint32_t base; /* the same, as an address in shared memory */
     __device__ __forceinline__ key_block &note(int stage) const {
         return ((key_block *)(generic + S::NOTES_AT))[stage];
+    }
+    /* Of how often each pair of the step counts. Only where S::COUNTS. */
+    __device__ __forceinline__ float &log2_times(int stage) const {
+        return ((float *)(generic + S::TIMES_AT))[stage];
     }
     __device__ __forceinline__ unit_note &unit(int slot) const {
         return ((unit_note *)(generic + S::UNITS_AT))[slot];

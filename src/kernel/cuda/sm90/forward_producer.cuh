@@ -32,14 +32,15 @@ __device__ __forceinline__ bool next_unit(const gpu_forward &args, unsigned coun
 }
 
 /* Indices are below 2^30 each, but three of them are added. What is beyond a block's rows and keys is all the same. */
-__device__ __forceinline__ short near(int64_t x) {
-    return (short)max((int64_t)-4096, min((int64_t)4096, x));
+__device__ __forceinline__ int near(int64_t x) {
+    return (int)max((int64_t)-4096, min((int64_t)4096, x));
 }
 
 /* A tile's keys for the head of a unit: what all steps of the tile have in common. */
 struct tile_keys {
     const CUtensorMap *map; /* of K; that of V is behind it */
-    int head, at;           /* head: of the map; at: which of its rows is the tile's first */
+    int head;               /* of the map */
+    int remainder, at;      /* of its rows, and which of that remainder's is the tile's first */
     int count, lo, hi;
     float log2_times;
 };
@@ -48,21 +49,21 @@ __device__ __forceinline__ tile_keys keys_of(const gpu_problem &p, const tensor_
                                              int tile) {
     const gpu_tile &t = p.tiles[tile];
     int head = (int)kv_head_in(kv_rows_of(p, t), unit.h / p.gqa_ratio);
-    return {key_map(maps, t), head, t.k_at, t.k_count, t.lo, t.hi, t.log2_times};
+    return {key_map(maps, t), head, t.k_set.remainder, t.k_at, t.k_count, t.lo, t.hi, t.log2_times};
 }
 
 /* The note on the step of keys [b0, ...), of which there are `few`, or, where that is 0, a block's, as far as the tile
  * has them. Made here: left to itself, the compiler makes it where it is stored, while a stage waits for its copy. */
 template <class S>
-__device__ __forceinline__ key_block block_of(int lo, int hi, int count, float log2_times, const unit_place &unit,
-                                              int b0, bool ends, int few = 0) {
+__device__ __forceinline__ key_block block_of(int lo, int hi, int count, const unit_place &unit, int b0, bool ends,
+                                              int few = 0) {
     int b1 = b0 + (few ? FEW_KEYS : S::KEYS);
     if (few) count = min(count, b0 + few);
     bool full = b1 <= count && block_is_full(lo, hi, unit.a0, unit.a1, b0, b1);
     int64_t apart = (int64_t)unit.a0 - b0;
-    key_block block = {(full ? 0 : STEP_MASKED) | (ends ? STEP_ENDS : 0) | (few ? STEP_SHORT : 0), near(count - b0),
-                       near(apart + lo), near(apart + hi + 1), S::COUNTS ? log2_times : 0};
-    asm volatile("" : "+r"(block.flags), "+r"(block.count), "+h"(block.lo), "+h"(block.hi));
+    key_block block = {(full ? 0 : STEP_MASKED) | (ends ? STEP_ENDS : 0) | (few ? STEP_SHORT : 0), near(apart + lo),
+                       near(apart + hi + 1), near(count - b0)};
+    asm volatile("" : "+r"(block.flags), "+r"(block.lo), "+r"(block.hi), "+r"(block.count));
     return block;
 }
 
@@ -97,7 +98,13 @@ __device__ __forceinline__ void produce_queries(const tensor_maps &maps, const f
     mbarrier_wait(memory.q_empty(), parity);
     if (threadIdx.x) return;
     mbarrier_expect(memory.k_full(stage), S::Q_TILE);
-    copy_tile<S::DIM, S::ROWS>(memory.q(), &maps.map[t.q_map], t.q_at + unit.a0, unit.h, unit.b, memory.k_full(stage));
+    const CUtensorMap *map = &maps.map[t.q_set.map];
+    int remainder = t.q_set.remainder, row = t.q_at + unit.a0;
+    /* One by one: the coordinates of several at a time are so many uniform registers that the consumers, who have the
+     * same, would move descriptors about in their main loop. */
+#pragma unroll 1
+    for (int column = 0; column < S::DIM; column += 64)
+        copy_box(memory.q() + column * S::ROWS * 2, map, column, remainder, row, unit.h, unit.b, memory.k_full(stage));
 }
 
 /* Everything that a copy needs is computed before the stage is waited for, and what consumers are told is written
@@ -122,16 +129,17 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             int stage = at.in_ring(), row = source.at + keys.b0;
             key_cursor next = next_keys(p, unit, keys, few ? few : S::KEYS);
             ends = next.tile == unit.end;
-            key_block block =
-                block_of<S>(source.lo, source.hi, source.count, source.log2_times, unit, keys.b0, ends, few);
+            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends, few);
             few = next.tile == keys.tile || ends ? 0 : few_first<S>(next);
             if (few) block.flags |= STEP_BEFORE_SHORT;
-            if (lead) tell_values<S>(memory, at.stage, {source.map + 1, row, source.head, unit.b});
+            if (lead) tell_values<S>(memory, at.stage, {source.map + 1, source.remainder, row, source.head, unit.b});
             mbarrier_wait(memory.k_empty(stage), at.left_parity());
             if (lead) {
                 mbarrier_expect(memory.k_full(stage), S::KEY_TILE);
-                copy_tile<S::DIM, S::KEYS>(memory.k(stage), source.map, row, source.head, unit.b, memory.k_full(stage));
+                copy_tile<S::DIM, S::KEYS>(memory.k(stage), source.map, source.remainder, row, source.head, unit.b,
+                                           memory.k_full(stage));
                 memory.note(stage) = block;
+                if (S::COUNTS) memory.log2_times(stage) = source.log2_times;
             }
             if (begins) {
                 const gpu_tile &t = p.tiles[keys.tile];
@@ -139,7 +147,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
                 q_parity ^= 1;
                 if (lead) {
                     unit_note note = note_of(args, t, unit, place);
-                    note.map = t.q_map;
+                    note.set = t.q_set;
                     note.row = t.q_at + unit.a0;
                     memory.unit(slot) = note;
                 }
@@ -154,7 +162,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
         number = take_number<S>(args);
         slot = next_slot<S>(slot);
     }
-    if (lead) tell_values<S>(memory, at.stage, {NULL, 0, 0, 0});
+    if (lead) tell_values<S>(memory, at.stage, {NULL, 0, 0, 0, 0});
     mbarrier_wait(memory.k_empty(at.in_ring()), at.left_parity());
     if (lead) {
         memory.note(at.in_ring()) = {STEP_NONE, 0, 0, 0};
@@ -173,7 +181,8 @@ template <class S> __device__ __forceinline__ void produce_values(const forward_
         __syncwarp(); /* all lanes have read the note, and none is steps behind */
         if (threadIdx.x % 32) continue;
         mbarrier_arrive_expecting(memory.v_full(stage), S::KEY_TILE);
-        copy_tile<S::DIM, S::KEYS>(memory.v(stage), note.map, note.row, note.head, note.batch, memory.v_full(stage));
+        copy_tile<S::DIM, S::KEYS>(memory.v(stage), note.map, note.remainder, note.row, note.head, note.batch,
+                                   memory.v_full(stage));
     }
 }
 

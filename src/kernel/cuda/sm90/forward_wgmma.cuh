@@ -75,18 +75,29 @@ __device__ __forceinline__ void leave_keys(const forward_memory<S> &memory, int 
     }
 }
 
+/* Of a step, whose K has not been left. */
+template <class S> __device__ __forceinline__ float log2_times_at(const forward_memory<S> &memory, int stage) {
+    return S::COUNTS ? memory.log2_times(stage) : 0;
+}
+
+/* The shape of a step of no more than FEW_KEYS keys. */
+template <class S>
+struct few_keys : forward_wgmma_shape<typename S::T, S::DIM, FEW_KEYS, S::GROUPS, S::STAGES, S::TURNS, S::BOXES> {
+    static constexpr bool COUNTS = S::COUNTS;
+};
+
 /* Where S of a step has come: K is left, scores become P, which is written when free() has returned. large:
  * some_are_large(rows.m), which there is time to find out before S comes. Returns whether o has to be multiplied by
  * keep. */
 template <class S, class FREE>
 __device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory, int group, int stage,
-                                                 const key_block &keys, const gpu_score<float> &score, bool large,
-                                                 score_block<S> &s, row_sums &rows, weight_block<S> &p, FREE free,
-                                                 float (&keep)[2]) {
+                                                 const key_block &keys, float log2_times, const gpu_score<float> &score,
+                                                 bool large, score_block<S> &s, row_sums &rows, weight_block<S> &p,
+                                                 FREE free, float (&keep)[2]) {
     bool ends = keys.flags & STEP_ENDS;
     leave_keys<S>(memory, group, stage, ends);
     if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
-    return accumulate_scores<S>(s, rows, score, large, log2_times_of<S>(keys), p, free, keep);
+    return accumulate_scores<S>(s, rows, score, large, log2_times, p, free, keep);
 }
 
 /* Where a consumer stands: at the unit that is noted in `slot`, whose next step is at the ring's place. */
@@ -112,6 +123,7 @@ __device__ __forceinline__ bool first_step(const gpu_forward &args, const forwar
                                            weight_block<S> &p, float (&keep)[2]) {
     score_block<H> s;
     weight_block<H> first;
+    float log2_times = log2_times_at<S>(memory, place.at.stage);
     turn_wait<S>(group);
     start_scores<S, H>(memory, place.at.stage, q, s);
     turn_hand_over<S>(group);
@@ -125,7 +137,7 @@ __device__ __forceinline__ bool first_step(const gpu_forward &args, const forwar
     leave_keys<S>(memory, group, place.at.stage, keys.flags & STEP_ENDS);
     if (keys.flags & STEP_MASKED) mask_block<H>(keys, s);
     bool far = accumulate_scores<H>(
-        s, rows, score, large, log2_times_of<S>(keys), first, [] {}, keep);
+        s, rows, score, large, log2_times, first, [] {}, keep);
     widen<S, H>(first, p);
     return far;
 }
@@ -145,6 +157,7 @@ __device__ __forceinline__ key_block short_step(const forward_memory<S> &memory,
     at.advance();
     mbarrier_wait(memory.k_full(at.stage), at.parity);
     key_block keys = memory.note(at.stage);
+    float log2_times = log2_times_at<S>(memory, at.stage);
     turn_wait<S>(group);
     start_scores<S, H>(memory, at.stage, q, s);
     mbarrier_wait(memory.v_full(before.stage), before.parity);
@@ -156,7 +169,7 @@ __device__ __forceinline__ key_block short_step(const forward_memory<S> &memory,
     leave_keys<S>(memory, group, at.stage, keys.flags & STEP_ENDS);
     if (keys.flags & STEP_MASKED) mask_block<H>(keys, s);
     bool far = accumulate_scores<H>(
-        s, rows, score, large, log2_times_of<S>(keys), first,
+        s, rows, score, large, log2_times, first,
         [&] {
             products_wait<0>();
             keep_registers(o);
@@ -188,7 +201,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
     weight_block<S> p;
     float keep[2];
     uint32_t q = operand_at(memory.q() + group * 64 * PANEL_ROW_BYTES, S::ROWS * PANEL_ROW_BYTES);
-    using few = forward_wgmma_shape<typename S::T, S::DIM, FEW_KEYS, S::GROUPS, S::STAGES, S::TURNS, S::BOXES>;
+    using few = few_keys<S>;
     constexpr int LEAVES = S::SHORT_FIRST ? STEP_ENDS | STEP_BEFORE_SHORT : STEP_ENDS;
     bool large, far;
     begin_outputs<S>(o);
@@ -204,6 +217,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
             at.advance();
             mbarrier_wait(memory.k_full(at.stage), at.parity);
             keys = memory.note(at.stage);
+            float log2_times = log2_times_at<S>(memory, at.stage);
             turn_wait<S>(group);
             start_scores<S, S>(memory, at.stage, q, s);
             mbarrier_wait(memory.v_full(before.stage), before.parity);
@@ -213,7 +227,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
             products_wait<1>();
             keep_registers(s);
             far = accumulate_block<S>(
-                memory, group, at.stage, keys, score, large, s, rows, p,
+                memory, group, at.stage, keys, log2_times, score, large, s, rows, p,
                 [&] {
                     products_wait<0>();
                     keep_registers(o);

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <cuda_runtime.h>
-#include <map>
-#include <tuple>
 
 /* ---- encoding ---------------------------------------------------------------------------------------------------- */
 
@@ -53,15 +51,18 @@ static cuuint64_t step_bytes(int64_t bytes, int64_t count) {
 static bool encode(const map_shape &shape, const ra_view &view, const gpu_map_rows &rows, int64_t width, int64_t heads,
                    int box_rows, CUtensorMap *map_out) {
     static const encode_function encoder = find_encoder();
-    const cuuint32_t box[4] = {(cuuint32_t)(128 / shape.bytes), (cuuint32_t)box_rows, 1, 1}, each[4] = {1, 1, 1, 1};
-    char *base = (char *)view.data + rows.first * view.row * shape.bytes;
-    if (!encoder || (view.dim != 1 && width > 1) || (uintptr_t)base % 16 || heads < 1 || shape.batch < 1) return false;
-    cuuint64_t counts[4] = {(cuuint64_t)width, (cuuint64_t)rows.count, (cuuint64_t)heads, (cuuint64_t)shape.batch};
-    cuuint64_t steps[3] = {step_bytes(view.row * rows.stride * shape.bytes, rows.count),
+    const cuuint32_t box[5] = {(cuuint32_t)(128 / shape.bytes), 1, (cuuint32_t)box_rows, 1, 1};
+    const cuuint32_t each[5] = {1, 1, 1, 1, 1};
+    if (!encoder || (view.dim != 1 && width > 1) || (uintptr_t)view.data % 16 || heads < 1 || shape.batch < 1)
+        return false;
+    cuuint64_t counts[5] = {(cuuint64_t)width, (cuuint64_t)rows.remainders, (cuuint64_t)rows.count, (cuuint64_t)heads,
+                            (cuuint64_t)shape.batch};
+    cuuint64_t steps[4] = {step_bytes(view.row * shape.bytes, rows.remainders),
+                           step_bytes(view.row * rows.stride * shape.bytes, rows.count),
                            step_bytes(view.head * shape.bytes, heads),
                            step_bytes(view.batch * shape.bytes, shape.batch)};
-    if (std::find(steps, steps + 3, 0u) != steps + 3) return false;
-    return encoder(map_out, shape.type, 4, base, counts, steps, box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
+    if (std::find(steps, steps + 4, 0u) != steps + 4) return false;
+    return encoder(map_out, shape.type, 5, view.data, counts, steps, box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
                    CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
@@ -123,65 +124,9 @@ static void keep_made(const gpu_maps &listed, int which, const map_views &views,
 
 /* ---- plan time --------------------------------------------------------------------------------------------------- */
 
-/* Sets of rows by part, stride and remainder, as long as there are few enough to be told apart. */
-struct row_sets {
-    std::vector<gpu_map_rows> *list;
-    std::map<std::tuple<int, int64_t, int64_t>, int> known;
-
-    /* The set of these rows, which it has from then on. */
-    int with(int part, int64_t first, int64_t stride, int64_t count) {
-        int64_t step = count > 1 ? stride : 1, last = first + (count - 1) * step;
-        auto key = std::make_tuple(part, step, first % step);
-        auto found = known.emplace(key, (int)list->size());
-        if (found.second) list->push_back({part, first, step, count});
-        gpu_map_rows &rows = (*list)[(size_t)found.first->second];
-        int64_t end = std::max(last, rows.first + (rows.count - 1) * step);
-        rows.first = std::min(first, rows.first);
-        rows.count = (end - rows.first) / step + 1;
-        return found.first->second;
-    }
-};
-
-static int place_in(const gpu_map_rows &rows, int64_t first) {
-    return (int)((first - rows.first) / rows.stride);
-}
-
-/* Nothing is copied of such a tile. */
-static bool is_empty(const gpu_tile &t) {
-    return t.q_count == 0 || t.k_count == 0;
-}
-
-static void list_rows(gpu_lists *lists) {
-    row_sets q = {&lists->maps.q, {}}, k = {&lists->maps.k, {}};
-    for (gpu_tile &t : lists->tiles) {
-        if (is_empty(t)) continue;
-        t.q_map = q.with(t.queries, t.q_first, t.q_stride, t.q_count);
-        t.k_map = k.with(t.part, t.k_first, t.k_stride, t.k_count);
-    }
-    for (gpu_tile &t : lists->tiles) {
-        if (is_empty(t)) continue;
-        t.q_at = place_in(lists->maps.q[(size_t)t.q_map], t.q_first);
-        t.k_at = place_in(lists->maps.k[(size_t)t.k_map], t.k_first);
-    }
-}
-
-static int64_t count_key_rows(const std::vector<gpu_map_rows> &sets) {
-    std::map<int, int64_t> most;
-    int64_t count = 0;
-    for (const gpu_map_rows &k : sets) most[k.part] = std::max(most[k.part], k.count);
-    for (const auto &part : most) count += part.second;
-    return count;
-}
-
-static bool has_boxes(const gpu_tile &t) {
-    return is_empty(t) || (!t.k_index && t.q_stride > 0 && t.k_stride > 0);
-}
-
 void tensor_maps_list(const ra_shape *shape, const ra_kv_rows *parts, int keys, gpu_lists *lists) {
     map_shape maps = map_shape_of(shape->dtype, shape->batch);
-    if (!std::all_of(lists->tiles.begin(), lists->tiles.end(), has_boxes)) return;
-    list_rows(lists);
-    lists->maps.key_rows = count_key_rows(lists->maps.k);
+    if (!gpu_list_maps(lists)) return;
     lists->maps.made = std::make_shared<made_maps>();
     lists->maps.listed = true;
     lists->maps.keys = keys;

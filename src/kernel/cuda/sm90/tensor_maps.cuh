@@ -1,9 +1,10 @@
 /* Tensor maps: what the copy engine is told of rows in device memory.
  *
- * A map is of the rows first + i * stride of a view, all heads and batches: 4 dimensions (element, i, head, batch). So
- * a pass needs one for each stride and remainder of its tiles' rows, and a strided span is copied like a dense one. The
- * rank's own rows come with every call, and so do those of queries: their maps are parameters of the kernel, and are
- * made anew when they are not where they were in the call before. Maps of slots are made once and lie in device memory.
+ * A map is of the rows remainder + i * stride of a view, all heads and batches: 5 dimensions (element, remainder, i,
+ * head, batch), in boxes of one remainder. So a strided span is copied like a dense one, and a pass needs one or two
+ * for each stride of its tiles' rows: list_maps.cu. The rank's own rows come with every call, and so do those of
+ * queries: their maps are parameters of the kernel, and are made anew when they are not where they were in the call
+ * before. Maps of slots are made once and lie in device memory.
  */
 #ifndef RA_KERNEL_CUDA_SM90_TENSOR_MAPS_CUH
 #define RA_KERNEL_CUDA_SM90_TENSOR_MAPS_CUH
@@ -65,7 +66,7 @@ __device__ __forceinline__ const CUtensorMap *key_map(const tensor_maps &maps, i
 
 /* Tile t's. */
 __device__ __forceinline__ const CUtensorMap *key_map(const tensor_maps &maps, const gpu_tile &t) {
-    return key_map(maps, t.k_map);
+    return key_map(maps, t.k_set.map);
 }
 
 #endif
