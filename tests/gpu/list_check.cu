@@ -12,6 +12,7 @@
 #include "list_checks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -125,6 +126,7 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
         gpu_list_first_queries(&c.shape, ROWS, KEYS, &lists);
         gpu_list_turn_groups(ROWS, turn_group_of(c.seed), &lists);
         gpu_list_first_turns(ROWS, &lists);
+        gpu_interleave_heads(&c.shape, 1 + (int)(c.seed / 2 % 2), &lists);
     }
     if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, MULTIPROCESSORS, &lists);
     if (pass == RA_FORWARD && c.seed % 2) {
@@ -144,6 +146,7 @@ static bool is_tile(const gpu_tile &at, const ra_tile &tile) {
     if (at.lo != tile.lo || at.hi != tile.hi || at.head_count != tile.heads.count) return false;
     if (at.head_first != tile.heads.first || at.head_stride != tile.heads.stride) return false;
     if (at.q_first != tile.q_rows.first || at.q_stride != tile.q_rows.stride) return false;
+    if (at.times != 1 + tile.extra || at.log2_times != std::log2((float)at.times)) return false;
     for (int64_t k = 0; k < tile.k_rows.count; k++) {
         int64_t row = at.k_index ? at.k_index[k] : at.k_first + k * at.k_stride;
         if (row != ra_tile_key(&tile, k)) return false;
@@ -246,7 +249,8 @@ static bool begins_with(const gpu_first_queries &first, const gpu_lists &lists, 
     for (int a = a0; a < a1; a++) full = full && b0 - a >= t.lo && b1 - 1 - a <= t.hi;
     return first.first == t.q_first + a0 * t.q_stride && (t.q_count == 1 || first.stride == t.q_stride) &&
            first.row == t.q_at + a0 && first.head + i * first.head_step == t.head_first + h * t.head_stride &&
-           first.map == t.q_set.map && first.queries == t.queries && first.count == a1 - a0 && first.full == full;
+           first.map == t.q_set.map && first.queries == t.queries && first.count == a1 - a0 && first.full == full &&
+           t.times == 1;
 }
 
 /* Returns how many items' first queries are listed. */
@@ -449,11 +453,48 @@ static void check_several_ranks(void) {
     expect(lists.gaps.size() == RANKS, "gaps of several ranks", 0);
 }
 
+static void make_counted(tile_case *c, unsigned seed, ra_dtype dtype, int64_t limit) {
+    tile_case_make_counted(c, 0, seed, dtype, limit);
+}
+
+/* Items of heads that have entries of their own, and all have as much to do: blocks of different heads by turns, so
+ * many neighbours of one together. */
+static void check_interleaved(int together) {
+    enum { HEADS = 3, BLOCKS = 5 };
+    ra_tile tiles[HEADS] = {};
+    ra_tile_group groups[HEADS];
+    ra_tile_round round = {0, HEADS, 0};
+    ra_tile_list list = {tiles, groups, &round, HEADS, HEADS, 1};
+    ra_shape shape = {};
+    shape.batch = 2;
+    shape.heads_q = shape.heads_kv = HEADS;
+    shape.dim = shape.dim_v = 8;
+    shape.dtype = RA_F32;
+    for (int i = 0; i < HEADS; i++) {
+        tiles[i].q_rows = {i, HEADS, ROWS};
+        tiles[i].k_rows = {i, HEADS, BLOCKS * KEYS};
+        tiles[i].heads = {i, 1, 1};
+        tiles[i].lo = -ROWS;
+        tiles[i].hi = BLOCKS * KEYS;
+        groups[i] = {i, 1};
+    }
+    gpu_lists lists;
+    gpu_list_tiles(&list, &lists);
+    gpu_list_items(&shape, &list, NULL, ROWS, KEYS, &lists);
+    gpu_interleave_heads(&shape, together, &lists);
+    expect(lists.items.size() == HEADS * BLOCKS, "items of several heads", 0);
+    size_t at = 0;
+    for (int block = 0; block < BLOCKS; block += together)
+        for (int head = 0; head < HEADS; head++)
+            for (int i = block; i < std::min(block + together, (int)BLOCKS); i++, at++)
+                expect(lists.items[at].kv_head == head && lists.items[at].block == i, "heads by turns", 0);
+}
+
 int main(int argc, char **argv) {
     unsigned seeds = (unsigned)gpu_number(argc, argv, "--seeds", 60);
     for (unsigned seed = 1; seed <= seeds; seed++) {
         tile_case c;
-        tile_case_make(&c, seed, RA_F32, 32);
+        (seed % 3 ? tile_case_make : make_counted)(&c, seed, RA_F32, 32);
         for (const test_list &call : c.calls) {
             check(c, call.list, RA_FORWARD);
             check(c, call.list, RA_BACKWARD);
@@ -462,6 +503,8 @@ int main(int argc, char **argv) {
     }
     check_uneven_heads();
     check_several_ranks();
+    check_interleaved(1);
+    check_interleaved(2);
     check_merges(seeds * 10);
     check_maps(seeds * 10);
     check_order();
