@@ -126,7 +126,7 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
         gpu_list_first_queries(&c.shape, ROWS, KEYS, &lists);
         gpu_list_turn_groups(ROWS, turn_group_of(c.seed), &lists);
         gpu_list_first_turns(ROWS, &lists);
-        gpu_interleave_heads(&c.shape, 1 + (int)(c.seed / 2 % 2), &lists);
+        gpu_interleave_heads(1 + (int)(c.seed / 2 % 2), &lists);
     }
     if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, MULTIPROCESSORS, &lists);
     if (pass == RA_FORWARD && c.seed % 2) {
@@ -481,7 +481,7 @@ static void check_interleaved(int together) {
     gpu_lists lists;
     gpu_list_tiles(&list, &lists);
     gpu_list_items(&shape, &list, NULL, ROWS, KEYS, &lists);
-    gpu_interleave_heads(&shape, together, &lists);
+    gpu_interleave_heads(together, &lists);
     expect(lists.items.size() == HEADS * BLOCKS, "items of several heads", 0);
     size_t at = 0;
     for (int block = 0; block < BLOCKS; block += together)

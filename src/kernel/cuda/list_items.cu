@@ -466,11 +466,10 @@ static bool are_together(const gpu_item &x, const gpu_item &y, int together) {
 }
 
 /* Items that are taken at the same time should be of different heads: those of one head add to the same blocks of dQ,
- * one behind the other. Where heads are no remainder of an item's number, the n-th items of all heads come before the
- * next ones, among items that have as much to do. Those of a head stay in their order, which is that of their turns. */
-void gpu_interleave_heads(const ra_shape *shape, int together, gpu_lists *lists) {
+ * one behind the other. Where entries are of different heads, the n-th ones of all heads come before the next ones,
+ * among those that have as much to do. Those of a head stay in their order, which is that of their turns. */
+void gpu_interleave_heads(int together, gpu_lists *lists) {
     for (const gpu_launch &launch : lists->launches) {
-        if (launch.per_entry != shape->batch) continue;
         size_t end = (size_t)launch.first + launch.count / (unsigned)launch.per_entry;
         for (size_t from = (size_t)launch.first, to; from < end; from = to) {
             std::unordered_map<int, int> seen; /* of each head */

@@ -167,7 +167,7 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
         gpu_list_items(shape, tiles, parts, to->backward->rows, to->backward->keys, &lists);
     auto list_maps = pass == RA_FORWARD ? to->forward->list_maps : to->backward->list_maps;
     if (list_maps) list_maps(shape, tiles, parts, &lists);
-    if (pass == RA_BACKWARD) gpu_interleave_heads(shape, to->backward->together, &lists);
+    if (pass == RA_BACKWARD) gpu_interleave_heads(to->backward->together, &lists);
     gpu_keep_lists(to);
     return RA_OK;
 }

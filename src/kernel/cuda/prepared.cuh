@@ -97,9 +97,9 @@ bool gpu_list_maps(gpu_lists *lists);
 /* When tensor maps of the tiles' rows are listed too: where the items' keys, in blocks of so many, are in them. */
 void gpu_list_key_boxes(int keys, gpu_lists *lists);
 
-/* Behind all that lists items: those of different heads by turns, where heads have items of their own; neighbouring
+/* Behind all that lists items: those of different heads by turns, where heads have entries of their own; neighbouring
  * blocks of keys stay so many together. */
-void gpu_interleave_heads(const ra_shape *shape, int together, gpu_lists *lists);
+void gpu_interleave_heads(int together, gpu_lists *lists);
 
 /* And where the queries of the items' first steps are, in blocks of so many. */
 void gpu_list_first_queries(const ra_shape *shape, int rows, int keys, gpu_lists *lists);

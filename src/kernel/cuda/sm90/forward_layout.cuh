@@ -119,12 +119,12 @@ struct row_step {
 enum { ROW_PLAN_BYTES = 2 * sizeof(row_step) };
 
 /* BOXES: tiles are brought by bulk tensor copies. TURNS: consumers issue their products in turns, so that one computes
- * a softmax while another multiplies. */
-template <class T_, int DIM_, int KEYS_, int GROUPS_, int STAGES_, bool TURNS_, bool BOXES_>
+ * a softmax while another multiplies. PLAIN: all rows are of remainder 0 (list_maps.cu), and pairs count once. */
+template <class T_, int DIM_, int KEYS_, int GROUPS_, int STAGES_, bool TURNS_, bool BOXES_, bool PLAIN_ = false>
 struct forward_wgmma_shape {
     using T = T_;
     static constexpr int DIM = DIM_, KEYS = KEYS_, GROUPS = GROUPS_, STAGES = STAGES_;
-    static constexpr bool TURNS = TURNS_, BOXES = BOXES_;
+    static constexpr bool TURNS = TURNS_, BOXES = BOXES_, PLAIN = PLAIN_;
     static constexpr int ROWS = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
     static constexpr int PRODUCERS = BOXES ? 1 : 128; /* threads that arrive when a tile has been copied */
     /* S, P and o of 192 keys at D = 128 alone are 208 of a consumer's registers. */
@@ -137,7 +137,7 @@ struct forward_wgmma_shape {
     static constexpr bool PACKS_BESIDE = BOXES && KEYS * DIM >= 80 * 256;
     static constexpr int PACKED_FROM = PACKS_BESIDE ? KEYS / 8 * 3 / 4 / 2 * 2 : KEYS / 8;
     /* It knows of pairs that count several times; with 192 keys at D = 128 there are no registers for that. */
-    static constexpr bool COUNTS = KEYS * DIM < 192 * 128;
+    static constexpr bool COUNTS = !PLAIN && KEYS * DIM < 192 * 128;
     static constexpr bool SHORT_FIRST = BOXES && KEYS >= 3 * FEW_KEYS;
     static constexpr int KEY_TILE = KEYS * DIM * 2, Q_TILE = ROWS * DIM * 2;
     static constexpr int OUTPUT_TILE = 64 * DIM * 4; /* a consumer's o */
