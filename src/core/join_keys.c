@@ -249,8 +249,7 @@ static ra_status put_cell(joining *j, const class_cells *c, const ra_cell *queri
     RA_TRY(find_meetings(j, queries, &work));
     for (int64_t i = 0; i < j->met_count; i++) {
         const meeting *m = &j->met[i];
-        ra_tile tile =
-            ra_tile_of_cells(&j->of.list->tiles[m->tile], queries->rows, heads, c->keys.cells[m->cell].rows);
+        ra_tile tile = ra_tile_of_cells(&j->of.list->tiles[m->tile], queries->rows, heads, c->keys.cells[m->cell].rows);
         tile.extra = (int)(m->times - 1);
         RA_TRY(ra_list_maker_tile(maker, &tile));
     }

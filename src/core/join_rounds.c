@@ -28,8 +28,7 @@ static double cost_of_keys(const joining *j, int64_t keys) {
 static double cost_of_group(const joining *j, int64_t group) {
     const ra_tile_group *g = &j->of.list->groups[group];
     double cost = 0;
-    for (int64_t t = g->first; t < g->first + g->count; t++)
-        cost += cost_of_keys(j, j->of.list->tiles[t].k_rows.count);
+    for (int64_t t = g->first; t < g->first + g->count; t++) cost += cost_of_keys(j, j->of.list->tiles[t].k_rows.count);
     return cost;
 }
 

@@ -48,8 +48,8 @@ static inline int64_t ra_round_end(const ra_tile_round *round) {
 ra_span ra_queries_numbered(const ra_tile *tile);
 ra_span ra_keys_numbered(const ra_tile *tile);
 
-/* A tile of some of a tile's queries, heads and keys; rows are numbered as above. All pairs of the tile that it is taken
- * from are visible. */
+/* A tile of some of a tile's queries, heads and keys; rows are numbered as above. All pairs of the tile that it is
+ * taken from are visible. */
 ra_tile ra_tile_of_cells(const ra_tile *tile, ra_span queries, ra_span heads, ra_span keys);
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
