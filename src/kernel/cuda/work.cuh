@@ -20,23 +20,27 @@ struct alignas(4) gpu_row_set {
     short map, remainder;
 };
 
-struct gpu_tile {
-    int64_t q_first, q_stride, k_first, k_stride;
-    const int64_t *k_index; /* device memory, or NULL */
-    int q_count, k_count;
-    int lo, hi;
-    int head_first, head_stride, head_count; /* query heads */
-    int part;
-    int64_t chain; /* backward: its group's counters [batch, head_count, blocks of query rows] */
-    int64_t order; /* backward: turns [blocks of query rows], where its first key block stands in the block's queue */
-    gpu_row_set q_set; /* where tensor maps are listed: of its queries */
-    int q_at;          /* and which of the set's rows is their first */
-    gpu_row_set k_set;
-    int k_at;
-    int queries; /* of which rank its queries are */
-    int times;   /* each of its pairs counts so often */
+/* By sectors of 32 bytes: what forward kernels look up for a tile, what they look up for a unit, and the rest. */
+struct alignas(32) gpu_tile {
+    int k_count, lo, hi, part;
+    gpu_row_set k_set; /* where tensor maps are listed: of its keys */
+    int k_at;          /* which of the set's rows is the first key's */
+    int times;         /* each of its pairs counts so often */
     float log2_times;
+
+    int q_count;
+    int head_first, head_stride, head_count; /* query heads */
+    gpu_row_set q_set;                       /* where tensor maps are listed: of its queries */
+    int q_at;
+    int queries; /* of which rank its queries are */
+
+    int64_t q_first, q_stride, k_first, k_stride;
+
+    const int64_t *k_index; /* device memory, or NULL */
+    int64_t chain;          /* backward: its group's counters [batch, head_count, blocks of query rows] */
+    int64_t order; /* backward: turns [blocks of query rows], where its first key block stands in the block's queue */
 };
+static_assert(sizeof(gpu_tile) == 128, "four sectors");
 
 /* Tensor maps of a launch, which are parameters of a kernel: 4 KB of them before CUDA 12.1. */
 #if CUDART_VERSION >= 12010

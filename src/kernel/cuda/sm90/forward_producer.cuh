@@ -101,9 +101,9 @@ __device__ __forceinline__ void produce_queries(const tensor_maps &maps, const f
     mbarrier_expect(memory.k_full(stage), S::Q_TILE);
     const CUtensorMap *map = &maps.map[t.q_set.map];
     int remainder = S::PLAIN ? 0 : t.q_set.remainder, row = t.q_at + unit.a0;
-    /* One by one: the coordinates of several at a time are so many uniform registers that the consumers, who have the
-     * same, would move descriptors about in their main loop. */
-#pragma unroll 1
+    /* With 192 keys one by one: the coordinates of several at a time are so many uniform registers that the consumers,
+     * who have the same, would move descriptors about in their main loop. */
+#pragma unroll(S::KEYS *S::DIM < 192 * 128 ? S::DIM / 64 : 1)
     for (int column = 0; column < S::DIM; column += 64)
         copy_box(memory.q() + column * S::ROWS * 2, map, column, remainder, row, unit.h, unit.b, memory.k_full(stage));
 }
