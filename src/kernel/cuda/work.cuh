@@ -59,7 +59,7 @@ struct gpu_map_rows {
 /* The tensor maps that a pass's tiles need. On the host. */
 struct gpu_maps {
     bool listed; /* all of the tiles' rows can be had through the maps, if views allow it */
-    bool plain;  /* all of them are of remainder 0, and pairs count once */
+    bool plain;  /* all of them are of stride 1, pairs count once, and the kernel is the one for that */
     int keys;    /* rows of a box of keys */
     std::vector<gpu_map_rows> q, k;
     int64_t key_rows;  /* over all parts: of each the most that are one stride apart, from the first to the last */

@@ -79,42 +79,65 @@ template <int STAGES> struct ring_place {
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 /* to, a panel = columns [column, column + 64) of rows [row, ...) of remainder `remainder` of head `head` of batch
- * `batch`. */
+ * `batch`. PLAIN: the map has no dimension of remainders. */
+template <bool PLAIN = false>
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, int column, int remainder, int row,
                                          int head, int batch, uint32_t barrier) {
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
-                 "%5, %6}], [%7];\n" ::"r"(to),
-                 "l"(map), "r"(column), "r"(remainder), "r"(row), "r"(head), "r"(batch), "r"(barrier)
-                 : "memory");
+    if (PLAIN)
+        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+                     "%4, %5}], [%6];\n" ::"r"(to),
+                     "l"(map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(barrier)
+                     : "memory");
+    else
+        asm volatile(
+            "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+            "%5, %6}], [%7];\n" ::"r"(to),
+            "l"(map), "r"(column), "r"(remainder), "r"(row), "r"(head), "r"(batch), "r"(barrier)
+            : "memory");
 }
 
 /* to, panels of ROWS rows side by side = DIM columns of rows [row, row + ROWS) of a remainder. */
-template <int DIM, int ROWS>
+template <int DIM, int ROWS, bool PLAIN = false>
 __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap *map, int remainder, int row, int head,
                                           int batch, uint32_t barrier) {
 #pragma unroll
     for (int column = 0; column < DIM; column += 64)
-        copy_box(to + column * ROWS * 2, map, column, remainder, row, head, batch, barrier);
+        copy_box<PLAIN>(to + column * ROWS * 2, map, column, remainder, row, head, batch, barrier);
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* Columns [column, column + 32) of rows [row, ...) of a remainder += from, a panel of f32. */
+/* Columns [column, column + 32) of rows [row, ...) of a remainder += from, a panel of f32. PLAIN: as above. */
+template <bool PLAIN = false>
 __device__ __forceinline__ void add_box(const CUtensorMap *map, uint32_t from, int column, int remainder, int row,
                                         int head, int batch) {
-    asm volatile("cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], "
-                 "[%6];\n" ::"l"(map),
-                 "r"(column), "r"(remainder), "r"(row), "r"(head), "r"(batch), "r"(from)
-                 : "memory");
+    if (PLAIN)
+        asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3, %4}], "
+                     "[%5];\n" ::"l"(map),
+                     "r"(column), "r"(row), "r"(head), "r"(batch), "r"(from)
+                     : "memory");
+    else
+        asm volatile(
+            "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], "
+            "[%6];\n" ::"l"(map),
+            "r"(column), "r"(remainder), "r"(row), "r"(head), "r"(batch), "r"(from)
+            : "memory");
 }
 
 /* The same, but they become what `from` has, of the map's type: 128 bytes to a row. */
+template <bool PLAIN = false>
 __device__ __forceinline__ void store_box(const CUtensorMap *map, uint32_t from, int column, int remainder, int row,
                                           int head, int batch) {
-    asm volatile(
-        "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];\n" ::"l"(map),
-        "r"(column), "r"(remainder), "r"(row), "r"(head), "r"(batch), "r"(from)
-        : "memory");
+    if (PLAIN)
+        asm volatile(
+            "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];\n" ::"l"(map),
+            "r"(column), "r"(row), "r"(head), "r"(batch), "r"(from)
+            : "memory");
+    else
+        asm volatile(
+            "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];\n" ::"l"(map),
+            "r"(column), "r"(remainder), "r"(row), "r"(head), "r"(batch), "r"(from)
+            : "memory");
 }
 
 __device__ __forceinline__ void bulk_commit(void) {

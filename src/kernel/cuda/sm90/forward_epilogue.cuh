@@ -321,14 +321,15 @@ __device__ __forceinline__ int put_rows(const gpu_forward &args, const unit_note
 
 /* By one lane: the boxes of `from` that have columns of the view go to row `row` of the unit on. map: of the output's
  * rows. */
-static __device__ __forceinline__ void send_boxes(const gpu_forward &args, const CUtensorMap *map, uint32_t from,
-                                                  const unit_note &note, int row, int how) {
+template <class S>
+__device__ __forceinline__ void send_boxes(const gpu_forward &args, const CUtensorMap *map, uint32_t from,
+                                           const unit_note &note, int row, int how) {
     int columns = puts_out_half(args) ? 64 : 32;
     for (int column = 0; column < args.problem.dim_v; column += columns, from += OUTPUT_BOX) {
         if (how == SEND_ADD)
-            add_box(map, from, column, note.set.remainder, note.row + row, note.unit.h, note.unit.b);
+            add_box<S::PLAIN>(map, from, column, note.set.remainder, note.row + row, note.unit.h, note.unit.b);
         else
-            store_box(map, from, column, note.set.remainder, note.row + row, note.unit.h, note.unit.b);
+            store_box<S::PLAIN>(map, from, column, note.set.remainder, note.row + row, note.unit.h, note.unit.b);
     }
     bulk_commit();
 }
@@ -380,7 +381,7 @@ __device__ __forceinline__ void end_unit(const gpu_forward &args, const CUtensor
     if (S::SENDER) {
         hand_outputs<S>(memory, group, stage, how, staged);
     } else if (how != SEND_NOTHING) {
-        if (threadIdx.x % 32 == 0) send_boxes(args, outputs + note.set.map, staging, note, row_in_unit(), how);
+        if (threadIdx.x % 32 == 0) send_boxes<S>(args, outputs + note.set.map, staging, note, row_in_unit(), how);
         staged.empty = memory.outputs_empty(group, stage);
     } else if (S::STAGED) {
         leave_stage(memory.outputs_empty(group, stage));

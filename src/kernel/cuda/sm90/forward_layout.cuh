@@ -119,7 +119,8 @@ struct row_step {
 enum { ROW_PLAN_BYTES = 2 * sizeof(row_step) };
 
 /* BOXES: tiles are brought by bulk tensor copies. TURNS: consumers issue their products in turns, so that one computes
- * a softmax while another multiplies. PLAIN: all rows are of remainder 0 (list_maps.cu), and pairs count once. */
+ * a softmax while another multiplies. PLAIN: all rows are of stride 1, maps have 4
+ * dimensions (tensor_maps.cuh), and pairs count once. */
 template <class T_, int DIM_, int KEYS_, int GROUPS_, int STAGES_, bool TURNS_, bool BOXES_, bool PLAIN_ = false>
 struct forward_wgmma_shape {
     using T = T_;

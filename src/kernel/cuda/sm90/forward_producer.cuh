@@ -45,12 +45,11 @@ struct tile_keys {
     float log2_times;
 };
 
-template <class S>
 __device__ __forceinline__ tile_keys keys_of(const gpu_problem &p, const tensor_maps &maps, const unit_place &unit,
                                              int tile) {
     const gpu_tile &t = p.tiles[tile];
     int head = (int)kv_head_in(kv_rows_of(p, t), unit.h / p.gqa_ratio);
-    return {key_map(maps, t), head, S::PLAIN ? 0 : t.k_set.remainder, t.k_at, t.k_count, t.lo, t.hi, t.log2_times};
+    return {key_map(maps, t), head, t.k_set.remainder, t.k_at, t.k_count, t.lo, t.hi, t.log2_times};
 }
 
 /* The note on the step of keys [b0, ...), of which there are `few`, or, where that is 0, a block's, as far as the tile
@@ -100,12 +99,13 @@ __device__ __forceinline__ void produce_queries(const tensor_maps &maps, const f
     if (threadIdx.x) return;
     mbarrier_expect(memory.k_full(stage), S::Q_TILE);
     const CUtensorMap *map = &maps.map[t.q_set.map];
-    int remainder = S::PLAIN ? 0 : t.q_set.remainder, row = t.q_at + unit.a0;
+    int remainder = t.q_set.remainder, row = t.q_at + unit.a0;
     /* With 192 keys one by one: the coordinates of several at a time are so many uniform registers that the consumers,
      * who have the same, would move descriptors about in their main loop. */
 #pragma unroll(S::KEYS *S::DIM < 192 * 128 ? S::DIM / 64 : 1)
     for (int column = 0; column < S::DIM; column += 64)
-        copy_box(memory.q() + column * S::ROWS * 2, map, column, remainder, row, unit.h, unit.b, memory.k_full(stage));
+        copy_box<S::PLAIN>(memory.q() + column * S::ROWS * 2, map, column, remainder, row, unit.h, unit.b,
+                           memory.k_full(stage));
 }
 
 /* Everything that a copy needs is computed before the stage is waited for, and what consumers are told is written
@@ -124,7 +124,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
     while (next_unit<S>(args, count, &number, &place, &unit, &keys)) {
         bool begins = true, ends;
         int few = few_first<S>(keys);
-        tile_keys source = keys_of<S>(p, maps, unit, keys.tile);
+        tile_keys source = keys_of(p, maps, unit, keys.tile);
 #pragma unroll 1
         do {
             int stage = at.in_ring(), row = source.at + keys.b0;
@@ -133,14 +133,12 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends, few);
             few = next.tile == keys.tile || ends ? 0 : few_first<S>(next);
             if (few) block.flags |= STEP_BEFORE_SHORT;
-            if (lead)
-                tell_values<S>(memory, at.stage,
-                               {source.map + 1, S::PLAIN ? 0 : source.remainder, row, source.head, unit.b});
+            if (lead) tell_values<S>(memory, at.stage, {source.map + 1, source.remainder, row, source.head, unit.b});
             mbarrier_wait(memory.k_empty(stage), at.left_parity());
             if (lead) {
                 mbarrier_expect(memory.k_full(stage), S::KEY_TILE);
-                copy_tile<S::DIM, S::KEYS>(memory.k(stage), source.map, S::PLAIN ? 0 : source.remainder, row,
-                                           source.head, unit.b, memory.k_full(stage));
+                copy_tile<S::DIM, S::KEYS, S::PLAIN>(memory.k(stage), source.map, source.remainder, row, source.head,
+                                                     unit.b, memory.k_full(stage));
                 memory.note(stage) = block;
                 if (S::COUNTS) memory.log2_times(stage) = source.log2_times;
             }
@@ -158,7 +156,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             if (lead) mbarrier_arrive(memory.k_full(stage));
             __syncwarp(); /* a lane that is steps behind could wait for the wrong phase */
             at.advance();
-            if (!ends && next.tile != keys.tile) source = keys_of<S>(p, maps, unit, next.tile);
+            if (!ends && next.tile != keys.tile) source = keys_of(p, maps, unit, next.tile);
             keys = next;
             begins = false;
         } while (!ends);
@@ -184,8 +182,8 @@ template <class S> __device__ __forceinline__ void produce_values(const forward_
         __syncwarp(); /* all lanes have read the note, and none is steps behind */
         if (threadIdx.x % 32) continue;
         mbarrier_arrive_expecting(memory.v_full(stage), S::KEY_TILE);
-        copy_tile<S::DIM, S::KEYS>(memory.v(stage), note.map, S::PLAIN ? 0 : note.remainder, note.row, note.head,
-                                   note.batch, memory.v_full(stage));
+        copy_tile<S::DIM, S::KEYS, S::PLAIN>(memory.v(stage), note.map, note.remainder, note.row, note.head, note.batch,
+                                             memory.v_full(stage));
     }
 }
 

@@ -23,8 +23,8 @@ __device__ __forceinline__ void send_outputs(const gpu_forward &args, const CUte
                 return;
             }
             if (lane < 4 && how != SEND_NOTHING) {
-                send_boxes(args, outputs + note.set.map, memory.outputs(group, stage) + lane * (S::OUTPUT_TILE / 4),
-                           note, group * 64 + lane * 16, how);
+                send_boxes<S>(args, outputs + note.set.map, memory.outputs(group, stage) + lane * (S::OUTPUT_TILE / 4),
+                              note, group * 64 + lane * 16, how);
                 bulk_wait_read<0>();
             }
             if (lane < 4) mbarrier_arrive(memory.outputs_empty(group, stage));

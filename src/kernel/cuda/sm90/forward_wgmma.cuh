@@ -343,9 +343,9 @@ static inline bool some_count_several_times(const ra_tile_list *tiles) {
     return std::any_of(tiles->tiles, tiles->tiles + tiles->tile_count, [](const ra_tile &t) { return t.extra > 0; });
 }
 
-/* Whether a tile's pairs count once, and its rows are those of remainder 0, if it has any. */
+/* Whether a tile's pairs count once, and its rows are of stride 1. */
 static inline bool is_plain(const gpu_tile &t) {
-    return t.times == 1 && !t.q_set.remainder && !t.k_set.remainder;
+    return t.times == 1 && (t.q_stride == 1 || t.q_count <= 1) && (t.k_stride == 1 || t.k_count <= 1);
 }
 
 /* Whether the pass's last launch has every row of every head. */
@@ -427,8 +427,9 @@ struct forward_wgmma {
 
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
         bool takes_many = rows_see_many_keys(tiles) && (many::COUNTS || !some_count_several_times(tiles));
+        lists->maps.plain =
+            plain::PLAIN && !takes_many && std::all_of(lists->tiles.begin(), lists->tiles.end(), is_plain);
         tensor_maps_list(shape, parts, takes_many ? MANY : KEYS, lists);
-        lists->maps.plain = std::all_of(lists->tiles.begin(), lists->tiles.end(), is_plain);
         lists->maps.finishes = shape->scale > 0 && last_launch_has_all(shape, *lists, boxes::ROWS);
     }
 

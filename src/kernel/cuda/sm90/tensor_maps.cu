@@ -34,10 +34,11 @@ struct map_shape {
     CUtensorMapDataType type;
     int64_t bytes; /* of an element */
     int64_t batch;
+    bool plain; /* rows have no remainders, and the maps 4 dimensions */
 };
 
-static map_shape map_shape_of(ra_dtype dtype, int64_t batch) {
-    return {dtype == RA_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, batch};
+static map_shape map_shape_of(ra_dtype dtype, int64_t batch, bool plain) {
+    return {dtype == RA_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, batch, plain};
 }
 
 /* Bytes from one to the next of `count`; 0: the copy engine cannot take such steps. A step that is never taken may be
@@ -51,7 +52,7 @@ static cuuint64_t step_bytes(int64_t bytes, int64_t count) {
 static bool encode(const map_shape &shape, const ra_view &view, const gpu_map_rows &rows, int64_t width, int64_t heads,
                    int box_rows, CUtensorMap *map_out) {
     static const encode_function encoder = find_encoder();
-    const cuuint32_t box[5] = {(cuuint32_t)(128 / shape.bytes), 1, (cuuint32_t)box_rows, 1, 1};
+    cuuint32_t box[5] = {(cuuint32_t)(128 / shape.bytes), 1, (cuuint32_t)box_rows, 1, 1};
     const cuuint32_t each[5] = {1, 1, 1, 1, 1};
     if (!encoder || (view.dim != 1 && width > 1) || (uintptr_t)view.data % 16 || heads < 1 || shape.batch < 1)
         return false;
@@ -62,8 +63,13 @@ static bool encode(const map_shape &shape, const ra_view &view, const gpu_map_ro
                            step_bytes(view.head * shape.bytes, heads),
                            step_bytes(view.batch * shape.bytes, shape.batch)};
     if (std::find(steps, steps + 4, 0u) != steps + 4) return false;
-    return encoder(map_out, shape.type, 5, view.data, counts, steps, box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+    if (shape.plain) {
+        std::copy(counts + 2, counts + 5, counts + 1);
+        std::copy(steps + 1, steps + 4, steps);
+        std::copy(box + 2, box + 5, box + 1);
+    }
+    return encoder(map_out, shape.type, shape.plain ? 4 : 5, view.data, counts, steps, box, each,
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
@@ -125,7 +131,7 @@ static void keep_made(const gpu_maps &listed, int which, const map_views &views,
 /* ---- plan time --------------------------------------------------------------------------------------------------- */
 
 void tensor_maps_list(const ra_shape *shape, const ra_kv_rows *parts, int keys, gpu_lists *lists) {
-    map_shape maps = map_shape_of(shape->dtype, shape->batch);
+    map_shape maps = map_shape_of(shape->dtype, shape->batch, lists->maps.plain);
     if (!gpu_list_maps(lists)) return;
     lists->maps.made = std::make_shared<made_maps>();
     lists->maps.listed = true;
@@ -171,8 +177,8 @@ static const ra_view &outputs_of(const gpu_forward *args, const ra_query_rows &r
 static void add_outputs(const gpu_forward *args, ra_dtype dtype, int rows_o, size_t used, tensor_maps *maps) {
     const std::vector<gpu_map_rows> &rows = args->maps->q;
     bool half = args->finish && !args->out_is_f32;
-    map_shape shape = map_shape_of(dtype, args->problem.batch);
-    if (!half) shape = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, args->problem.batch};
+    map_shape shape = map_shape_of(dtype, args->problem.batch, args->maps->plain);
+    if (!half) shape = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, args->problem.batch, shape.plain};
     maps->outputs = 0;
     if (!rows_o || used + rows.size() > TENSOR_MAPS || args->problem.dim_v * shape.bytes % 16) return;
     for (size_t i = 0; i < rows.size(); i++)
@@ -185,7 +191,7 @@ static void add_outputs(const gpu_forward *args, ra_dtype dtype, int rows_o, siz
 static bool make_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, int rows_o, tensor_maps *maps_out) {
     const gpu_problem &p = args->problem;
     const gpu_maps &listed = *args->maps;
-    map_shape shape = map_shape_of(dtype, p.batch);
+    map_shape shape = map_shape_of(dtype, p.batch, listed.plain);
     if (listed.q.size() > TENSOR_MAPS) return false;
     for (size_t i = 0; i < listed.q.size(); i++)
         if (!encode(shape, query_rows_of(*args, listed.q[i]).q, listed.q[i], p.dim, p.heads_q, rows_q,
@@ -212,7 +218,8 @@ bool tensor_maps_forward(const gpu_forward *args, ra_dtype dtype, int rows_q, in
 static bool make_backward(const gpu_backward *args, ra_dtype dtype, int rows_q, tensor_maps *maps_out) {
     const gpu_problem &p = args->problem;
     const gpu_maps &listed = *args->maps;
-    map_shape shape = map_shape_of(dtype, p.batch), sums = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, p.batch};
+    map_shape shape = map_shape_of(dtype, p.batch, listed.plain),
+              sums = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, p.batch, listed.plain};
     /* Sums go to device memory by 16 bytes, whatever the width says: what lies between rows must not be among them. */
     if (3 * listed.q.size() > TENSOR_MAPS || p.dim % 4) return false;
     for (size_t i = 0; i < listed.q.size(); i++) {

@@ -4,7 +4,8 @@
  * head, batch), in boxes of one remainder. So a strided span is copied like a dense one, and a pass needs one or two
  * for each stride of its tiles' rows: list_maps.cu. The rank's own rows come with every call, and so do those of
  * queries: their maps are parameters of the kernel, and are made anew when they are not where they were in the call
- * before. Maps of slots are made once and lie in device memory.
+ * before. Maps of slots are made once and lie in device memory. Where a kernel is for rows of stride 1 alone (`plain`
+ * in work.cuh), its maps have no dimension of remainders.
  */
 #ifndef RA_KERNEL_CUDA_SM90_TENSOR_MAPS_CUH
 #define RA_KERNEL_CUDA_SM90_TENSOR_MAPS_CUH
