@@ -30,7 +30,7 @@ typedef struct named_cell {
 typedef struct meeting {
     int64_t cell;  /* of keys */
     int64_t tile;  /* the first of the list's tiles that has pairs of both */
-    int64_t times; /* in so many rounds */
+    int64_t times; /* each pair counts so often, over all rounds */
 } meeting;
 
 typedef struct joining {
@@ -152,13 +152,14 @@ static void end_class(joining *j, const ra_cells *keys) {
 }
 
 static ra_status meet(joining *j, int64_t cell, int64_t tile) {
+    int64_t times = 1 + j->of.list->tiles[tile].extra;
     if (j->met_at[cell]) {
-        j->met[j->met_at[cell] - 1].times++;
+        j->met[j->met_at[cell] - 1].times += times;
         return RA_OK;
     }
     meeting *m = ra_pool_append(j->scratch, &j->met, &j->met_count, &j->met_capacity, sizeof *m);
     if (!m) return no_memory();
-    *m = (meeting){cell, tile, 1};
+    *m = (meeting){cell, tile, times};
     j->met_at[cell] = j->met_count;
     return RA_OK;
 }

@@ -104,7 +104,11 @@ static ra_status add_keys(joining *j, int64_t group, ra_cells *keys) {
         if (tile->k_index) keys->count = -1;
         spans[t] = (ra_named_span){ra_keys_numbered(tile), g->first + t};
     }
-    return keys->count < 0 ? RA_OK : ra_cells_add(j->scratch, keys, spans, g->count, &j->work, keys);
+    if (keys->count < 0) return RA_OK;
+    int64_t work = j->work; /* below 0 as well where the group's own tiles have keys in common */
+    RA_TRY(ra_cells_add(j->scratch, keys, spans, g->count, &work, keys));
+    if (work >= 0) j->work = work;
+    return RA_OK;
 }
 
 /* The keys of all of a cell's groups, the first family's first, which the list of members ends with. */
@@ -141,7 +145,7 @@ static ra_status put_keys(const joining *j, const ra_cells *keys, ra_span rows, 
     for (int64_t i = 0; i < keys->count; i++) {
         const ra_cell_member *m = keys->cells[i].members;
         ra_tile tile = ra_tile_of_cells(&j->of.list->tiles[m->span], rows, heads, keys->cells[i].rows);
-        while ((m = m->before)) tile.extra++;
+        while ((m = m->before)) tile.extra += 1 + j->of.list->tiles[m->span].extra;
         RA_TRY(ra_list_maker_tile(maker, &tile));
     }
     return RA_OK;

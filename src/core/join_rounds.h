@@ -10,7 +10,8 @@
  *     1 round    rows 0 4: keys A, B     rows 1 5: keys A     rows 2 6: keys A     rows 3 7: keys A
  *
  * Keys that such a group meets in several rounds are a tile of their own, whose pairs count as many times (extra,
- * core/tile.h), so that they are multiplied once.
+ * core/tile.h), so that they are multiplied once; in the forward pass only where that costs less. Lists that would
+ * become too long, or take too much work, are joined in part or not at all (core/joinable.h).
  *
  * Under a causal mask joining does not pay: a group's rows would stand far apart, and see nothing of most blocks of
  * keys.
@@ -38,8 +39,8 @@ typedef struct ra_work_costs {
 RA_INTERNAL ra_status ra_join_rounds(ra_pool *pool, const ra_tile_list *list, const ra_work_costs *costs,
                                      ra_tile_list *list_out);
 
-/* The same for the backward pass, where keys are dealt as well: any two tiles that are joined have the same keys or
- * none in common, and the same queries or none, but not both the same. Each head must have keys of its own. */
+/* The same for the backward pass, where keys are dealt as well: any two tiles of a head that are joined have the same
+ * keys or none in common, and the same queries or none, but not both the same. Each head must have keys of its own. */
 RA_INTERNAL ra_status ra_join_rounds_by_keys(ra_pool *pool, const ra_tile_list *list, const ra_work_costs *costs,
                                              ra_tile_list *list_out);
 

@@ -8,10 +8,16 @@ static ra_status no_memory(void) {
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
+/* More rows than a shard has, and how many parts or ranks can be numbered with that. */
+static const int64_t NUMBERS = (int64_t)1 << 44;
+enum { MOST_NUMBERED = 1 << 18 };
+
+/* Whether all pairs of the round's tiles are visible, of which none is empty, and their rows can be numbered. */
 static int sees_all(const ra_tile_list *list, const ra_tile_round *round) {
     for (int64_t g = round->first; g < ra_round_end(round); g++)
         for (int64_t t = 0; t < list->groups[g].count; t++) {
             const ra_tile *tile = &list->tiles[list->groups[g].first + t];
+            if (tile->k_rows.count == 0 || tile->part > MOST_NUMBERED || tile->queries > MOST_NUMBERED) return 0;
             if (!ra_tile_is_full(tile, 0, tile->q_rows.count, 0, tile->k_rows.count)) return 0;
         }
     return 1;
@@ -63,6 +69,9 @@ static int in_same_groups(const ra_joinable *j, int64_t a, int64_t b) {
     return 1;
 }
 
+/* Groups that heads are compared by, for all heads: more would take long. */
+static const int64_t MOST_COMPARED = (int64_t)1 << 23;
+
 static int64_t count_heads(const ra_tile_list *list) {
     int64_t heads = 0;
     for (int64_t g = 0; g < list->group_count; g++) {
@@ -110,6 +119,7 @@ static ra_status find_classes(ra_pool *pool, ra_joinable *j) {
 ra_status ra_joinable_find(ra_pool *pool, const ra_tile_list *list, ra_joinable *joinable_out) {
     *joinable_out = (ra_joinable){.list = list};
     RA_TRY(find_rounds(pool, joinable_out));
+    if (list->group_count * count_heads(list) > MOST_COMPARED) joinable_out->round_count = 0;
     return joinable_out->round_count < 2 ? RA_OK : find_classes(pool, joinable_out);
 }
 
@@ -129,9 +139,6 @@ ra_status ra_joinable_queries(ra_pool *pool, const ra_joinable *joinable, const 
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
-
-/* More rows than a shard has. */
-static const int64_t NUMBERS = (int64_t)1 << 44;
 
 ra_span ra_queries_numbered(const ra_tile *tile) {
     ra_span queries = tile->q_rows;

@@ -8,8 +8,8 @@
 #include "core/tile.h"
 
 enum {
-    RA_JOIN_TILES = 1 << 16, /* more would take long to list */
-    RA_JOIN_WORK = 1 << 18   /* cells of a round, and what it takes to find them */
+    RA_JOIN_TILES = 1 << 17, /* more would take long to list */
+    RA_JOIN_WORK = 1 << 19   /* cells of a round, and what it takes to find them */
 };
 
 /* ---- rounds and heads -------------------------------------------------------------------------------------------- */

@@ -43,7 +43,7 @@ struct row_maps {
         int64_t remainder = rows.first % stride, at = rows.first / stride;
         bool is_longer = remainder < over;
         int &map = is_longer ? in.longer : in.all;
-        if (remainder > SHRT_MAX || at > INT_MAX || list->size() > SHRT_MAX) return false;
+        if (remainder > SHRT_MAX || at > INT_MAX / 2 || list->size() > SHRT_MAX) return false;
         if (map < 0) {
             map = (int)list->size();
             list->push_back({part, stride, is_longer ? over : stride, count + is_longer});

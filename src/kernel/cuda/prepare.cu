@@ -126,14 +126,15 @@ enum { QUERIES_OF_TILE = 4, QUERIES_OF_BLOCK = 192, QUERIES_OF_LAUNCH = 448 };
  * keys: each of them has cells of its own. */
 static ra_status join_pass(const ra_shape *shape, const ra_tile_list *tiles, ra_pass pass, const ra_prepared *to,
                            ra_pool *pool, ra_tile_list *tiles_out) {
-    double multiprocessors = to->multiprocessors;
+    /* Blocks are counted for one batch, and a launch is all batches'. */
+    double launches = (double)to->multiprocessors / (double)std::max(shape->batch, (int64_t)1);
     if (pass == RA_FORWARD) {
         const ra_work_costs costs = {to->forward->rows, KEYS_OF_STEP, KEYS_OF_TILE, KEYS_OF_BLOCK,
-                                     KEYS_OF_LAUNCH * multiprocessors};
+                                     KEYS_OF_LAUNCH * launches};
         return ra_join_rounds(pool, tiles, &costs, tiles_out);
     }
     const ra_work_costs costs = {to->backward->keys, to->backward->rows, QUERIES_OF_TILE, QUERIES_OF_BLOCK,
-                                 QUERIES_OF_LAUNCH * multiprocessors};
+                                 QUERIES_OF_LAUNCH * launches};
     return shape->heads_q == shape->heads_kv ? ra_join_rounds_by_keys(pool, tiles, &costs, tiles_out) : RA_OK;
 }
 

@@ -2,7 +2,7 @@
  * kernel calls these functions for the elements of its fragments, so that whatever else is done to scores is written
  * here and nowhere else.
  *
- *   forward    score = score_of(dot)   m = the largest score of a row, or less   P = score_weight(score, m)
+ *   forward    score = score_of(dot)   m = about the largest score of a row   P = score_weight(score, m)
  *   backward   P = score_weight(score, lse)   dS = score_slope(P, dP, delta): by the score; times the scale, by the dot
  *
  * Kernels take the maximum of a row's dots and make a score of it, which needs scores that rise with the dots: forward
@@ -10,7 +10,7 @@
  *
  * A pair takes part when it is visible and its score is not -inf. P and dS of one that does not are NO_PART. P of a
  * pair that counts several times (gpu_tile) is as many times as large, in both passes. Where the logarithm of that is
- * added to an exponent, the base has been subtracted before: in a large score it would be lost.
+ * added to an exponent, the base has been subtracted before, or is no large one: in a large score it would be lost.
  */
 #ifndef RA_KERNEL_CUDA_SCORE_CUH
 #define RA_KERNEL_CUDA_SCORE_CUH
