@@ -21,8 +21,8 @@ static ra_status no_memory(void) {
 
 /* Of a tile with so many keys. */
 static double cost_of_keys(const joining *j, int64_t keys) {
-    int64_t step = j->costs->step;
-    return j->costs->tile + (double)((keys + step - 1) / step * step);
+    int64_t step = j->costs->step, padded = (keys + step - 1) / step * step;
+    return j->costs->tile + (double)padded;
 }
 
 static double cost_of_group(const joining *j, int64_t group) {
