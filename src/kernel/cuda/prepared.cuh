@@ -94,6 +94,10 @@ void gpu_merge_tiles(const ra_tile_list *tiles, gpu_lists *lists);
  * some rows have none. */
 bool gpu_list_maps(gpu_lists *lists);
 
+static inline int64_t blocks_of(int64_t count, int each) {
+    return (count + each - 1) / each;
+}
+
 /* When tensor maps of the tiles' rows are listed too: where the items' keys, in blocks of so many, are in them. */
 void gpu_list_key_boxes(int keys, gpu_lists *lists);
 

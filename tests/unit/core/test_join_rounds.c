@@ -150,17 +150,22 @@ static void test_random_lists(void **state) {
     assert_true(joined > 500);
 }
 
-/* 2048:1, 8192:4, 16384:16 of 16384 rows and 16 heads: 16 blocks of 128 rows in each segment of 2048 rows and head, all
- * of them whole, where the rounds have 2,048, 512 and 128. */
+/* 2048:1, 8192:4, 16384:16 of 16384 rows and 16 heads. */
+static void add_longnet(maker *m) {
+    start(m);
+    add_branch(m, 16384, 16, 2048, 1);
+    add_branch(m, 16384, 16, 8192, 4);
+    add_branch(m, 16384, 16, 16384, 16);
+}
+
+/* 16 blocks of 128 rows in each segment of 2048 rows and head, all of them whole, where the rounds have 2,048, 512 and
+ * 128. */
 static void test_longnet(void **state) {
     maker *m = *state;
     ra_pool pool = {0};
     ra_tile_list joined;
     ra_work_costs costs = {128, 128, 48, 256, 768 * 132};
-    start(m);
-    add_branch(m, 16384, 16, 2048, 1);
-    add_branch(m, 16384, 16, 8192, 4);
-    add_branch(m, 16384, 16, 16384, 16);
+    add_longnet(m);
     assert_int_equal(ra_join_rounds(&pool, &m->list, &costs, &joined), RA_OK);
     assert_int_equal(joined.round_count, 1);
     assert_int_equal(joined.group_count, 16 * 8 * 7);
@@ -299,12 +304,9 @@ static void test_random_lists_by_keys(void **state) {
     assert_true(came[2] > 50);
 }
 
-/* The branches of test_longnet, and keys that are its queries. */
+/* The same, and keys that are its queries. */
 static void make_longnet(maker *m) {
-    start(m);
-    add_branch(m, 16384, 16, 2048, 1);
-    add_branch(m, 16384, 16, 8192, 4);
-    add_branch(m, 16384, 16, 16384, 16);
+    add_longnet(m);
     for (int64_t i = 0; i < m->list.tile_count; i++) m->tiles[i].k_rows = m->tiles[i].q_rows, m->tiles[i].part = 0;
 }
 
