@@ -64,10 +64,11 @@ def _names_in(function: Any) -> set:
     return names
 
 
-# The functions that transformers puts masks together from and that are computed, or that are said otherwise.
+# The functions that transformers puts masks together from and that are computed, or that are said otherwise. Those that
+# it uses for packed documents have indices counted from the document's first token, as they are computed here.
 _MASKS = {"causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay",
           "sliding_window_bidirectional_overlay", "and_masks", "padding_mask_function", "packed_sequence_mask_function",
-          "add_offsets_to_mask_function"}
+          "remap_positions_for_packed_sequence", "add_offsets_to_mask_function"}
 
 
 def _check_packing(rows: Optional[int]) -> None:

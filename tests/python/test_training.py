@@ -216,6 +216,11 @@ def test_mask_functions_are_known_by_name_however_deep():
             with pytest.raises(ringattn.UnsupportedError, match=f"does not know the mask function {name}"):
                 ringattn.hf.mask(mask_function=given)
     assert ringattn.hf.mask(mask_function=nested(masks.sliding_window_causal_mask_function(4))) is None
+    if hasattr(masks, "remap_positions_for_packed_sequence"):  # transformers 5.23, not yet 5.17
+        counted = functools.partial(masks.remap_positions_for_packed_sequence, position_ids=torch.arange(6)[None])
+        assert ringattn.hf.mask(mask_function=counted(masks.causal_mask_function)) is None
+        with pytest.raises(ringattn.UnsupportedError, match="does not know the mask function test_mask_functions"):
+            ringattn.hf.mask(mask_function=counted(images))
 
 
 def test_packed_positions_need_documents_with_one_rank():
