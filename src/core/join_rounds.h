@@ -33,9 +33,7 @@ typedef struct ra_work_costs {
     double round; /* for a round's */
 } ra_work_costs;
 
-/* The list with as few rounds as pay; the same list where none are joined. Only rounds of one state are. Tiles that are
- * joined have no one stride for queries and keys: their positions say where the first of each is, and nothing about the
- * others, so such a list is not for kernels whose scores depend on positions. */
+/* The list with as few rounds as pay; the same list where none are joined. Only rounds of one state are. */
 RA_INTERNAL ra_status ra_join_rounds(ra_pool *pool, const ra_tile_list *list, const ra_work_costs *costs,
                                      ra_tile_list *list_out);
 

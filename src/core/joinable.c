@@ -154,10 +154,13 @@ ra_span ra_keys_numbered(const ra_tile *tile) {
 
 ra_tile ra_tile_of_cells(const ra_tile *tile, ra_span queries, ra_span heads, ra_span keys) {
     ra_tile made = *tile;
+    ra_positions *at = &made.positions;
     queries.first -= tile->queries * NUMBERS;
     keys.first -= tile->part * NUMBERS;
-    made.positions.query += (queries.first - tile->q_rows.first) / tile->q_rows.stride * tile->positions.stride;
-    made.positions.key += (keys.first - tile->k_rows.first) / tile->k_rows.stride * tile->positions.stride;
+    at->query += (queries.first - tile->q_rows.first) / tile->q_rows.stride * at->query_stride;
+    at->query_stride *= queries.stride / tile->q_rows.stride;
+    at->key += (keys.first - tile->k_rows.first) / tile->k_rows.stride * at->key_stride;
+    at->key_stride *= keys.stride / tile->k_rows.stride;
     made.q_rows = queries;
     made.heads = heads;
     made.k_rows = keys;

@@ -60,7 +60,7 @@ static ra_status emit_contact(const contact_loop *loop, ra_span q, ra_span q_row
         .heads = loop->selection.heads,
         .lo = max64(band.lo - from, -q.count),
         .hi = min64(band.hi - from, seen),
-        .positions = {q.first, ra_span_at(k, from), q.stride, document.k1 - document.q1},
+        .positions = {q.first, q.stride, ra_span_at(k, from), q.stride, document.k1 - document.q1},
     };
     return loop->emit(&contact, loop->user);
 }

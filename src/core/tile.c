@@ -32,8 +32,8 @@ ra_tile ra_tile_slice(const ra_tile *tile, int64_t a0, int64_t a1, int64_t b0, i
     slice.lo = clamp(tile->lo + a0 - b0, a0 - a1, b1 - b0);
     slice.hi = clamp(tile->hi + a0 - b0, a0 - a1, b1 - b0);
     if (tile->k_index) slice.k_index = tile->k_index + b0;
-    slice.positions.query += a0 * tile->positions.stride;
-    slice.positions.key += b0 * tile->positions.stride;
+    slice.positions.query += a0 * tile->positions.query_stride;
+    slice.positions.key += b0 * tile->positions.key_stride;
     return slice;
 }
 

@@ -3,7 +3,8 @@
  *
  * Queries and keys of a tile are spans of positions with one common stride, so "key position - query position lies in
  * an interval" becomes a test on indices: the a-th query sees the b-th key when lo <= b - a <= hi. A row's visible keys
- * are then one run of b, and the runs move by one from row to row:
+ * are then one run of b, and the runs move by one from row to row. Where every query sees every key the strides may
+ * differ.
  *
  *            b ──►                     lo = -2, hi = 0 (a window of 2 to the left, causal)
  *        a   x . . . .
@@ -17,11 +18,12 @@
 #include "base/internal.h"
 #include "core/span.h"
 
-/* Where the queries and keys of a tile are in the sequence: query a at `query` + a * stride, key b at `key` + b *
- * stride. The band was made from these; kernels whose scores depend on positions read them, all others do not. A query
- * is aligned with the key `diagonal` further on, which is 0 where its document has as many queries as keys. */
+/* Where the queries and keys of a tile are in the sequence: query a at `query` + a * query_stride, key b at `key` + b *
+ * key_stride. The band was made from these; kernels whose scores depend on positions read them, all others do not. A
+ * query is aligned with the key `diagonal` further on, which is 0 where its document has as many queries as keys. */
 typedef struct ra_positions {
-    int64_t query, key, stride;
+    int64_t query, query_stride;
+    int64_t key, key_stride; /* key_stride: query_stride, unless all pairs are visible */
     int64_t diagonal;
 } ra_positions;
 

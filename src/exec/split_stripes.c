@@ -63,8 +63,8 @@ static void split_group(const ra_tile *from, int64_t count, split by, int64_t qu
 }
 
 ra_status ra_split_stripes(ra_pool *pool, ra_tile_list *list) {
-    if (list->tile_count == 0 || list->tiles[0].positions.stride == 1) return RA_OK;
-    split by = choose_split(list, list->tiles[0].positions.stride);
+    if (list->tile_count == 0 || list->tiles[0].positions.key_stride == 1) return RA_OK;
+    split by = choose_split(list, list->tiles[0].positions.key_stride);
     int64_t group_count = 0;
     for (int64_t g = 0; g < list->group_count; g++)
         group_count += splits_of(list->tiles[list->groups[g].first].q_rows, by.queries);

@@ -24,7 +24,7 @@ static void widen(ra_tile *t, ra_span all) {
     t->k_rows = all;
     t->lo += before;
     t->hi += before;
-    t->positions.key -= before * t->positions.stride;
+    t->positions.key -= before * t->positions.key_stride;
 }
 
 /* Whether a tile has those heads, and keys of the same progression as `all`, some of them in common. */

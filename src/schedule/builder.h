@@ -31,6 +31,15 @@ typedef struct ra_builder {
 /* The rank `steps` further along the ring, or back for negative ones. */
 int ra_rank_along(const ra_builder *b, int rank, int steps);
 
+/* Pieces in the making, in scratch. */
+typedef struct ra_pieces {
+    ra_piece *pieces;
+    int64_t count, capacity;
+} ra_pieces;
+
+/* Adds those rows for some heads: as few pieces as the rows can be had in, which may lie between each other. */
+ra_status ra_pieces_add(ra_builder *b, const ra_rowset *set, ra_span heads, ra_pieces *pieces);
+
 /* Parcels, in scratch; a step keeps a copy of its own. of: those rows for each head set; needed: the rows of owner that
  * q_rank sees; whole: all its rows. */
 ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *sets, ra_parcel *parcel_out);

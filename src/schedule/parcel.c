@@ -1,4 +1,5 @@
 /* Parcels: which rows go into a slot, and in which order. */
+#include "core/interleave.h"
 #include "schedule/builder.h"
 
 #include <stdlib.h>
@@ -25,16 +26,28 @@ int64_t ra_parcel_offset(const ra_problem *problem, const ra_parcel *parcel, int
     return ra_parcel_records(parcel, pieces) * ra_record_elements(problem);
 }
 
+ra_status ra_pieces_add(ra_builder *b, const ra_rowset *set, ra_span heads, ra_pieces *pieces) {
+    ra_pool pool = {0};
+    ra_span_list list;
+    ra_status status = ra_rowset_interleave(&pool, set, &list);
+    for (int64_t i = 0; status == RA_OK && i < list.count; i++) {
+        ra_piece *piece = ra_pool_append(b->scratch, &pieces->pieces, &pieces->count, &pieces->capacity, sizeof *piece);
+        if (piece)
+            *piece = (ra_piece){list.spans[i], heads};
+        else
+            status = ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    }
+    ra_pool_free(&pool);
+    return status;
+}
+
 ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *sets, ra_parcel *parcel_out) {
     const ra_problem *problem = b->cut->problem;
-    int64_t count = 0;
-    for (int64_t i = 0; i < ra_head_sets(problem); i++) count += sets[i].count;
-    ra_piece *pieces = ra_pool_take(b->scratch, count, sizeof *pieces), *piece = pieces;
-    if (!pieces) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    ra_pieces pieces = {0};
     for (int64_t i = 0; i < ra_head_sets(problem); i++)
-        for (int64_t j = 0; j < sets[i].count; j++) *piece++ = (ra_piece){sets[i].spans[j], ra_head_set(problem, i)};
-    ra_parcel parcel = {.owner = owner, .pieces = pieces, .piece_count = count};
-    parcel.elements = ra_parcel_offset(problem, &parcel, count);
+        RA_TRY(ra_pieces_add(b, &sets[i], ra_head_set(problem, i), &pieces));
+    ra_parcel parcel = {.owner = owner, .pieces = pieces.pieces, .piece_count = pieces.count};
+    parcel.elements = ra_parcel_offset(problem, &parcel, pieces.count);
     *parcel_out = parcel;
     return RA_OK;
 }

@@ -83,18 +83,17 @@ typedef struct route_loop {
     int owner;
     ra_pool pool;
     ra_rowset *covered; /* for each head set: what some hop farther out needs */
-    ra_piece *pieces;
+    ra_pieces pieces;
     int *last;
-    int64_t piece_count, piece_capacity, last_count, last_capacity;
+    int64_t last_count, last_capacity;
 } route_loop;
 
 static ra_status add_stops(route_loop *loop, const ra_rowset *stops, ra_span heads, int hop) {
-    for (int64_t i = 0; i < stops->count; i++) {
-        ra_pool *pool = loop->b->scratch;
-        ra_piece *piece = ra_pool_append(pool, &loop->pieces, &loop->piece_count, &loop->piece_capacity, sizeof *piece);
-        int *last = ra_pool_append(pool, &loop->last, &loop->last_count, &loop->last_capacity, sizeof *last);
-        if (!piece || !last) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-        *piece = (ra_piece){stops->spans[i], heads};
+    RA_TRY(ra_pieces_add(loop->b, stops, heads, &loop->pieces));
+    while (loop->last_count < loop->pieces.count) {
+        int *last =
+            ra_pool_append(loop->b->scratch, &loop->last, &loop->last_count, &loop->last_capacity, sizeof *last);
+        if (!last) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
         *last = hop;
     }
     return RA_OK;
@@ -165,8 +164,8 @@ static ra_status route_by_hints(ra_builder *b, int owner, int hop, ra_route *rou
     ra_pool_free(&loop.pool);
     if (status != RA_OK) return status;
     route_out->last = loop.last;
-    route_out->parcel = (ra_parcel){.owner = owner, .pieces = loop.pieces, .piece_count = loop.piece_count};
-    route_out->parcel.elements = ra_parcel_offset(b->cut->problem, &route_out->parcel, loop.piece_count);
+    route_out->parcel = (ra_parcel){.owner = owner, .pieces = loop.pieces.pieces, .piece_count = loop.pieces.count};
+    route_out->parcel.elements = ra_parcel_offset(b->cut->problem, &route_out->parcel, loop.pieces.count);
     return RA_OK;
 }
 

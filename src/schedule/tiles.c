@@ -5,8 +5,16 @@
  *     contact's keys   b = 0 1 2 3 4 5 6 7          slot: piece 1 holds b = 0..4, piece 0 holds b = 5..7
  *     tiles                [───────────][─────]
  *
- * Where they are strewn (rows of several branches, or rows that travel to different hops, lie between each other), the
- * contact becomes one tile with an index of its keys' records.
+ * Rows of several branches, and rows that travel to different hops, lie between each other, so that a piece holds every
+ * second or fourth key of a contact. Where every query sees every key their order does not matter, and what a piece
+ * holds is a tile as well:
+ *
+ *     contact's keys   b = 0 1 2 3 4 5 6 7          slot: piece 0 holds b = 0, 4; piece 1 the others, in three spans
+ *     tiles                [0 4][1 5][2 6][3 7]
+ *
+ * Where the keys are strewn otherwise, the contact becomes one tile with an index of its keys' records. A GPU copies
+ * such keys one by one, and a backward pass cannot tell which of them two tiles have in common: each costs several
+ * times as much as a few spans do.
  */
 #include "schedule/builder.h"
 
@@ -164,25 +172,21 @@ static ra_status add_tile(tile_loop *loop, const ra_contact *contact, ra_tile ti
     return RA_OK;
 }
 
-/* A tile for each run of keys, whose key 0 is the contact's key b.first. In a fragment with gaps each key is a run. */
-static ra_status add_runs(tile_loop *loop, const ra_contact *contact, ra_span heads) {
-    ra_positions positions = contact->positions;
-    for (int64_t i = 0; i < loop->fragment_count; i++) {
-        const fragment *f = &loop->fragments[i];
-        int64_t length = f->b.stride == 1 ? f->b.count : 1;
-        for (int64_t j = 0; j < f->b.count; j += length) {
-            int64_t shift = ra_span_at(f->b, j);
-            positions.key = contact->positions.key + shift * positions.stride;
-            ra_tile tile = {.q_rows = contact->q_rows,
-                            .k_rows = ra_span_slice(f->rows, j, j + length),
-                            .heads = heads,
-                            .lo = contact->lo - shift,
-                            .hi = contact->hi - shift,
-                            .positions = positions};
-            RA_TRY(add_tile(loop, contact, tile, f->piece));
-        }
-    }
-    return RA_OK;
+/* Keys [from, to) of a fragment as a tile, whose key 0 is the contact's key `shift`. Their band is the contact's, moved
+ * by that, unless there are gaps between them, which only contacts without a masked pair may have. */
+static ra_status add_span(tile_loop *loop, const ra_contact *contact, ra_span heads, const fragment *f, int64_t from,
+                          int64_t to) {
+    int64_t shift = ra_span_at(f->b, from);
+    ra_tile tile = {.q_rows = contact->q_rows,
+                    .k_rows = ra_span_slice(f->rows, from, to),
+                    .heads = heads,
+                    .lo = contact->lo - shift,
+                    .hi = contact->hi - shift,
+                    .positions = contact->positions};
+    if (f->b.stride > 1 && to - from > 1) tile.lo = -contact->q_rows.count, tile.hi = to - from;
+    tile.positions.key += shift * contact->positions.key_stride;
+    tile.positions.key_stride *= f->b.stride;
+    return add_tile(loop, contact, tile, f->piece);
 }
 
 /* One tile for all keys: record numbers by index. */
@@ -203,8 +207,25 @@ static ra_status add_indexed(tile_loop *loop, const ra_contact *contact, ra_span
     return add_tile(loop, contact, tile, RA_ALL_RECORDS);
 }
 
-/* Runs shorter than this on average are not worth a tile each. */
-enum { SHORT_RUN = 32 };
+/* Fragments shorter than this on average are not worth a tile each. */
+enum { SHORT_FRAGMENT = 32 };
+
+/* A tile for each fragment. Masked fragments with gaps have an index where they can have one, and else a tile for each
+ * key. */
+static ra_status add_tiles(tile_loop *loop, const ra_contact *contact, ra_span heads) {
+    const ra_tile whole = {.q_rows = contact->q_rows, .k_rows = contact->k_rows, .lo = contact->lo, .hi = contact->hi};
+    int unmasked = ra_tile_is_full(&whole, 0, whole.q_rows.count, 0, whole.k_rows.count);
+    int few = loop->fragment_count <= 2 || contact->k_rows.count / loop->fragment_count >= SHORT_FRAGMENT;
+    int spans = 1;
+    for (int64_t i = 0; i < loop->fragment_count; i++) spans &= unmasked || loop->fragments[i].b.stride == 1;
+    if (!(few && spans) && loop->one_head) return add_indexed(loop, contact, heads);
+    for (int64_t i = 0; i < loop->fragment_count; i++) {
+        const fragment *f = &loop->fragments[i];
+        int64_t length = spans ? f->b.count : 1;
+        for (int64_t j = 0; j < f->b.count; j += length) RA_TRY(add_span(loop, contact, heads, f, j, j + length));
+    }
+    return RA_OK;
+}
 
 /* The queries of a contact that are in a run of visitors' rows, counted from its first. Contacts with the same queries
  * keep the same ones, so that their tiles stay one group. */
@@ -213,7 +234,7 @@ static ra_contact within_run(ra_contact contact, ra_span run) {
     ra_span_indices(contact.q_rows, run.first, run.first + run.count, &from, &to);
     contact.q_rows = ra_span_slice(contact.q_rows, from, to);
     contact.q_rows.first -= run.first;
-    contact.positions.query += from * contact.positions.stride;
+    contact.positions.query += from * contact.positions.query_stride;
     contact.lo += from;
     contact.hi += from;
     return contact;
@@ -230,9 +251,7 @@ static ra_status place_contact(const ra_contact *whole, void *user) {
         if (contact.q_rows.count == 0) return RA_OK;
     }
     RA_TRY(find_fragments(loop, contact.k_rows));
-    int runs = loop->fragment_count <= 2 || contact.k_rows.count / loop->fragment_count >= SHORT_RUN;
-    for (int64_t i = 0; i < loop->fragment_count; i++) runs &= loop->fragments[i].b.stride == 1;
-    return runs || !loop->one_head ? add_runs(loop, &contact, heads) : add_indexed(loop, &contact, heads);
+    return add_tiles(loop, &contact, heads);
 }
 
 /* ---- the list -------------------------------------------------------------------------------------------- */

@@ -74,7 +74,7 @@ static void test_slices(void **state) {
     rng r = {13};
     for (int i = 0; i < 5000; i++) {
         int64_t rows = rng_between(&r, 1, 9), keys = rng_between(&r, 1, 12);
-        ra_tile t = {.q_rows = {5, 2, rows}, .k_rows = {7, 3, keys}, .positions = {100, 40, 3, 0}};
+        ra_tile t = {.q_rows = {5, 2, rows}, .k_rows = {7, 3, keys}, .positions = {100, 3, 40, 5, 0}};
         t.lo = rng_between(&r, -rows, keys), t.hi = rng_between(&r, -rows, keys);
         int64_t a0 = rng_between(&r, 0, rows - 1), a1 = rng_between(&r, a0 + 1, rows);
         int64_t b0 = rng_between(&r, 0, keys - 1), b1 = rng_between(&r, b0 + 1, keys);
@@ -85,7 +85,7 @@ static void test_slices(void **state) {
         assert_int_equal(ra_span_at(s.q_rows, 0), ra_span_at(t.q_rows, a0));
         assert_int_equal(ra_tile_key(&s, 0), ra_tile_key(&t, b0));
         assert_int_equal(s.positions.query, 100 + 3 * a0);
-        assert_int_equal(s.positions.key, 40 + 3 * b0);
+        assert_int_equal(s.positions.key, 40 + 5 * b0);
         for (int64_t a = a0; a < a1; a++)
             for (int64_t b = b0; b < b1; b++)
                 assert_int_equal(t.lo <= b - a && b - a <= t.hi,

@@ -33,10 +33,10 @@ static void check_tile(const ra_setup *setup, const ra_tile *t) {
     for (int64_t a = 0; a < t->q_rows.count; a++) {
         int64_t row = ra_span_at(t->q_rows, a);
         assert_true(row >= 0 && row < rows);
-        assert_int_equal(position_of(setup, 1, t->queries, row), at->query + a * at->stride);
+        assert_int_equal(position_of(setup, 1, t->queries, row), at->query + a * at->query_stride);
     }
     for (int64_t b = 0; b < t->k_rows.count; b++)
-        assert_int_equal(position_of(setup, 0, t->part, ra_span_at(t->k_rows, b)), at->key + b * at->stride);
+        assert_int_equal(position_of(setup, 0, t->part, ra_span_at(t->k_rows, b)), at->key + b * at->key_stride);
 }
 
 /* Rows of O or dQ, over ranks and heads, that groups write to: each once. */

@@ -1,6 +1,7 @@
 /* Schedules as data: they fit together, they compute every visible pair once, they send what they must and no more. */
 #include "support/cmocka.h"
 #include "support/problems/case.h"
+#include "support/schedules/coverage.h"
 
 #include "core/rowset.h"
 #include "schedule/schedule.h"
@@ -14,140 +15,6 @@ enum { MOST_RANKS = 9 };
 static const ra_strategy all_strategies[] = {RA_STRATEGY_RING, RA_STRATEGY_PAIRWISE, RA_STRATEGY_ALLGATHER,
                                              RA_STRATEGY_PASSQ};
 enum { STRATEGIES = sizeof all_strategies / sizeof *all_strategies };
-
-/* The schedules of all ranks; the caller frees the pool. */
-static void make_all(ra_pool *pool, const ra_cut_problem *cut, ra_strategy strategy, ra_pass pass, ra_schedule *out) {
-    for (int r = 0; r < cut->ranks; r++)
-        assert_int_equal(ra_schedule_make(pool, cut, strategy, pass, r, &out[r]), RA_OK);
-}
-
-/* How often each pair is computed: [head, query position, key position]. */
-typedef struct marks {
-    unsigned char *count;
-    const ra_cut_problem *cut;
-    int q_rank, k_rank;
-} marks;
-
-static int64_t query_of(const marks *m, int64_t row) {
-    const ra_problem *p = m->cut->problem;
-    ra_sequence queries = {p->seq_q, p->documents, p->cu_seqlens_q};
-    return ra_sequence_position(&queries, m->cut->layout, m->cut->ranks, m->q_rank, row);
-}
-
-static int64_t key_of(const marks *m, int64_t row) {
-    const ra_problem *p = m->cut->problem;
-    ra_sequence keys = {p->seq_k, p->documents, p->cu_seqlens_k};
-    return ra_sequence_position(&keys, m->cut->layout, m->cut->ranks, m->k_rank, row);
-}
-
-static unsigned char *mark_at(const marks *m, int64_t head, int64_t q_row, int64_t k_row) {
-    const ra_problem *p = m->cut->problem;
-    return &m->count[(head * p->seq_q + query_of(m, q_row)) * p->seq_k + key_of(m, k_row)];
-}
-
-/* The owner's row that key b of a tile is, for the key/value head that query head h reads. */
-static int64_t owner_row(const ra_problem *p, const ra_compute *c, const ra_tile *t, int64_t h, int64_t b) {
-    int64_t record = ra_tile_key(t, b), group = h / (p->heads_q / p->heads_kv);
-    int64_t piece = c->kv_slot == RA_OWN ? 0 : c->parts[t->part];
-    if (piece != RA_ALL_RECORDS) return ra_span_at(c->parcel.pieces[piece].rows, record);
-    for (piece = 0;; piece++) { /* find the record's piece, which must be one of that head */
-        const ra_piece *at = &c->parcel.pieces[piece];
-        int64_t records = at->rows.count * at->heads.count;
-        assert_true(piece < c->parcel.piece_count);
-        if (record < records) {
-            assert_int_equal(at->heads.first + record / at->rows.count, group);
-            return ra_span_at(at->rows, record % at->rows.count);
-        }
-        record -= records;
-    }
-}
-
-/* The positions that a tile gives for query a and key b are those of their rows, and its diagonal their document's. */
-static void check_positions(const marks *m, const ra_tile *t, int64_t a, int64_t b, int64_t q_row, int64_t k_row) {
-    const ra_problem *p = m->cut->problem;
-    int64_t query = t->positions.query + a * t->positions.stride, key = t->positions.key + b * t->positions.stride;
-    int64_t d = 0;
-    while (ra_problem_document(p, d).k1 <= key) d++;
-    ra_document document = ra_problem_document(p, d);
-    assert_int_equal(query, query_of(m, q_row));
-    assert_int_equal(key, key_of(m, k_row));
-    assert_in_range(query, document.q0, document.q1 - 1);
-    assert_int_equal(t->positions.diagonal, document.k1 - document.q1);
-}
-
-static void mark_compute(marks *m, const ra_compute *c) {
-    int64_t first = c->visit.slot == RA_OWN ? 0 : c->visit.rows.first;
-    m->q_rank = c->visit.owner;
-    m->k_rank = c->parcel.owner;
-    for (int64_t i = 0; i < c->tiles.tile_count; i++) {
-        const ra_tile *t = &c->tiles.tiles[i];
-        for (int64_t h = 0; h < t->heads.count; h++)
-            for (int64_t a = 0; a < t->q_rows.count; a++)
-                for (int64_t b = 0; b < t->k_rows.count; b++) {
-                    int64_t head = ra_span_at(t->heads, h);
-                    if (b - a < t->lo || b - a > t->hi) continue;
-                    int64_t q_row = first + ra_span_at(t->q_rows, a), k_row = owner_row(m->cut->problem, c, t, head, b);
-                    ++*mark_at(m, head, q_row, k_row);
-                    check_positions(m, t, a, b, q_row, k_row);
-                }
-    }
-}
-
-static ra_status mark_contact(const ra_contact *c, void *user) {
-    const marks *m = user;
-    for (int64_t h = 0; h < c->heads.count; h++)
-        for (int64_t a = 0; a < c->q_rows.count; a++)
-            for (int64_t b = 0; b < c->k_rows.count; b++)
-                if (b - a >= c->lo && b - a <= c->hi)
-                    ++*mark_at(m, ra_span_at(c->heads, h), ra_span_at(c->q_rows, a), ra_span_at(c->k_rows, b));
-    return RA_OK;
-}
-
-/* test_pattern shows that contacts are right; here the tiles of all ranks together must cover them exactly once. */
-static void check_pairs(const ra_cut_problem *cut, const ra_schedule *schedules) {
-    const ra_problem *p = cut->problem;
-    size_t size = (size_t)(p->heads_q * p->seq_q * p->seq_k);
-    marks got = {.count = calloc(size + 1, 1), .cut = cut}, want = {.count = calloc(size + 1, 1), .cut = cut};
-    int64_t pairs = 0, counted = 0;
-    for (int r = 0; r < cut->ranks; r++) {
-        counted += schedules[r].pairs;
-        for (int s = 0; s < schedules[r].step_count; s++)
-            for (int64_t i = 0; i < schedules[r].steps[s].compute_count; i++)
-                mark_compute(&got, &schedules[r].steps[s].computes[i]);
-    }
-    for (want.q_rank = 0; want.q_rank < cut->ranks; want.q_rank++)
-        for (want.k_rank = 0; want.k_rank < cut->ranks; want.k_rank++)
-            assert_int_equal(ra_pattern_contacts(cut, want.q_rank, want.k_rank, mark_contact, &want), RA_OK);
-    assert_memory_equal(got.count, want.count, size);
-    for (size_t i = 0; i < size; i++) pairs += got.count[i];
-    assert_int_equal(counted, pairs * p->batch);
-    free(got.count);
-    free(want.count);
-}
-
-/* Groups partition the tiles, rounds the groups; inside a round no two groups share a query row of a head. */
-static void check_groups(const ra_tile_list *list) {
-    int64_t tiles = 0, groups = 0;
-    for (int64_t p = 0; p < list->round_count; p++) {
-        assert_int_equal(list->rounds[p].first, groups);
-        for (int64_t g = groups; g < groups + list->rounds[p].count; g++) {
-            const ra_tile *first = &list->tiles[list->groups[g].first];
-            assert_int_equal(list->groups[g].first, tiles);
-            for (int64_t i = 0; i < list->groups[g].count; i++, tiles++)
-                assert_memory_equal(&list->tiles[tiles].q_rows, &first->q_rows, sizeof first->q_rows);
-            for (int64_t h = groups; h < g; h++) {
-                const ra_tile *other = &list->tiles[list->groups[h].first];
-                if (ra_span_intersect(first->heads, other->heads).count == 0) continue;
-                if (ra_span_intersect(first->q_rows, other->q_rows).count == 0) continue;
-                assert_true(first->q_rows.first >= other->q_rows.first + other->q_rows.count ||
-                            other->q_rows.first >= first->q_rows.first + first->q_rows.count);
-            }
-        }
-        groups += list->rounds[p].count;
-    }
-    assert_int_equal(tiles, list->tile_count);
-    assert_int_equal(groups, list->group_count);
-}
 
 static void test_random_schedules(void **state) {
     (void)state;
@@ -163,18 +30,18 @@ static void test_random_schedules(void **state) {
                 ra_pool pool = {0};
                 ra_schedule schedules[MOST_RANKS];
                 int64_t volume = 0;
-                make_all(&pool, &cut, all_strategies[i], (ra_pass)pass, schedules);
+                schedules_make(&pool, &cut, all_strategies[i], (ra_pass)pass, schedules);
                 ra_status status = ra_schedule_check(&p, schedules, ranks);
                 if (status != RA_OK)
                     fail_msg("seed %d, %s: %s", (int)seed, ra_strategy_name(all_strategies[i]), ra_last_error());
-                check_pairs(&cut, schedules);
+                coverage_check_pairs(&cut, schedules);
                 for (int r = 0; r < ranks; r++) {
                     int64_t bytes, messages;
                     ra_schedule_traffic(&p, &schedules[r], &bytes, &messages);
                     volume += bytes;
                     for (int s = 0; s < schedules[r].step_count; s++)
                         for (int64_t k = 0; k < schedules[r].steps[s].compute_count; k++)
-                            check_groups(&schedules[r].steps[s].computes[k].tiles);
+                            coverage_check_groups(&schedules[r].steps[s].computes[k].tiles);
                 }
                 if (pass == RA_FORWARD) {
                     int64_t bytes;
@@ -327,7 +194,7 @@ static int64_t check_packs(const ra_cut_problem *cut) {
     ra_pool pool = {0};
     ra_schedule all[MOST_RANKS];
     int64_t packs = 0;
-    make_all(&pool, cut, RA_STRATEGY_PAIRWISE, RA_BACKWARD, all);
+    schedules_make(&pool, cut, RA_STRATEGY_PAIRWISE, RA_BACKWARD, all);
     for (int r = 0; r < cut->ranks; r++)
         for (int s = 0; s < all[r].step_count; s++) {
             const ra_step *step = &all[r].steps[s];
@@ -405,7 +272,7 @@ static void test_checker_finds_faults(void **state) {
     ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 4};
     ra_pool pool = {0};
     ra_schedule s[4];
-    make_all(&pool, &cut, RA_STRATEGY_RING, RA_BACKWARD, s);
+    schedules_make(&pool, &cut, RA_STRATEGY_RING, RA_BACKWARD, s);
     assert_int_equal(ra_schedule_check(&p, s, 4), RA_OK);
     ra_transfer *t = &s[1].steps[1].transfers[0], keep = *t;
     t->elements--;
@@ -433,7 +300,7 @@ static void test_checker_finds_faults(void **state) {
     check_source_faults(&p, s);
     s[3].steps[0].transfer_count--;
     assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);
-    make_all(&pool, &cut, RA_STRATEGY_PASSQ, RA_BACKWARD, s);
+    schedules_make(&pool, &cut, RA_STRATEGY_PASSQ, RA_BACKWARD, s);
     assert_int_equal(ra_schedule_check(&p, s, 4), RA_OK);
     s[1].steps[1].computes[0].visit.slot ^= 1; /* computes with queries that are being received */
     assert_int_equal(ra_schedule_check(&p, s, 4), RA_ERR_INTERNAL);

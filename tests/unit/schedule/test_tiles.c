@@ -1,0 +1,114 @@
+/* Tiles of keys that lie in slots: of dilated problems, whose rows lie between each other there. */
+#include "support/cmocka.h"
+#include "support/rng.h"
+#include "support/schedules/coverage.h"
+
+#include <stdio.h>
+
+enum { MOST_RANKS = 3 };
+
+static ra_problem problem_of(int64_t seq, int64_t heads, int causal, const ra_branch *branches, int64_t count) {
+    ra_problem p = RA_PROBLEM_INIT, n;
+    p.seq_q = seq;
+    p.heads_q = heads;
+    p.dim = 8;
+    p.causal = causal;
+    p.branches = count;
+    p.dilated = branches;
+    assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
+    return n;
+}
+
+typedef struct tile_kinds {
+    int64_t all, indexed;
+    int64_t spread; /* whose keys are further apart in the sequence than its queries */
+    int64_t keys;   /* of slots, over all tiles */
+} tile_kinds;
+
+static void count_tiles(const ra_compute *c, tile_kinds *kinds) {
+    if (c->kv_slot == RA_OWN) return;
+    for (int64_t i = 0; i < c->tiles.tile_count; i++) {
+        const ra_tile *t = &c->tiles.tiles[i];
+        kinds->all++;
+        kinds->indexed += t->k_index != NULL;
+        kinds->spread += t->positions.key_stride > t->positions.query_stride;
+        kinds->keys += t->k_rows.count;
+    }
+}
+
+static tile_kinds kinds_of(const ra_cut_problem *cut, const ra_schedule *schedules) {
+    tile_kinds kinds = {0};
+    for (int r = 0; r < cut->ranks; r++)
+        for (int s = 0; s < schedules[r].step_count; s++)
+            for (int64_t i = 0; i < schedules[r].steps[s].compute_count; i++)
+                count_tiles(&schedules[r].steps[s].computes[i], &kinds);
+    return kinds;
+}
+
+/* Rates of which some divide others, as models have them, and others do not. */
+static ra_branch random_branch(rng *r) {
+    static const int64_t rates[] = {2, 3, 4, 4, 8, 8};
+    return (ra_branch){rng_between(r, 1000, 2000), rates[rng_between(r, 0, 5)]};
+}
+
+/* Random branches that are long enough for tiles of keys that lie apart: every pair is computed once, at its own
+ * positions. */
+static void test_random_branches(void **state) {
+    (void)state;
+    tile_kinds all = {0};
+    for (uint64_t seed = 1; seed <= 24; seed++) {
+        rng r = {seed};
+        ra_branch branches[4];
+        int64_t count = rng_between(&r, 2, 4);
+        for (int64_t b = 0; b < count; b++) branches[b] = random_branch(&r);
+        ra_problem p = problem_of(rng_between(&r, 1000, 2000), 1, rng_one_in(&r, 3), branches, count);
+        ra_cut_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), (int)rng_between(&r, 2, MOST_RANKS)};
+        for (int i = 0; i < 2; i++) {
+            ra_pool pool = {0};
+            ra_schedule schedules[MOST_RANKS];
+            schedules_make(&pool, &cut, i ? RA_STRATEGY_PAIRWISE : RA_STRATEGY_RING, RA_BACKWARD, schedules);
+            if (ra_schedule_check(&p, schedules, cut.ranks) != RA_OK)
+                fail_msg("seed %d: %s", (int)seed, ra_last_error());
+            coverage_check_pairs(&cut, schedules);
+            tile_kinds kinds = kinds_of(&cut, schedules);
+            all.indexed += kinds.indexed;
+            all.spread += kinds.spread;
+            ra_pool_free(&pool);
+        }
+    }
+    printf("%d tiles of keys that lie apart, %d with an index\n", (int)all.spread, (int)all.indexed);
+    assert_true(all.spread > 50 && all.indexed > 50);
+}
+
+/* Where a contact has no masked pair its keys are a few spans, however its rows lie in the slot. */
+static void test_longnet_has_no_index(void **state) {
+    (void)state;
+    static const ra_branch fours[] = {{2048, 1}, {8192, 4}, {16384, 16}};
+    static const ra_branch twelve[] = {{2048, 1}, {4096, 2}, {8192, 4}, {16384, 6}, {32768, 12}};
+    const struct {
+        const ra_branch *branches;
+        int64_t count, seq;
+    } problems[] = {{fours, 3, 16384}, {twelve, 5, 32768}};
+    for (int n = 0; n < 2; n++)
+        for (int causal = 0; causal < 2; causal++)
+            for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_ZIGZAG; layout++)
+                for (int i = 0; i < 2; i++) {
+                    ra_problem p = problem_of(problems[n].seq, 12, causal, problems[n].branches, problems[n].count);
+                    ra_cut_problem cut = {&p, (ra_layout)layout, 4};
+                    ra_pool pool = {0};
+                    ra_schedule schedules[4];
+                    schedules_make(&pool, &cut, i ? RA_STRATEGY_PAIRWISE : RA_STRATEGY_RING, RA_FORWARD, schedules);
+                    tile_kinds kinds = kinds_of(&cut, schedules);
+                    assert_int_equal(kinds.indexed, 0);
+                    assert_true(kinds.keys >= 128 * kinds.all);
+                    ra_pool_free(&pool);
+                }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_branches),
+        cmocka_unit_test(test_longnet_has_no_index),
+    };
+    return cmocka_run_group_tests_name("tiles", tests, NULL, NULL);
+}
