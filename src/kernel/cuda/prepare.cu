@@ -1,5 +1,6 @@
 /* Prepare: a kernel's variant is chosen, and a tile list becomes the arrays that it reads, once, at plan time. */
 #include "base/status.h"
+#include "kernel/cuda/call_parts.cuh"
 #include "kernel/cuda/prepared.cuh"
 
 #include <algorithm>
@@ -103,12 +104,15 @@ struct list_pool {
     }
 };
 
-/* Whether a launch has tensor maps of Q and O, or of Q, dO and dQ, for all queries, and of K and V for all keys. */
-static bool has_maps(const ra_tile_list *tiles, ra_pass pass) {
+/* Whether a launch has tensor maps of Q and O, or of Q, dO and dQ, for all queries, and of K and V for all keys. Those
+ * of parts that are known now lie in device memory, and may be any number. */
+static bool has_maps(const ra_tile_list *tiles, const std::vector<ra_kv_rows> &parts, ra_pass pass) {
     gpu_lists lists;
     gpu_list_tiles(tiles, &lists);
-    size_t each = pass == RA_FORWARD ? 2 : 3;
-    return gpu_list_maps(&lists) && each * lists.maps.q.size() + 2 * lists.maps.k.size() <= TENSOR_MAPS;
+    if (!gpu_list_maps(&lists)) return false;
+    size_t queries = (pass == RA_FORWARD ? 2 : 3) * lists.maps.q.size(), keys = 2 * lists.maps.k.size();
+    bool with_calls = parts.empty() || parts_come_with_calls(parts);
+    return queries + (with_calls ? keys : 0) <= TENSOR_MAPS;
 }
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
@@ -141,11 +145,12 @@ static ra_status join_pass(const ra_shape *shape, const ra_tile_list *tiles, ra_
 /* The same, unless there would be too few tensor maps then, and are enough as it is. */
 static ra_status join_rounds(const ra_shape *shape, const ra_tile_list *tiles, ra_pass pass, const ra_prepared *to,
                              list_pool *pool, ra_tile_list *tiles_out) {
+    const std::vector<ra_kv_rows> &parts = to->lists.parts;
     bool has_list = pass == RA_FORWARD ? to->forward->list_maps : to->backward->list_maps;
     *tiles_out = *tiles;
     RA_TRY(join_pass(shape, tiles, pass, to, &pool->pool, tiles_out));
     bool joined = tiles_out->round_count < tiles->round_count;
-    if (joined && has_list && !has_maps(tiles_out, pass) && has_maps(tiles, pass)) *tiles_out = *tiles;
+    if (joined && has_list && !has_maps(tiles_out, parts, pass) && has_maps(tiles, parts, pass)) *tiles_out = *tiles;
     return RA_OK;
 }
 
@@ -156,9 +161,9 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
     ra_tile_list joined = *given;
     const ra_tile_list *tiles = &joined;
     RA_TRY(choose(variants, shape, pass, to));
+    if (parts) lists.parts.assign(parts, parts + part_count);
     RA_TRY(join_rounds(shape, given, pass, to, &pool, &joined));
     RA_TRY(check_sizes(shape, tiles));
-    if (parts) lists.parts.assign(parts, parts + part_count);
     gpu_list_tiles(tiles, &lists);
     lists.queries.resize(count_queries(tiles));
     if (pass == RA_FORWARD) gpu_merge_tiles(tiles, &lists);
