@@ -80,6 +80,21 @@ static void test_random_branches(void **state) {
     assert_true(all.spread > 50 && all.indexed > 50);
 }
 
+/* Stripes under a causal mask: pairs are masked in contacts whose keys have gaps between them in the slot, and these
+ * keep an index. */
+static void test_masked_keys_with_gaps(void **state) {
+    (void)state;
+    static const ra_branch branches[] = {{256, 1}, {512, 2}, {1024, 4}};
+    ra_problem p = problem_of(2048, 2, 1, branches, 3);
+    ra_cut_problem cut = {&p, RA_LAYOUT_STRIPED, 4};
+    ra_pool pool = {0};
+    ra_schedule schedules[4];
+    schedules_make(&pool, &cut, RA_STRATEGY_RING, RA_FORWARD, schedules);
+    assert_true(kinds_of(&cut, schedules).indexed > 0);
+    coverage_check_pairs(&cut, schedules);
+    ra_pool_free(&pool);
+}
+
 /* Where a contact has no masked pair its keys are a few spans, however its rows lie in the slot. */
 static void test_longnet_has_no_index(void **state) {
     (void)state;
@@ -108,6 +123,7 @@ static void test_longnet_has_no_index(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_branches),
+        cmocka_unit_test(test_masked_keys_with_gaps),
         cmocka_unit_test(test_longnet_has_no_index),
     };
     return cmocka_run_group_tests_name("tiles", tests, NULL, NULL);
