@@ -3,10 +3,11 @@
 
     bench/patterns_cuda.py build/ringattn [--rounds 3] [--repeat 21] [--only REGEX] [--json FILE]
 
-For machines with a GPU; no part of the tests. Every row is timed once in each round, so that all of them see the same
-machine, and has the median of its rounds; a round's figure is the median of `ringattn bench`, from the call until the
-device is done. Rates are of visible pairs. GPUs lower their clocks under load: where it is allowed, fix them at what
-the power permits for long (H200: `nvidia-smi -lgc 1305,1305`), or ratios are those of powers too.
+For machines with a GPU; no part of the tests. Every row is timed once in each round, and what it is a fraction of right
+before and right behind it, since GPUs change their clocks with their load and temperature: a round's ratio is to the
+mean of the two. A figure is the median of `ringattn bench`, from the call until the device is done, and a row has the
+medians of its rounds. Rates are of visible pairs. What is left in the ratios is that patterns take different power: at
+a clock that the card can hold for long, where its owner fixes one, they are those of the work alone.
 """
 import argparse
 import itertools
@@ -39,25 +40,42 @@ def rates(args, arguments):
     return {row["pass"]: row["gflops"] / 1000 for row in rows}
 
 
+PASSES = ("forward", "backward")
+
+
+def round_of(args, rows):
+    """Of each row the rates, and the ratios to what it is a fraction of. Rows of one kind share what is timed between
+    them."""
+    arguments = {name: given for name, _, given in ROWS}
+    found, before = {}, {}
+    for name, whole, given in rows:
+        if whole not in before:
+            before[whole] = rates(args, arguments[whole])
+        if name == whole:
+            found[name] = before[whole], dict.fromkeys(PASSES, 1.0)
+            continue
+        own, behind = rates(args, given), rates(args, arguments[whole])
+        found[name] = own, {x: 2 * own[x] / (before[whole][x] + behind[x]) for x in PASSES}
+        before[whole] = behind
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", help="the ringattn command")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=21)
     parser.add_argument("--only", default="", help="rows whose names have this in them")
-    parser.add_argument("--json", help="file to write all rates to")
+    parser.add_argument("--json", help="file to write all rates and ratios to")
     args = parser.parse_args()
     rows = [row for row in ROWS if re.search(args.only, row[0])]
-    seen = [[rates(args, arguments) for _, _, arguments in rows] for _ in range(args.rounds)]
-    medians = {row[0]: {which: statistics.median(found[i][which] for found in seen) for which in ("forward", "backward")}
-               for i, row in enumerate(rows)}
-    for name, whole, _ in rows:
-        line = f"{name:28s}"
-        for which in ("forward", "backward"):
-            rate = medians[name][which]
-            line += f"  {which} {rate:6.1f} TFLOP/s"
-            line += f" ({rate / medians[whole][which]:.3f})" if whole in medians else ""
-        print(line, flush=True)
+    seen = [round_of(args, rows) for _ in range(args.rounds)]
+    medians = {}
+    for name, _, _ in rows:
+        medians[name] = {x: {"rate": statistics.median(found[name][0][x] for found in seen),
+                             "ratio": statistics.median(found[name][1][x] for found in seen)} for x in PASSES}
+        print(f"{name:28s}" + "".join(f"  {x} {median['rate']:6.1f} TFLOP/s ({median['ratio']:.3f})"
+                                      for x, median in medians[name].items()), flush=True)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(medians, file, indent=1)
