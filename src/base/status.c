@@ -36,3 +36,7 @@ ra_status ra_fail(ra_status status, const char *format, ...) {
 unsigned ra_fail_count(void) {
     return fail_count;
 }
+
+ra_status ra_no_memory(void) {
+    return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+}

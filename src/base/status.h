@@ -10,4 +10,7 @@ unsigned ra_fail_count(void);
 /* Shorthand for the commonest error: return ra_refuse(...). */
 #define ra_refuse(...) ra_fail(RA_ERR_ARGUMENT, __VA_ARGS__)
 
+/* What planning says where it gets no memory for its lists: return ra_no_memory(). */
+ra_status ra_no_memory(void);
+
 #endif

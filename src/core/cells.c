@@ -4,10 +4,6 @@
 
 #include <stdlib.h>
 
-static ra_status no_memory(void) {
-    return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-}
-
 typedef struct span_list {
     ra_span *spans;
     int64_t count, capacity;
@@ -29,7 +25,7 @@ typedef struct adding {
 
 static ra_status put(ra_pool *pool, span_list *list, ra_span rows) {
     ra_span *item = ra_pool_append(pool, &list->spans, &list->count, &list->capacity, sizeof *item);
-    if (!item) return no_memory();
+    if (!item) return ra_no_memory();
     *item = rows;
     return RA_OK;
 }
@@ -58,7 +54,7 @@ static ra_status put_rest(adding *a, ra_span s, ra_span c, span_list *list) {
 
 static ra_status put_cell(adding *a, ra_span rows, const ra_cell_member *members) {
     ra_cell *cell = ra_pool_append(a->pool, &a->cells, &a->count, &a->capacity, sizeof *cell);
-    if (!cell) return no_memory();
+    if (!cell) return ra_no_memory();
     if (rows.count == 1) rows.stride = 1; /* one row has none */
     a->left--;
     *cell = (ra_cell){rows, members};
@@ -68,7 +64,7 @@ static ra_status put_cell(adding *a, ra_span rows, const ra_cell_member *members
 /* rows, of a span of the family: a cell that is in that as well. */
 static ra_status put_member(adding *a, int64_t span, ra_span rows, const ra_cell_member *before) {
     ra_cell_member *member = ra_pool_take(a->pool, 1, sizeof *member);
-    if (!member) return no_memory();
+    if (!member) return ra_no_memory();
     *member = (ra_cell_member){a->family[span].name, before};
     a->covered[span] += rows.count;
     return put_cell(a, rows, member);
@@ -157,7 +153,7 @@ ra_status ra_cells_add(ra_pool *pool, const ra_cells *cells, ra_named_span *span
     adding a = {.pool = pool, .family = spans, .family_count = count, .left = *work};
     a.ends = ra_pool_take(pool, count, sizeof *a.ends);
     a.covered = ra_pool_take(pool, count, sizeof *a.covered);
-    if (!a.ends || !a.covered) return no_memory();
+    if (!a.ends || !a.covered) return ra_no_memory();
     if (count > 1) qsort(spans, (size_t)count, sizeof *spans, compare_rows);
     for (int64_t i = 0; i < count; i++) {
         a.ends[i] = ra_span_last(spans[i].rows);

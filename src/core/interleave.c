@@ -40,7 +40,7 @@ static int find_repetition(const ra_rowset *set, int64_t from, repetition *found
 
 static ra_status push(ra_pool *pool, ra_span_list *list, ra_span span) {
     ra_span *item = ra_pool_append(pool, &list->spans, &list->count, &list->capacity, sizeof *item);
-    if (!item) return ra_fail(RA_ERR_MEMORY, "no memory for a set of rows while planning");
+    if (!item) return ra_no_memory();
     *item = span;
     return RA_OK;
 }

@@ -53,10 +53,6 @@ typedef struct joining {
     int64_t met_at_capacity;
 } joining;
 
-static ra_status no_memory(void) {
-    return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-}
-
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static int compare(int64_t x, int64_t y) {
@@ -97,7 +93,7 @@ static int has_index(const ra_tile_list *list, const ra_tile_round *round) {
 static ra_status find_names(joining *j) {
     const ra_tile_list *list = j->of.list;
     const ra_tile **sorted = ra_pool_take(j->scratch, list->tile_count, sizeof *sorted);
-    if (!sorted) return no_memory();
+    if (!sorted) return ra_no_memory();
     for (int64_t r = 0; r < list->round_count; r++) {
         if (!j->of.rounds[r]) continue;
         if (has_index(list, &list->rounds[r]))
@@ -121,7 +117,7 @@ static ra_status add_keys(joining *j, const ra_tile_round *round, int64_t class_
             if (j->taken[name] == j->families) continue;
             j->taken[name] = j->families;
             ra_named_span *span = ra_pool_append(j->scratch, &spans, &count, &capacity, sizeof *span);
-            if (!span) return no_memory();
+            if (!span) return ra_no_memory();
             *span = (ra_named_span){ra_keys_numbered(&list->tiles[name]), name};
         }
     return ra_cells_add(j->scratch, cells, spans, count, work, cells);
@@ -136,14 +132,14 @@ static ra_status begin_class(joining *j, const ra_cells *keys) {
         for (const ra_cell_member *m = keys->cells[i].members; m; m = m->before) {
             named_cell *named =
                 ra_pool_append(j->scratch, &j->named, &j->named_count, &j->named_capacity, sizeof *named);
-            if (!named) return no_memory();
+            if (!named) return ra_no_memory();
             *named = (named_cell){i, j->first[m->span]};
             j->first[m->span] = j->named_count - 1;
         }
     if (keys->count <= j->met_at_capacity) return RA_OK;
     j->met_at_capacity = keys->count * 2;
     j->met_at = ra_pool_take(j->scratch, j->met_at_capacity, sizeof *j->met_at);
-    return j->met_at ? RA_OK : no_memory();
+    return j->met_at ? RA_OK : ra_no_memory();
 }
 
 static void end_class(joining *j, const ra_cells *keys) {
@@ -158,7 +154,7 @@ static ra_status meet(joining *j, int64_t cell, int64_t tile) {
         return RA_OK;
     }
     meeting *m = ra_pool_append(j->scratch, &j->met, &j->met_count, &j->met_capacity, sizeof *m);
-    if (!m) return no_memory();
+    if (!m) return ra_no_memory();
     *m = (meeting){cell, tile, times};
     j->met_at[cell] = j->met_count;
     return RA_OK;
@@ -190,7 +186,7 @@ static ra_status find_meetings(joining *j, const ra_cell *queries, int64_t *work
 static ra_status weigh(joining *j, int64_t class_number, int64_t *work, class_cells *c) {
     double *queries = ra_pool_take(j->scratch, c->keys.count, sizeof *queries); /* that a block goes through */
     int64_t step = j->costs->step, heads = j->of.classes[class_number].count;
-    if (!queries) return no_memory();
+    if (!queries) return ra_no_memory();
     c->tiles = 0;
     c->cost = 0;
     RA_TRY(begin_class(j, &c->keys));
@@ -224,7 +220,7 @@ static ra_status join(joining *j, int64_t r, int is_first) {
     class_cells *added = ra_pool_take(j->scratch, j->of.class_count, sizeof *added);
     double apart = j->costs->round, together = 0;
     int64_t tiles = 0, work = RA_JOIN_WORK;
-    if (!added) return no_memory();
+    if (!added) return ra_no_memory();
     for (int64_t i = 0; i < j->of.class_count; i++) {
         class_cells alone = {0};
         added[i] = j->classes[i];
@@ -277,7 +273,7 @@ static ra_status join_all(ra_pool *pool, joining *j, ra_tile_list *list_out) {
     j->names = ra_pool_take(j->scratch, list->tile_count, sizeof *j->names);
     j->taken = ra_pool_take(j->scratch, list->tile_count, sizeof *j->taken);
     j->first = ra_pool_take(j->scratch, list->tile_count, sizeof *j->first);
-    if (!j->joined || !j->classes || !j->names || !j->taken || !j->first) return no_memory();
+    if (!j->joined || !j->classes || !j->names || !j->taken || !j->first) return ra_no_memory();
     for (int64_t t = 0; t < list->tile_count; t++) j->first[t] = -1;
     RA_TRY(find_names(j));
     for (int64_t r = 0; r < list->round_count && j->of.round_count > 1; r++) {

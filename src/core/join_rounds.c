@@ -13,10 +13,6 @@ typedef struct joining {
     int64_t work;    /* that is left for finding out which keys a cell meets several times */
 } joining;
 
-static ra_status no_memory(void) {
-    return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-}
-
 /* ---- costs ------------------------------------------------------------------------------------------------------- */
 
 /* Of a tile with so many keys. */
@@ -77,7 +73,7 @@ static ra_status join(joining *j, int64_t r, int is_first) {
     ra_cells *added = ra_pool_take(j->scratch, j->of.class_count, sizeof *added);
     double apart = cost_of_round(j, round), together = 0;
     int64_t tiles = 0, work = RA_JOIN_WORK;
-    if (!added) return no_memory();
+    if (!added) return ra_no_memory();
     for (int64_t i = 0; i < j->of.class_count; i++) {
         int64_t heads = j->of.classes[i].count;
         RA_TRY(ra_joinable_queries(j->scratch, &j->of, round, i, &j->cells[i], &work, &added[i]));
@@ -98,7 +94,7 @@ static ra_status join(joining *j, int64_t r, int is_first) {
 static ra_status add_keys(joining *j, int64_t group, ra_cells *keys) {
     const ra_tile_group *g = &j->of.list->groups[group];
     ra_named_span *spans = ra_pool_take(j->scratch, g->count, sizeof *spans);
-    if (!spans) return no_memory();
+    if (!spans) return ra_no_memory();
     for (int64_t t = 0; t < g->count; t++) {
         const ra_tile *tile = &j->of.list->tiles[g->first + t];
         if (tile->k_index) keys->count = -1;
@@ -173,7 +169,7 @@ static ra_status join_all(ra_pool *pool, joining *j, ra_tile_list *list_out) {
     j->joined = ra_pool_take(j->scratch, list->round_count, sizeof *j->joined);
     j->keys = ra_pool_take(j->scratch, list->group_count, sizeof *j->keys);
     j->cells = ra_pool_take(j->scratch, j->of.class_count, sizeof *j->cells);
-    if (!j->joined || !j->keys || !j->cells) return no_memory();
+    if (!j->joined || !j->keys || !j->cells) return ra_no_memory();
     for (int64_t g = 0; g < list->group_count; g++) j->keys[g] = cost_of_group(j, g);
     for (int64_t r = 0; r < list->round_count; r++) {
         if (!j->of.rounds[r]) continue;

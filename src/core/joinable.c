@@ -2,10 +2,6 @@
 
 #include "base/status.h"
 
-static ra_status no_memory(void) {
-    return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-}
-
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
 /* More rows than a shard has, and how many parts or ranks can be numbered with that. */
@@ -27,7 +23,7 @@ static ra_status find_rounds(ra_pool *pool, ra_joinable *j) {
     const ra_tile_list *list = j->list;
     int64_t first = -1;
     j->rounds = ra_pool_take(pool, list->round_count, sizeof *j->rounds);
-    if (!j->rounds) return no_memory();
+    if (!j->rounds) return ra_no_memory();
     for (int64_t r = 0; r < list->round_count; r++) {
         if (first >= 0 && list->rounds[r].state != list->rounds[first].state) continue;
         if (list->rounds[r].count == 0 || list->rounds[r].count > RA_JOIN_TILES) continue;
@@ -107,7 +103,7 @@ static ra_status find_classes(ra_pool *pool, ra_joinable *j) {
     int64_t heads = count_heads(list);
     membership *members = ra_pool_take(pool, heads, sizeof *members);
     j->classes = ra_pool_take(pool, heads, sizeof *j->classes);
-    if (!members || !j->classes) return no_memory();
+    if (!members || !j->classes) return ra_no_memory();
     for (int64_t r = 0; r < list->round_count; r++)
         for (int64_t g = list->rounds[r].first; j->rounds[r] && g < ra_round_end(&list->rounds[r]); g++)
             note_heads(ra_first_tile(list, g)->heads, g, members);
@@ -131,7 +127,7 @@ ra_status ra_joinable_queries(ra_pool *pool, const ra_joinable *joinable, const 
                               int64_t class_number, const ra_cells *cells, int64_t *work, ra_cells *cells_out) {
     ra_named_span *spans = ra_pool_take(pool, round->count, sizeof *spans);
     int64_t count = 0;
-    if (!spans) return no_memory();
+    if (!spans) return ra_no_memory();
     for (int64_t g = round->first; g < ra_round_end(round); g++)
         if (ra_joinable_has(joinable, g, class_number))
             spans[count++] = (ra_named_span){ra_queries_numbered(ra_first_tile(joinable->list, g)), g};
@@ -174,7 +170,7 @@ ra_tile ra_tile_of_cells(const ra_tile *tile, ra_span queries, ra_span heads, ra
 ra_status ra_list_maker_group(ra_list_maker *maker) {
     ra_tile_group *group =
         ra_pool_append(maker->pool, &maker->groups, &maker->group_count, &maker->group_capacity, sizeof *group);
-    if (!group) return no_memory();
+    if (!group) return ra_no_memory();
     group->first = maker->tile_count;
     maker->rounds[maker->round_count - 1].count++;
     return RA_OK;
@@ -183,7 +179,7 @@ ra_status ra_list_maker_group(ra_list_maker *maker) {
 ra_status ra_list_maker_tile(ra_list_maker *maker, const ra_tile *tile) {
     ra_tile *added =
         ra_pool_append(maker->pool, &maker->tiles, &maker->tile_count, &maker->tile_capacity, sizeof *added);
-    if (!added) return no_memory();
+    if (!added) return ra_no_memory();
     *added = *tile;
     maker->groups[maker->group_count - 1].count++;
     return RA_OK;
@@ -206,7 +202,7 @@ ra_status ra_list_maker_make(ra_pool *pool, const ra_tile_list *from, const int 
     for (int64_t r = 0; r < from->round_count; r++) {
         if (joined[r] && done) continue;
         ra_tile_round *round = ra_pool_append(pool, &m.rounds, &m.round_count, &m.round_capacity, sizeof *round);
-        if (!round) return no_memory();
+        if (!round) return ra_no_memory();
         *round = (ra_tile_round){m.group_count, 0, from->rounds[r].state};
         RA_TRY(joined[r] ? put_joined(&m, user) : put_round(&m, from, &from->rounds[r]));
         done |= joined[r];

@@ -24,7 +24,7 @@ static int64_t last_of(ra_span s) {
 
 static ra_status push(ra_pool *pool, ra_rowset *set, ra_span span) {
     ra_span *item = ra_pool_append(pool, &set->spans, &set->count, &set->capacity, sizeof *item);
-    if (!item) return ra_fail(RA_ERR_MEMORY, "no memory for a set of rows while planning");
+    if (!item) return ra_no_memory();
     *item = span;
     return RA_OK;
 }
@@ -184,7 +184,7 @@ static ra_status collect(need_loop *loop, ra_span heads, ra_span rows) {
     int rises = last && rows.first > last_of(last->spans[last->count - 1]);
     if (!rises) {
         last = ra_pool_append(loop->pool, &loop->sets, &loop->count, &loop->capacity, sizeof *last);
-        if (!last) return ra_fail(RA_ERR_MEMORY, "no memory for a set of rows while planning");
+        if (!last) return ra_no_memory();
     }
     return append(loop->pool, last, rows);
 }

@@ -45,7 +45,7 @@ static void release_idle(ra_block_pool *pool) {
 
 static ra_status make(ra_block_pool *pool, size_t bytes, ra_block **block_out) {
     ra_block *block = calloc(1, sizeof *block);
-    if (!block) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!block) return ra_no_memory();
     block->bytes = with_spare(bytes);
     block->memory = allocate(pool, block->bytes);
     if (!block->memory) {

@@ -16,7 +16,7 @@ ra_status ra_uploader_find(ra_uploader **list, const ra_device *device, ra_uploa
     for (ra_uploader *each = *list; each; each = each->next)
         if (each->device == device) return *uploader_out = each, RA_OK;
     ra_uploader *made = calloc(1, sizeof *made);
-    if (!made) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!made) return ra_no_memory();
     *made = (ra_uploader){.device = device, .pinned = {device, 1, NULL}, .memory = {device, 0, NULL}, .next = *list};
     ra_status status = device->stream_create(device, 1, &made->stream);
     if (status != RA_OK) return destroy(made), status;

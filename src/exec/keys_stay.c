@@ -30,7 +30,7 @@ static ra_status make_schedule(ra_pool *pool, const ra_setup *setup, ra_pass pas
         .pass = pass, .rank = setup->rank, .ranks = setup->ranks, .strategy = RA_STRATEGY_PASSQ, .step_count = 1};
     staying.steps = ra_pool_take(pool, staying.step_count, sizeof *staying.steps);
     ra_compute *compute = ra_pool_take(pool, 1, sizeof *compute);
-    if (!staying.steps || !compute) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!staying.steps || !compute) return ra_no_memory();
     if (tiles) {
         *compute = (ra_compute){.visit = {.slot = RA_OWN, .owner = setup->rank},
                                 .kv_slot = RA_OWN,
@@ -85,7 +85,7 @@ static ra_status bind_parts(ra_pool *pool, const ra_program *program, ra_bound_c
     int ranks = program->schedule->ranks;
     call->part_count = ranks;
     call->parts = ra_pool_take(pool, ranks, sizeof *call->parts);
-    if (!call->parts) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!call->parts) return ra_no_memory();
     for (int r = 0; r < ranks; r++) call->parts[r].heads = program->own.heads;
     return RA_OK;
 }
@@ -121,8 +121,7 @@ static ra_status bind_call(ra_pool *pool, ra_program *program, ra_bound_step *bo
     bound->computes = ra_pool_take(pool, 1, sizeof *bound->computes);
     program->call_queries = ra_pool_take(pool, ranks, sizeof *program->call_queries);
     program->call_parts = ra_pool_take(pool, ranks, sizeof *program->call_parts);
-    if (!bound->computes || !program->call_queries || !program->call_parts)
-        return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!bound->computes || !program->call_queries || !program->call_parts) return ra_no_memory();
     ra_bound_compute *call = &bound->computes[0];
     bound->compute_count = 1;
     call->compute = compute;
@@ -142,7 +141,7 @@ ra_status ra_keys_stay_bind(ra_pool *pool, const ra_sharing *sharing, ra_program
     program->lenders = sharing->lenders;
     program->lent = sharing->rows;
     program->steps = ra_pool_take(pool, 2, sizeof *program->steps);
-    if (!program->steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!program->steps) return ra_no_memory();
     ra_bound_step *step = &program->steps[0], *closing = &program->steps[1];
     RA_TRY(ra_bind_star(pool, program, 0, RA_LEADER, 1, step));
     RA_TRY(ra_bind_star(pool, program, 1, RA_LEADER, 0, closing));

@@ -2,10 +2,6 @@
 
 #include "base/status.h"
 
-static ra_status no_memory(void) {
-    return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-}
-
 /* How many computes from the i-th on can be one: of keys that have been received, with the rank's own queries. */
 static int64_t alike_from(const ra_bound_step *bound, int64_t i) {
     int64_t end = i;
@@ -17,7 +13,7 @@ static ra_status merge_parts(ra_pool *pool, const ra_bound_compute *computes, in
                              int64_t part_count, ra_bound_compute *merged) {
     ra_kv_rows *parts = ra_pool_take(pool, part_count, sizeof *parts);
     ra_lent_part *lent = ra_pool_take(pool, computes[0].lent ? part_count : 0, sizeof *lent);
-    if (!parts || !lent) return no_memory();
+    if (!parts || !lent) return ra_no_memory();
     for (int64_t i = 0; i < count; i++)
         for (int64_t n = 0; n < computes[i].part_count; n++) {
             parts[first_parts[i] + n] = computes[i].parts[n];
@@ -35,7 +31,7 @@ static ra_status merge_run(ra_pool *pool, ra_pool *scratch, const ra_bound_compu
     ra_tile_list *lists = ra_pool_take(scratch, count, sizeof *lists), merged;
     int64_t *first_parts = ra_pool_take(scratch, count, sizeof *first_parts), part_count = 0;
     *merged_out = 0;
-    if (!lists || !first_parts) return no_memory();
+    if (!lists || !first_parts) return ra_no_memory();
     for (int64_t i = 0; i < count; i++) {
         lists[i] = computes[i].tiles;
         first_parts[i] = part_count;
@@ -82,7 +78,7 @@ static ra_status lend_own(ra_pool *pool, const ra_program *program, ra_bound_com
     if (c->parts) return RA_OK;
     c->parts = ra_pool_take(pool, 1, sizeof *c->parts);
     c->lent = ra_pool_take(pool, 1, sizeof *c->lent);
-    if (!c->parts || !c->lent) return no_memory();
+    if (!c->parts || !c->lent) return ra_no_memory();
     c->parts[0].heads = program->own.heads;
     c->lent[0] = (ra_lent_part){.owner = setup->rank, .rows = {0, 1, setup->rows_k}, .heads = program->own.heads};
     return RA_OK;
@@ -104,7 +100,7 @@ static ra_status list_gathered(ra_pool *pool, const ra_program *program, ra_pool
         for (int64_t i = 0; i < program->steps[s].compute_count; i++) {
             if (!is_gathered(program, &program->steps[s].computes[i])) continue;
             ra_bound_compute *item = ra_pool_append(scratch, list_out, count_out, &capacity, sizeof *item);
-            if (!item) return no_memory();
+            if (!item) return ra_no_memory();
             *item = program->steps[s].computes[i];
             RA_TRY(lend_own(pool, program, item));
             *last_out = s;

@@ -86,7 +86,7 @@ static ra_status bind_visitors(ra_pool *pool, const ra_program *program, const r
     *visitors_out = NULL;
     if (visit->slot == RA_OWN) return RA_OK;
     ra_queries *visitors = ra_pool_take(pool, 1, sizeof *visitors);
-    if (!visitors) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!visitors) return ra_no_memory();
     *visitors = ra_program_queries(program, visit->slot, visit->result, visit->rows.count, visit->records);
     *visitors_out = visitors;
     return RA_OK;
@@ -95,7 +95,7 @@ static ra_status bind_visitors(ra_pool *pool, const ra_program *program, const r
 /* The places of k and v come with each run; here they stand for the case that the owner packs. */
 static ra_status bind_lent(ra_pool *pool, const ra_compute *compute, ra_bound_compute *bound) {
     bound->lent = ra_pool_take(pool, bound->part_count, sizeof *bound->lent);
-    if (!bound->lent) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!bound->lent) return ra_no_memory();
     for (int64_t i = 0; i < bound->part_count; i++) {
         const ra_piece *piece = &compute->parcel.pieces[compute->parts[i]];
         ra_kv_rows *part = &bound->parts[i];
@@ -111,7 +111,7 @@ static ra_status bind_parts(ra_pool *pool, const ra_program *program, const ra_c
     if (compute->kv_slot == RA_OWN) return RA_OK;
     ra_kv_rows *parts = ra_pool_take(pool, compute->part_count, sizeof *parts);
     int64_t *offsets = ra_pool_take(pool, compute->parcel.piece_count, sizeof *offsets), offset = 0;
-    if (!parts || !offsets) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!parts || !offsets) return ra_no_memory();
     for (int64_t i = 0; i < compute->parcel.piece_count; i++) {
         offsets[i] = offset;
         offset += ra_piece_elements(problem, &compute->parcel.pieces[i]);
@@ -264,7 +264,7 @@ static ra_status finish_compute(const ra_program *program, const ra_step *step, 
 static ra_status bind_computes(ra_pool *pool, const ra_program *program, const ra_step *step, const ra_slot_memory *at,
                                ra_bound_step *bound) {
     bound->computes = ra_pool_take(pool, step->compute_count, sizeof *bound->computes);
-    if (!bound->computes) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!bound->computes) return ra_no_memory();
     bound->compute_count = step->compute_count;
     for (int64_t i = 0; i < step->compute_count; i++)
         RA_TRY(bind_compute(pool, program, &step->computes[i], at, &bound->computes[i]));
@@ -294,7 +294,7 @@ static ra_status take_call_parts(ra_pool *pool, ra_program *program) {
             if (c->lent && c->part_count > most) most = c->part_count;
         }
     program->call_parts = ra_pool_take(pool, most, sizeof *program->call_parts);
-    return program->call_parts ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    return program->call_parts ? RA_OK : ra_no_memory();
 }
 
 /* Whether a compute of the step has added to what the reduce would add. */
@@ -307,7 +307,7 @@ static int is_added_already(const ra_step *step, const ra_reduce *reduce, const 
 
 static ra_status bind_reduces(ra_pool *pool, const ra_step *step, const ra_slot_memory *at, ra_bound_step *bound) {
     bound->reduced = ra_pool_take(pool, step->reduce_count, sizeof *bound->reduced);
-    if (!bound->reduced) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!bound->reduced) return ra_no_memory();
     for (int64_t i = 0; i < step->reduce_count; i++) {
         const ra_reduce *r = &step->reduces[i];
         bound->reduced[i] = is_added_already(step, r, at) ? NULL : at->slots[r->cargo][r->from];
@@ -353,7 +353,7 @@ static ra_status bind_steps(ra_pool *pool, const ra_sharing *sharing, ra_program
     if (schedule->pass == RA_FORWARD && at.shared[RA_CARGO_KV] && sharing->opens)
         program->opening_count = ra_rounds_of(schedule->ranks);
     program->steps = ra_pool_take(pool, group_count(program), sizeof *program->steps);
-    if (!program->steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!program->steps) return ra_no_memory();
     for (int s = 0; s < schedule->step_count; s++)
         RA_TRY(bind_step(pool, program, sharing, &schedule->steps[s], &at, &program->steps[s]));
     int closing = schedule->step_count, opening = closing + program->closing_count;
@@ -384,7 +384,7 @@ ra_status ra_program_bind(ra_pool *pool, const ra_setup *setup, const ra_workspa
 ra_status ra_program_bind_again(ra_pool *pool, const ra_program *program, ra_pass_tags pass, ra_program *program_out) {
     int count = group_count(program);
     ra_bound_step *steps = ra_pool_take(pool, count, sizeof *steps);
-    if (!steps) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!steps) return ra_no_memory();
     for (int s = 0; s < count; s++) {
         steps[s] = program->steps[s];
         RA_TRY(ra_bind_messages_again(pool, &program->steps[s], pass, &steps[s]));

@@ -159,8 +159,7 @@ ra_status ra_sharing_arrange(ra_pool *pool, ra_comm *comm, const ra_prediction *
     ra_lent_rows *rows = ra_pool_take(pool, 1, sizeof *rows);
     ra_staying *staying = ra_pool_take(pool, 1, sizeof *staying);
     ra_status status = RA_OK;
-    if (!offers || !lenders || !rows || !staying)
-        status = ra_comm_lose(comm, ra_fail(RA_ERR_MEMORY, "no memory for a plan"));
+    if (!offers || !lenders || !rows || !staying) status = ra_comm_lose(comm, ra_no_memory());
     if (status == RA_OK) {
         if (prediction) ra_keys_stay(pool, prediction, staying);
         offer mine = offer_of(prediction, memory, rows, staying);

@@ -8,7 +8,7 @@ ra_status ra_slot_memory_start(ra_pool *pool, const ra_program *program, const r
         int64_t count = program->schedule->slots[c].count;
         at->shared[c] = ra_sharing_has(sharing, program->schedule, (ra_cargo)c);
         at->slots[c] = ra_pool_take(pool, count, sizeof *at->slots[c]);
-        if (!at->slots[c]) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+        if (!at->slots[c]) return ra_no_memory();
         for (int64_t i = 0; i < count; i++) at->slots[c][i] = ra_program_slot(program, (ra_cargo)c, (int)i);
     }
     return RA_OK;

@@ -70,7 +70,7 @@ ra_status ra_split_stripes(ra_pool *pool, ra_tile_list *list) {
         group_count += splits_of(list->tiles[list->groups[g].first].q_rows, by.queries);
     ra_tile *tiles = ra_pool_take(pool, count_split(list, by), sizeof *tiles);
     ra_tile_group *groups = ra_pool_take(pool, group_count, sizeof *groups);
-    if (!tiles || !groups) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!tiles || !groups) return ra_no_memory();
     ra_tile_list all = {tiles, groups, list->rounds, 0, 0, list->round_count};
     for (int64_t g = 0; g < list->group_count; g++) {
         const ra_tile *from = &list->tiles[list->groups[g].first];

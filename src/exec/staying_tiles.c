@@ -89,7 +89,7 @@ static ra_status order_groups(ra_pool *pool, ra_tile_list *list) {
         list->rounds = round;
     }
     free(placed);
-    return placed && groups && round ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    return placed && groups && round ? RA_OK : ra_no_memory();
 }
 
 /* ---- one list ---------------------------------------------------------------------------------------------------- */
@@ -105,10 +105,6 @@ typedef struct meetings {
     int64_t count, capacity;
 } meetings;
 
-static ra_status no_memory(void) {
-    return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
-}
-
 int64_t ra_tiles_met(const ra_schedule *visits) {
     int64_t count = 0;
     for (int s = 0; s < visits->step_count; s++)
@@ -122,13 +118,13 @@ int64_t ra_tiles_met(const ra_schedule *visits) {
 static ra_status add_meetings(ra_pool *scratch, const ra_schedule *visits, meetings *all, int *alike_out) {
     int64_t tile_count = 0;
     ra_tile *tiles = ra_pool_take(scratch, ra_tiles_met(visits), sizeof *tiles);
-    if (!tiles) return no_memory();
+    if (!tiles) return ra_no_memory();
     for (int s = 0; s < visits->step_count; s++)
         for (int64_t i = 0; i < visits->steps[s].compute_count; i++) {
             const ra_compute *from = &visits->steps[s].computes[i];
             if (from->tiles.tile_count == 0) continue;
             meeting *to = ra_pool_append(scratch, &all->of, &all->count, &all->capacity, sizeof *to);
-            if (!to) return no_memory();
+            if (!to) return ra_no_memory();
             *to = (meeting){from->visit.owner, visits->rank, from->tiles};
             to->tiles.tiles = &tiles[tile_count];
             for (int64_t t = 0; t < from->tiles.tile_count; t++) tiles[tile_count++] = from->tiles.tiles[t];
@@ -162,7 +158,7 @@ static ra_status merge_meetings(ra_pool *scratch, const meetings *all, int queri
     int64_t *parts = ra_pool_take(scratch, all->count, sizeof *parts), count = 0;
     *list_out = (ra_tile_list){0};
     *one_out = 1;
-    if (!lists || !parts) return no_memory();
+    if (!lists || !parts) return ra_no_memory();
     for (int64_t i = 0; i < all->count; i++) {
         if (all->of[i].queries != queries) continue;
         lists[count] = all->of[i].tiles;
@@ -198,7 +194,7 @@ static ra_status join_lists(ra_pool *pool, const ra_tile_list *lists, int ranks,
     }
     ra_tile *tiles = ra_pool_take(pool, tile_count, sizeof *tiles);
     ra_tile_group *groups = ra_pool_take(pool, group_count, sizeof *groups);
-    if (!tiles || !groups) return no_memory();
+    if (!tiles || !groups) return ra_no_memory();
     ra_tile_list list = {tiles, groups, NULL, 0, 0, 1};
     for (int r = 0; r < ranks; r++) append_tiles(&lists[r], r, tiles, groups, &list);
     *list_out = list;
@@ -210,7 +206,7 @@ static ra_status make_lists(ra_pool *pool, ra_pool *scratch, const ra_cut_proble
     meetings all = {0};
     int one, alike;
     ra_tile_list *of_ranks = ra_pool_take(scratch, cut->ranks, sizeof *of_ranks), whole, split;
-    if (!of_ranks) return no_memory();
+    if (!of_ranks) return ra_no_memory();
     RA_TRY(find_meetings(scratch, cut, most, &all, &lists_out->pairs, &one, &alike));
     for (int r = 0; r < cut->ranks && one; r++) RA_TRY(merge_meetings(scratch, &all, r, &of_ranks[r], &one));
     if (!one) return RA_OK;

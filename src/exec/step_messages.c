@@ -30,7 +30,7 @@ static ra_message bind_message(const ra_program *program, const ra_transfer *tra
 ra_status ra_bind_messages(ra_pool *pool, const ra_program *program, const ra_step *step, const ra_slot_memory *at,
                            ra_bound_step *bound) {
     bound->messages = ra_pool_take(pool, step->transfer_count, sizeof *bound->messages);
-    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!bound->messages) return ra_no_memory();
     bound->message_count = (int)step->transfer_count;
     for (int64_t i = 0; i < step->transfer_count; i++) {
         bound->messages[i] = bind_message(program, &step->transfers[i], at->shared[step->transfers[i].cargo]);
@@ -43,7 +43,7 @@ ra_status ra_bind_messages(ra_pool *pool, const ra_program *program, const ra_st
 
 ra_status ra_bind_messages_again(ra_pool *pool, const ra_bound_step *from, ra_pass_tags pass, ra_bound_step *bound) {
     bound->messages = ra_pool_take(pool, from->message_count, sizeof *bound->messages);
-    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!bound->messages) return ra_no_memory();
     bound->message_count = from->message_count;
     for (int i = 0; i < from->message_count; i++) {
         ra_message *message = &bound->messages[i];
@@ -67,7 +67,7 @@ ra_status ra_bind_star(ra_pool *pool, const ra_program *program, int step, int h
                        ra_bound_step *bound) {
     int rank = program->schedule->rank, ranks = program->schedule->ranks;
     bound->messages = ra_pool_take(pool, ranks, sizeof *bound->messages);
-    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!bound->messages) return ra_no_memory();
     for (int peer = 0; peer < ranks; peer++)
         if (peer != rank && (rank == hub || peer == hub))
             bound->messages[bound->message_count++] =
@@ -87,7 +87,7 @@ ra_status ra_bind_round(ra_pool *pool, const ra_program *program, int step, int 
     int rank = program->schedule->rank, ranks = program->schedule->ranks;
     if (ranks > MOST_AT_ONCE) return ra_bind_star(pool, program, step, 0, round == 0, bound);
     bound->messages = ra_pool_take(pool, 2 * (int64_t)ranks, sizeof *bound->messages);
-    if (!bound->messages) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!bound->messages) return ra_no_memory();
     for (int peer = 0; peer < ranks; peer++)
         for (int is_send = 0; is_send < 2 && peer != rank; is_send++)
             bound->messages[bound->message_count++] = ra_order_message(program, step, peer, is_send);

@@ -34,7 +34,7 @@ static ra_status take_slots(const slot_plan *plan, ruler *r, ra_cargo cargo, int
     const ra_slots *a = &plan->forward->slots[cargo], *b = plan->backward ? &plan->backward->slots[cargo] : NULL;
     int64_t slots = b && b->count > a->count ? b->count : a->count;
     size_t *offsets = ra_pool_take(plan->pool, slots, sizeof *offsets);
-    if (!offsets) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!offsets) return ra_no_memory();
     for (int64_t i = 0; i < slots; i++) {
         int64_t x = slot_elements(a, i), y = slot_elements(b, i);
         offsets[i] = take(r, x > y ? x : y, ra_cargo_bytes(plan->problem, cargo));

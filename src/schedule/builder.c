@@ -1,9 +1,5 @@
 #include "schedule/builder.h"
 
-static ra_status no_memory(void) {
-    return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-}
-
 int ra_rank_along(const ra_builder *b, int rank, int steps) {
     int r = (rank + steps) % b->ranks;
     return r < 0 ? r + b->ranks : r;
@@ -14,7 +10,7 @@ static ra_status reserve(ra_builder *b, ra_cargo cargo, int slot, int64_t elemen
     if (slot == RA_OWN) return RA_OK;
     while (slots->count <= slot)
         if (!ra_pool_append(b->pool, &slots->elements, &slots->count, &slots->capacity, sizeof *slots->elements))
-            return no_memory();
+            return ra_no_memory();
     if (slots->elements[slot] < elements) slots->elements[slot] = elements;
     return RA_OK;
 }
@@ -22,7 +18,7 @@ static ra_status reserve(ra_builder *b, ra_cargo cargo, int slot, int64_t elemen
 /* The same pieces in memory that the schedule keeps: routes, of which a rank uses some pieces, are made in scratch. */
 static ra_status keep(ra_builder *b, const ra_parcel *parcel, ra_parcel *kept_out) {
     ra_piece *pieces = ra_pool_take(b->pool, parcel->piece_count, sizeof *pieces);
-    if (!pieces) return no_memory();
+    if (!pieces) return ra_no_memory();
     for (int64_t i = 0; i < parcel->piece_count; i++) pieces[i] = parcel->pieces[i];
     *kept_out = *parcel;
     kept_out->pieces = pieces;
@@ -38,7 +34,7 @@ ra_status ra_add_pack(ra_builder *b, int step, ra_cargo cargo, int slot, const r
     if (parcel->elements == 0) return RA_OK;
     ra_step *s = &b->schedule->steps[step];
     ra_pack *pack = ra_pool_append(b->pool, &s->packs, &s->pack_count, &s->pack_capacity, sizeof *pack);
-    if (!pack) return no_memory();
+    if (!pack) return ra_no_memory();
     pack->cargo = cargo;
     pack->slot = slot;
     RA_TRY(keep(b, parcel, &pack->parcel));
@@ -52,7 +48,7 @@ static ra_status add_transfer(ra_builder *b, int step, ra_transfer transfer) {
      * at both ends. */
     transfer.tag = RA_CARGO_TAGS * step + (int)transfer.cargo;
     ra_transfer *item = ra_pool_append(b->pool, &s->transfers, &s->transfer_count, &s->transfer_capacity, sizeof *item);
-    if (!item) return no_memory();
+    if (!item) return ra_no_memory();
     *item = transfer;
     return reserve(b, transfer.cargo, transfer.slot, transfer.offset + transfer.elements);
 }
@@ -81,7 +77,7 @@ ra_status ra_add_reduce(ra_builder *b, int step, ra_cargo cargo, int to, int fro
     if (parcel->elements == 0) return RA_OK;
     ra_step *s = &b->schedule->steps[step];
     ra_reduce *reduce = ra_pool_append(b->pool, &s->reduces, &s->reduce_count, &s->reduce_capacity, sizeof *reduce);
-    if (!reduce) return no_memory();
+    if (!reduce) return ra_no_memory();
     *reduce = (ra_reduce){.cargo = cargo, .to = to, .from = from};
     RA_TRY(keep(b, parcel, &reduce->parcel));
     RA_TRY(reserve(b, cargo, to, elements_as(b, cargo, parcel)));
@@ -91,7 +87,7 @@ ra_status ra_add_reduce(ra_builder *b, int step, ra_cargo cargo, int to, int fro
 static ra_status append_compute(ra_builder *b, int step, const ra_compute *compute) {
     ra_step *s = &b->schedule->steps[step];
     ra_compute *item = ra_pool_append(b->pool, &s->computes, &s->compute_count, &s->compute_capacity, sizeof *item);
-    if (!item) return no_memory();
+    if (!item) return ra_no_memory();
     *item = *compute;
     b->schedule->pairs += compute->pairs;
     return RA_OK;
@@ -132,7 +128,7 @@ static ra_status find_tiles(ra_builder *b, const ra_parcel *parcel, ra_compute *
     RA_TRY(ra_tiles_make(b, compute));
     ra_findings *f = b->findings;
     ra_compute *item = ra_pool_append(b->scratch, &f->computes, &f->compute_count, &f->compute_capacity, sizeof *item);
-    if (!item) return no_memory();
+    if (!item) return ra_no_memory();
     *item = *compute;
     f->next = f->compute_count;
     return RA_OK;

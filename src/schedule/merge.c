@@ -72,7 +72,7 @@ static ra_status make_table(ra_pool *pool, int64_t most, group_table *t) {
     while (t->size < 2 * most) t->size *= 2;
     t->groups = ra_pool_take(pool, most, sizeof *t->groups);
     t->table = ra_pool_take(pool, t->size, sizeof *t->table);
-    return t->groups && t->table ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    return t->groups && t->table ? RA_OK : ra_no_memory();
 }
 
 /* Whether the lists can be one. */
@@ -90,7 +90,7 @@ static ra_status find_groups(ra_pool *scratch, const ra_tile_list *lists, int64_
     for (int64_t i = 0; i < count; i++)
         for (int64_t j = 0; j < lists[i].tile_count; j++) group_of(t, &lists[i].tiles[j])->count++;
     merged_group *copy = ra_pool_take(scratch, t->count, sizeof *copy);
-    if (!copy) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!copy) return ra_no_memory();
     for (int64_t g = 0; g < t->count; g++) copy[g] = t->groups[g];
     *disjoint_out = are_disjoint(copy, t->count);
     return RA_OK;
@@ -103,7 +103,7 @@ static ra_status write_list(ra_pool *pool, const ra_tile_list *lists, const int6
     ra_tile *tiles = ra_pool_take(pool, tile_count, sizeof *tiles);
     ra_tile_group *groups = ra_pool_take(pool, t->count, sizeof *groups);
     ra_tile_round *round = ra_pool_take(pool, 1, sizeof *round);
-    if (!tiles || !groups || !round) return ra_fail(RA_ERR_MEMORY, "no memory for a plan");
+    if (!tiles || !groups || !round) return ra_no_memory();
     for (int64_t g = 0, first = 0; g < t->count; first += t->groups[g++].count) {
         groups[g] = (ra_tile_group){first, t->groups[g].count};
         t->groups[g].next = first;

@@ -42,7 +42,7 @@ static ra_status gradients_step(ra_builder *b, int s, const exchange *e) {
 static ra_status find_needs(ra_builder *b) {
     ra_parcel *in = ra_pool_take(b->scratch, b->ranks, sizeof *in);
     ra_parcel *out = ra_pool_take(b->scratch, b->ranks, sizeof *out);
-    if (!in || !out) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    if (!in || !out) return ra_no_memory();
     for (int t = 1; t < b->ranks; t++) {
         RA_TRY(ra_parcel_needed(b, b->rank, ra_rank_along(b, b->rank, -t), &in[t]));
         RA_TRY(ra_parcel_needed(b, ra_rank_along(b, b->rank, t), b->rank, &out[t]));

@@ -35,7 +35,7 @@ ra_status ra_pieces_add(ra_builder *b, const ra_rowset *set, ra_span heads, ra_p
         if (piece)
             *piece = (ra_piece){list.spans[i], heads};
         else
-            status = ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+            status = ra_no_memory();
     }
     ra_pool_free(&pool);
     return status;
@@ -56,7 +56,7 @@ ra_status ra_parcel_needed(ra_builder *b, int q_rank, int owner, ra_parcel *parc
     ra_pool pool = {0};
     int64_t count = ra_head_sets(b->cut->problem);
     ra_rowset *sets = ra_pool_take(&pool, count, sizeof *sets);
-    ra_status status = sets ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    ra_status status = sets ? RA_OK : ra_no_memory();
     for (int64_t i = 0; i < count && status == RA_OK; i++)
         status = ra_rowset_needed(&pool, b->cut, q_rank, owner, i, &sets[i]);
     if (status == RA_OK) status = ra_parcel_of(b, owner, sets, parcel_out);
@@ -67,7 +67,7 @@ ra_status ra_parcel_needed(ra_builder *b, int q_rank, int owner, ra_parcel *parc
 ra_status ra_parcel_whole(ra_builder *b, int owner, ra_parcel *parcel_out) {
     const ra_problem *problem = b->cut->problem;
     ra_piece *piece = ra_pool_take(b->scratch, 1, sizeof *piece);
-    if (!piece) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    if (!piece) return ra_no_memory();
     *piece = (ra_piece){{0, 1, ra_shard_of(b->cut->layout, problem->seq_k, b->ranks, owner).rows},
                         {0, 1, problem->heads_kv}};
     *parcel_out = (ra_parcel){owner, piece, piece->rows.count > 0, ra_piece_elements(problem, piece)};
@@ -96,7 +96,7 @@ static ra_status note_run(const ra_contact *contact, void *user) {
         return RA_OK;
     }
     ra_span *run = ra_pool_append(loop->pool, &loop->runs, &loop->count, &loop->capacity, sizeof *run);
-    if (!run) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    if (!run) return ra_no_memory();
     *run = (ra_span){first, 1, end - first};
     return RA_OK;
 }
@@ -132,7 +132,7 @@ ra_status ra_parcel_queries(ra_builder *b, int q_rank, int k_rank, ra_parcel *pa
     RA_TRY(ra_pattern_contacts(b->cut, q_rank, k_rank, note_run, &loop));
     int64_t count = join_runs(loop.runs, loop.count);
     ra_piece *pieces = ra_pool_take(b->scratch, count, sizeof *pieces);
-    if (!pieces) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    if (!pieces) return ra_no_memory();
     for (int64_t i = 0; i < count; i++) pieces[i] = (ra_piece){loop.runs[i], {0, 1, problem->heads_q}};
     ra_parcel parcel = {.owner = q_rank, .pieces = pieces, .piece_count = count};
     parcel.elements = ra_parcel_records(&parcel, count) * ra_cargo_record(problem, RA_CARGO_QUERY, b->pass);

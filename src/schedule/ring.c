@@ -75,7 +75,7 @@ static ra_status gradients_step(ra_builder *b, const ra_route *routes, int s) {
 
 static ra_status find_routes(ra_builder *b) {
     ra_route *routes = ra_pool_take(b->scratch, b->ranks, sizeof *routes);
-    if (!routes) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    if (!routes) return ra_no_memory();
     for (int t = 0; t < b->ranks; t++) {
         int owner = ra_rank_along(b, b->rank, -t);
         RA_TRY(ra_route_make(b, owner, t ? t : 1, &routes[owner]));

@@ -30,7 +30,7 @@ static ra_status list_reach(const ra_reach *reach, void *user) {
         return RA_OK;
     }
     ra_reach *item = ra_pool_append(&list->pool, &list->items, &list->count, &list->capacity, sizeof *item);
-    if (!item) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    if (!item) return ra_no_memory();
     *item = *reach;
     return RA_OK;
 }
@@ -45,7 +45,7 @@ static ra_status sort_by_hop(ra_builder *b, reach_list *list, ra_piece *pieces, 
     }
     int64_t *place = ra_pool_take(&list->pool, most - least + 1, sizeof *place); /* [hop - least] */
     int64_t behind = list->count;
-    if (!place) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    if (!place) return ra_no_memory();
     for (int64_t i = 0; i < list->count; i++) place[list->items[i].hop - least]++;
     for (int hop = least; hop <= most; hop++) place[hop - least] = behind -= place[hop - least];
     for (int64_t i = 0; i < list->count; i++) {
@@ -60,7 +60,7 @@ static ra_status sort_by_hop(ra_builder *b, reach_list *list, ra_piece *pieces, 
 static ra_status route_of_list(ra_builder *b, int owner, reach_list *list, ra_route *route_out) {
     ra_piece *pieces = ra_pool_take(b->scratch, list->count, sizeof *pieces);
     int *last = ra_pool_take(b->scratch, list->count, sizeof *last);
-    if (!pieces || !last) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    if (!pieces || !last) return ra_no_memory();
     RA_TRY(sort_by_hop(b, list, pieces, last));
     ra_parcel parcel = {.owner = owner, .pieces = pieces, .piece_count = list->count};
     parcel.elements = ra_parcel_offset(b->cut->problem, &parcel, list->count);
@@ -93,7 +93,7 @@ static ra_status add_stops(route_loop *loop, const ra_rowset *stops, ra_span hea
     while (loop->last_count < loop->pieces.count) {
         int *last =
             ra_pool_append(loop->b->scratch, &loop->last, &loop->last_count, &loop->last_capacity, sizeof *last);
-        if (!last) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+        if (!last) return ra_no_memory();
         *last = hop;
     }
     return RA_OK;
@@ -128,7 +128,7 @@ static ra_status take_hints(route_loop *loop, int from, int to, hint_sets *hints
                         {start > ranks ? start - ranks : 0, end > ranks ? end - ranks : 0}};
     for (int n = 0; n < 2; n++) {
         hints_out->sets[n] = ra_pool_take(&loop->pool, count, sizeof(ra_rowset));
-        if (!hints_out->sets[n]) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+        if (!hints_out->sets[n]) return ra_no_memory();
         for (int64_t i = 0; i < count && ranges[n][0] < ranges[n][1]; i++)
             RA_TRY(
                 ra_rowset_hinted(&loop->pool, cut, ranges[n][0], ranges[n][1], loop->owner, i, &hints_out->sets[n][i]));
@@ -159,7 +159,7 @@ static ra_status route_inwards(route_loop *loop, int from, int to) {
 static ra_status route_by_hints(ra_builder *b, int owner, int hop, ra_route *route_out) {
     route_loop loop = {.b = b, .owner = owner};
     loop.covered = ra_pool_take(&loop.pool, ra_head_sets(b->cut->problem), sizeof *loop.covered);
-    ra_status status = loop.covered ? RA_OK : ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    ra_status status = loop.covered ? RA_OK : ra_no_memory();
     if (status == RA_OK && hop < b->ranks) status = route_inwards(&loop, hop, b->ranks - 1);
     ra_pool_free(&loop.pool);
     if (status != RA_OK) return status;

@@ -16,7 +16,7 @@ static ra_status fill_steps(workshop *w, ra_pass pass, int step_count, ra_status
     ra_schedule schedule = {
         .pass = pass, .rank = w->rank, .ranks = w->cut->ranks, .strategy = w->strategy, .step_count = step_count};
     schedule.steps = ra_pool_take(w->pool, schedule.step_count, sizeof *schedule.steps);
-    if (!schedule.steps) return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
+    if (!schedule.steps) return ra_no_memory();
     ra_builder builder = {w->cut, pass, w->rank, w->cut->ranks, w->pool, &w->scratch, &schedule, &w->findings};
     w->findings.next = 0;
     RA_TRY(make(&builder));

@@ -59,10 +59,6 @@ typedef struct tile_loop {
     int64_t part_capacity;
 } tile_loop;
 
-static ra_status no_memory(void) {
-    return ra_fail(RA_ERR_MEMORY, "no memory for a schedule");
-}
-
 /* One row has no stride; a dilation's rate, kept as one, could be too large to compute with. */
 static ra_span without_idle_stride(ra_span s) {
     return s.count == 1 ? (ra_span){s.first, 1, 1} : s;
@@ -82,12 +78,12 @@ static ra_status index_pieces(tile_loop *loop, int64_t kv_head) {
             if (!before || piece->rows.first <= ra_span_last(before->rows)) {
                 int64_t *start = ra_pool_append(loop->b->scratch, &loop->starts, &loop->start_count,
                                                 &loop->start_capacity, sizeof *start);
-                if (!start) return no_memory();
+                if (!start) return ra_no_memory();
                 *start = loop->index_count;
             }
             indexed_piece *item =
                 ra_pool_append(loop->b->scratch, &loop->index, &loop->index_count, &loop->index_capacity, sizeof *item);
-            if (!item) return no_memory();
+            if (!item) return ra_no_memory();
             *item = (indexed_piece){without_idle_stride(piece->rows), i, record};
         }
         record += records;
@@ -132,7 +128,7 @@ static ra_status find_fragments(tile_loop *loop, ra_span keys) {
             if (common.count == 0) continue;
             fragment *f = ra_pool_append(loop->b->scratch, &loop->fragments, &loop->fragment_count,
                                          &loop->fragment_capacity, sizeof *f);
-            if (!f) return no_memory();
+            if (!f) return ra_no_memory();
             *f = (fragment){{(common.first - keys.first) / keys.stride,
                              common.count > 1 ? common.stride / keys.stride : 1, common.count},
                             {(common.first - piece->rows.first) / piece->rows.stride,
@@ -152,7 +148,7 @@ static ra_status part_for(tile_loop *loop, int64_t piece, int *part_out) {
     if (loop->part_of[slot] < 0) {
         int64_t *part =
             ra_pool_append(loop->b->pool, &compute->parts, &compute->part_count, &loop->part_capacity, sizeof *part);
-        if (!part) return no_memory();
+        if (!part) return ra_no_memory();
         *part = piece;
         loop->part_of[slot] = compute->part_count - 1;
     }
@@ -167,7 +163,7 @@ static ra_status add_tile(tile_loop *loop, const ra_contact *contact, ra_tile ti
     RA_TRY(part_for(loop, piece, &tile.part));
     tile_entry *entry =
         ra_pool_append(loop->b->scratch, &loop->entries, &loop->entry_count, &loop->entry_capacity, sizeof *entry);
-    if (!entry) return no_memory();
+    if (!entry) return ra_no_memory();
     *entry = (tile_entry){tile, contact->branch};
     return RA_OK;
 }
@@ -192,7 +188,7 @@ static ra_status add_span(tile_loop *loop, const ra_contact *contact, ra_span he
 /* One tile for all keys: record numbers by index. */
 static ra_status add_indexed(tile_loop *loop, const ra_contact *contact, ra_span heads) {
     int64_t *index = ra_pool_take(loop->b->pool, contact->k_rows.count, sizeof *index);
-    if (!index) return no_memory();
+    if (!index) return ra_no_memory();
     for (int64_t i = 0; i < loop->fragment_count; i++) {
         const fragment *f = &loop->fragments[i];
         for (int64_t j = 0; j < f->b.count; j++) index[ra_span_at(f->b, j)] = f->record + ra_span_at(f->rows, j);
@@ -287,7 +283,7 @@ static ra_status make_list(tile_loop *loop) {
     ra_tile_group *groups = ra_pool_take(loop->b->pool, loop->entry_count, sizeof *groups);
     ra_tile_round *rounds = ra_pool_take(loop->b->pool, branches, sizeof *rounds);
     ra_tile_list list = {.tiles = tiles, .groups = groups, .rounds = rounds};
-    if (!tiles || !groups || !rounds) return no_memory();
+    if (!tiles || !groups || !rounds) return ra_no_memory();
     for (int branch = 0; branch < branches; branch++) add_round(loop, branch, tiles, groups, rounds, &list);
     loop->compute->tiles = list;
     return RA_OK;
@@ -302,7 +298,7 @@ ra_status ra_tiles_make(ra_builder *b, ra_compute *compute) {
     int64_t sets = together ? 1 : problem->heads_kv, gqa_ratio = problem->heads_q / problem->heads_kv;
     loop.one_head = sets == problem->heads_kv;
     loop.part_of = ra_pool_take(b->scratch, parcel->piece_count + 1, sizeof *loop.part_of);
-    if (!loop.part_of) return no_memory();
+    if (!loop.part_of) return ra_no_memory();
     for (int64_t i = 0; i <= parcel->piece_count; i++) loop.part_of[i] = -1;
     for (int64_t i = 0; i < sets; i++) {
         loop.heads =
