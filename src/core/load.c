@@ -18,7 +18,7 @@ typedef struct load_loop {
 static int64_t foreign_of_dealt(load_loop *loop, ra_span keys) {
     const ra_problem *p = loop->cut->problem;
     ra_sequence sequence = {p->seq_k, p->documents, p->cu_seqlens_k};
-    int64_t rows = keys.count, last = ra_span_at(keys, keys.count - 1), d = loop->document;
+    int64_t rows = keys.count, last = ra_span_last(keys), d = loop->document;
     if (ra_problem_document(p, d).k0 > keys.first) d = 0;
     for (d = ra_sequence_document(&sequence, d, keys.first); d < p->documents; d++) {
         ra_document document = ra_problem_document(p, d);

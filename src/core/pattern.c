@@ -93,7 +93,7 @@ static ra_status meet_everyone(const contact_loop *loop, int query_span, ra_docu
     ra_span q = ra_span_intersect(queries, loop->queries.spans[query_span]);
     if (q.count == 0 || keys.count == 0) return RA_OK;
     int64_t lo, hi, shift = keys.first - q.first, slope = q.count > 1 ? q.stride / keys.stride : 1;
-    int64_t first = keys.first, end = ra_span_at(keys, keys.count - 1) + 1;
+    int64_t first = keys.first, end = ra_span_last(keys) + 1;
     ra_problem_band(loop->cut->problem, document, &lo, &hi);
     lo = ra_ceil_div(lo - shift, keys.stride);
     hi = ra_floor_div(hi - shift, keys.stride);
@@ -131,7 +131,7 @@ static ra_status dilated_contacts(const contact_loop *loop, int query_span, ra_d
     ra_span span = ra_span_clip(loop->queries.spans[query_span], document.q0, document.q1);
     int64_t to_local = document.k1 - document.q1 - document.k0;
     if (span.count == 0 || document.k0 == document.k1) return RA_OK;
-    int64_t last = ra_span_at(span, span.count - 1) + to_local;
+    int64_t last = ra_span_last(span) + to_local;
     if (last < 0) return RA_OK;
     int64_t key_first = max64(loop->key_first - document.k0, 0), key_last = loop->key_last - document.k0;
     if (key_last < 0) return RA_OK;
@@ -280,7 +280,7 @@ static ra_status run_sights(contact_loop *loop, ra_head_range heads) {
     for (int s = 0; s < key_spans; s++) {
         loop->key_span = s;
         loop->key_first = loop->keys.spans[s].first;
-        loop->key_last = ra_span_at(loop->keys.spans[s], loop->keys.spans[s].count - 1);
+        loop->key_last = ra_span_last(loop->keys.spans[s]);
         RA_TRY(run_loop(loop, heads));
     }
     return RA_OK;

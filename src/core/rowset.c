@@ -18,10 +18,6 @@ ra_head_range ra_head_set_queries(const ra_problem *p, int64_t i) {
 
 /* ---- building ---------------------------------------------------------------------------------------------------- */
 
-static int64_t last_of(ra_span s) {
-    return ra_span_at(s, s.count - 1);
-}
-
 static ra_status push(ra_pool *pool, ra_rowset *set, ra_span span) {
     ra_span *item = ra_pool_append(pool, &set->spans, &set->count, &set->capacity, sizeof *item);
     if (!item) return ra_no_memory();
@@ -35,7 +31,7 @@ static ra_status append(ra_pool *pool, ra_rowset *set, ra_span span) {
     ra_span *last = set->count ? &set->spans[set->count - 1] : NULL;
     if (span.count == 0) return RA_OK;
     if (!last) return push(pool, set, span);
-    int64_t gap = span.first - last_of(*last);
+    int64_t gap = span.first - ra_span_last(*last);
     int fits_last = last->count == 1 || gap == last->stride, fits_span = span.count == 1 || gap == span.stride;
     if (!fits_last || !fits_span) return push(pool, set, span);
     last->stride = gap;
@@ -87,7 +83,7 @@ static int64_t before(const cursor *c, int64_t row) {
  * ends. Where a's rows lie as close as b's or closer, all are; else the one they stand on is known to be. */
 static int64_t shared(const cursor *a, const cursor *b) {
     if (current(b).stride % current(a).stride) return 1;
-    int64_t count = (last_of(current(a)) - value(a)) / current(b).stride + 1;
+    int64_t count = (ra_span_last(current(a)) - value(a)) / current(b).stride + 1;
     return count < left(b) ? count : left(b);
 }
 
@@ -174,14 +170,14 @@ typedef struct need_loop {
 
 /* Two runs of a rank's queries mostly see the same keys. */
 static int is_within_run(ra_span rows, ra_span run) {
-    return run.stride == 1 && rows.first >= run.first && last_of(rows) <= last_of(run);
+    return run.stride == 1 && rows.first >= run.first && ra_span_last(rows) <= ra_span_last(run);
 }
 
 static ra_status collect(need_loop *loop, ra_span heads, ra_span rows) {
     if (ra_span_clip(heads, loop->heads.from, loop->heads.to).count == 0) return RA_OK;
     ra_rowset *last = loop->count ? &loop->sets[loop->count - 1] : NULL;
     if (last && is_within_run(rows, last->spans[last->count - 1])) return RA_OK;
-    int rises = last && rows.first > last_of(last->spans[last->count - 1]);
+    int rises = last && rows.first > ra_span_last(last->spans[last->count - 1]);
     if (!rises) {
         last = ra_pool_append(loop->pool, &loop->sets, &loop->count, &loop->capacity, sizeof *last);
         if (!last) return ra_no_memory();

@@ -62,7 +62,7 @@ ra_span ra_span_intersect(ra_span a, ra_span b) {
     if (a.count == 0 || b.count == 0 || distance % g != 0) return common;
     int64_t residue = ((distance / g) % modulus + modulus) % modulus;
     int64_t i = residue * inverse(a.stride / g, modulus) % modulus;
-    int64_t a_last = ra_span_at(a, a.count - 1), b_last = ra_span_at(b, b.count - 1);
+    int64_t a_last = ra_span_last(a), b_last = ra_span_last(b);
     int64_t last = a_last < b_last ? a_last : b_last;
     common.first = a.first + i * a.stride;
     if (common.first < b.first) common.first += ra_ceil_div(b.first - common.first, common.stride) * common.stride;

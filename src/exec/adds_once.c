@@ -16,7 +16,7 @@ static int are_alike_or_apart(const ra_tile **tiles, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         const ra_tile *t = tiles[i], *before = i ? tiles[i - 1] : NULL;
         if (t->k_index) return 0;
-        int64_t end = ra_span_at(t->k_rows, t->k_rows.count - 1);
+        int64_t end = ra_span_last(t->k_rows);
         if (before && before->part == t->part && t->k_rows.first <= last &&
             !(ra_span_same(before->k_rows, t->k_rows) && ra_span_same(before->heads, t->heads)))
             return 0;

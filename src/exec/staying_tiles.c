@@ -30,13 +30,13 @@ static void widen(ra_tile *t, ra_span all) {
 /* Whether a tile has those heads, and keys of the same progression as `all`, some of them in common. */
 static int are_of_one(const ra_tile *x, ra_span all, ra_span heads) {
     return ra_span_same(x->heads, heads) && x->k_rows.stride == all.stride &&
-           (x->k_rows.first - all.first) % all.stride == 0 && x->k_rows.first <= ra_span_at(all, all.count - 1) &&
-           all.first <= ra_span_at(x->k_rows, x->k_rows.count - 1);
+           (x->k_rows.first - all.first) % all.stride == 0 && x->k_rows.first <= ra_span_last(all) &&
+           all.first <= ra_span_last(x->k_rows);
 }
 
 static ra_span hull_of(ra_span x, ra_span y) {
     int64_t first = x.first < y.first ? x.first : y.first;
-    int64_t x_end = ra_span_at(x, x.count - 1), y_end = ra_span_at(y, y.count - 1), end = x_end > y_end ? x_end : y_end;
+    int64_t x_end = ra_span_last(x), y_end = ra_span_last(y), end = x_end > y_end ? x_end : y_end;
     return (ra_span){first, x.stride, (end - first) / x.stride + 1};
 }
 

@@ -34,7 +34,7 @@ static merged_group *group_of(group_table *t, const ra_tile *tile) {
 }
 
 static int64_t end_of(ra_span s) {
-    return ra_span_at(s, s.count - 1) + 1;
+    return ra_span_last(s) + 1;
 }
 
 static int compare(int64_t x, int64_t y) {

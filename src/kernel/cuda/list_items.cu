@@ -90,7 +90,7 @@ static void make_sets(item_builder &b, const ra_tile_round *round) {
         if (!joins) {
             int gqa_ratio = gqa_ratio_of(b);
             key_set set = {{}, order[i], (int)t.heads.first / gqa_ratio, 0, 1, 0, 0};
-            set.g1 = (int)ra_span_at(t.heads, t.heads.count - 1) / gqa_ratio;
+            set.g1 = (int)ra_span_last(t.heads) / gqa_ratio;
             set.g_step = kv_head_step(t.heads.stride, gqa_ratio);
             b.sets.push_back(set);
         }
@@ -117,7 +117,7 @@ static ra_view dk_view(const item_builder &b, int part) {
 
 /* The least and greatest row of a set's keys. */
 static std::pair<int64_t, int64_t> row_hull(const ra_tile &t) {
-    if (!t.k_index) return {t.k_rows.first, ra_span_at(t.k_rows, t.k_rows.count - 1)};
+    if (!t.k_index) return {t.k_rows.first, ra_span_last(t.k_rows)};
     auto ends = std::minmax_element(t.k_index, t.k_index + t.k_rows.count);
     return {*ends.first, *ends.second};
 }

@@ -131,8 +131,8 @@ static int is_apart(int64_t a_from, int64_t a_to, int64_t b_from, int64_t b_to) 
 
 /* Adds a tile to the hull; returns whether it needs a fence, in which case the hull is the tile's alone. */
 static int add_to_hull(hull *h, const ra_tile *tile) {
-    hull own = {tile->q_rows.first, ra_span_at(tile->q_rows, tile->q_rows.count - 1) + 1,
-                tile->k_rows.first, ra_span_at(tile->k_rows, tile->k_rows.count - 1) + 1,
+    hull own = {tile->q_rows.first, ra_span_last(tile->q_rows) + 1,
+                tile->k_rows.first, ra_span_last(tile->k_rows) + 1,
                 tile->part,         0};
     int may_join = !h->is_empty && !tile->k_index && h->part == tile->part &&
                    is_apart(h->q_from, h->q_to, own.q_from, own.q_to) &&
@@ -173,8 +173,7 @@ static tile_split split_tile(const ra_backward_work *work, const ra_tile *tile) 
     enum { EVEN = 32 }; /* what vectors and panels of all kernels divide */
     int64_t gqa_ratio = shape->heads_q / shape->heads_kv, keys = work->partition->keys;
     int64_t blocks = (tile->k_rows.count + keys - 1) / keys;
-    tile_split split = {.kv_first = tile->heads.first / gqa_ratio,
-                        .kv_last = ra_span_at(tile->heads, tile->heads.count - 1) / gqa_ratio};
+    tile_split split = {.kv_first = tile->heads.first / gqa_ratio, .kv_last = ra_span_last(tile->heads) / gqa_ratio};
     split.keys = ((tile->k_rows.count + blocks - 1) / blocks + EVEN - 1) / EVEN * EVEN;
     split.keys = split.keys < keys ? split.keys : keys;
     ra_tile_visible(tile, 0, tile->q_rows.count, &split.from, &split.to);
