@@ -20,18 +20,27 @@ static inline bool parts_come_with_calls(const std::vector<ra_kv_rows> &parts) {
 static_assert(sizeof(ra_kv_rows) == 23 * sizeof(int64_t) && sizeof(ra_query_rows) == 36 * sizeof(int64_t),
               "they are compared byte by byte");
 
-/* Makes `kept` the same as what has come; returns whether it was. */
-template <class X> static bool keep(const X *come, size_t count, std::vector<X> *kept) {
-    if (kept->size() == count && (count == 0 || !memcmp(kept->data(), come, count * sizeof *come))) return true;
-    kept->assign(come, come + count);
-    return false;
-}
-
-/* What the last call has written, of both. */
-struct gpu_written {
+/* What has come with the last call: what is written in device memory, and what tensor maps are made of. */
+struct gpu_came {
     std::vector<ra_kv_rows> parts;
     std::vector<ra_query_rows> queries;
+    uint64_t changes = 0;   /* how often it was something else than with the call before */
     bool in_graphs = false; /* a call was captured: what is there after its graph was launched is not known here */
+
+    /* Keeps what comes with a call; returns whether it is what came with the one before. */
+    bool keep(const ra_kv_rows *come_parts, size_t part_count, const ra_query_rows *come_queries, size_t query_count) {
+        bool same_parts = keep_one(come_parts, part_count, &parts);
+        bool same_queries = keep_one(come_queries, query_count, &queries);
+        changes += !same_parts || !same_queries;
+        return same_parts && same_queries;
+    }
+
+  private:
+    template <class X> static bool keep_one(const X *come, size_t count, std::vector<X> *kept) {
+        if (kept->size() == count && (count == 0 || !memcmp(kept->data(), come, count * sizeof *come))) return true;
+        kept->assign(come, come + count);
+        return false;
+    }
 };
 
 /* The first head of a gap among those of all ranks, of which no rank has so many. */
@@ -49,9 +58,5 @@ static inline __host__ __device__ int gap_queries(const gpu_gap &gap) {
 static inline __host__ __device__ int head_in_gap(const gpu_gap &gap) {
     return gap.head_first % GAP_HEADS;
 }
-
-/* Before a call's launches: what the maps are made of, where it comes with every call; counts 0: it does not. */
-void tensor_maps_take(const gpu_maps &listed, const ra_kv_rows *parts, size_t part_count, const ra_query_rows *queries,
-                      size_t query_count);
 
 #endif

@@ -111,24 +111,17 @@ static bool captures(cudaStream_t stream) {
  * is captured writes all, and so do those after it. */
 static bool is_written(const ra_prepared *prepared, const ra_kv_rows *parts, const ra_query_rows *queries,
                        cudaStream_t stream) {
-    gpu_written *written = prepared->written.get();
-    if (captures(stream)) written->in_graphs = true;
-    bool same_parts = keep(parts, prepared->call_parts, &written->parts);
-    bool same_queries = keep(queries, prepared->query_count, &written->queries);
-    return same_parts && same_queries && !written->in_graphs;
+    gpu_came *came = prepared->maps.came.get();
+    if (captures(stream)) came->in_graphs = true;
+    return came->keep(parts, prepared->call_parts, queries, prepared->query_count) && !came->in_graphs;
 }
 
 /* Before a call's launches. queries: NULL, or those of several ranks. */
 static void take(const ra_prepared *prepared, const ra_kv_rows *parts, const ra_query_rows *queries,
                  cudaStream_t stream) {
-    if (!prepared->written) return;
-    if (!is_written(prepared, parts, queries, stream)) {
-        write_all(prepared->parts, parts, prepared->call_parts, stream);
-        write_all(prepared->queries, queries, prepared->query_count, stream);
-    }
-#if RA_HAVE_SM90
-    tensor_maps_take(prepared->maps, parts, prepared->call_parts, queries, prepared->query_count);
-#endif
+    if (!prepared->maps.came || is_written(prepared, parts, queries, stream)) return;
+    write_all(prepared->parts, parts, prepared->call_parts, stream);
+    write_all(prepared->queries, queries, prepared->query_count, stream);
 }
 
 static gpu_problem problem_of(const ra_shape *shape, const ra_kv_rows *parts, const ra_prepared *prepared) {

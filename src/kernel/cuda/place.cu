@@ -47,15 +47,15 @@ void gpu_keep_lists(ra_prepared *prepared) {
     prepared->launches = lists.launches;
     prepared->call_parts = parts_come_with_calls(lists.parts) ? lists.parts.size() : 0;
     prepared->query_count = lists.queries.size();
-    if (prepared->call_parts || prepared->query_count) {
-        prepared->written = std::make_shared<gpu_written>();
-        prepared->written->parts.reserve(prepared->call_parts);
-        prepared->written->queries.reserve(prepared->query_count);
-    }
     prepared->overwritten = lists.overwritten;
     prepared->overwritten_queries = lists.overwritten_queries;
     prepared->gap_count = (unsigned)lists.gaps.size();
     prepared->maps = lists.maps;
+    if (prepared->call_parts || prepared->query_count) {
+        prepared->maps.came = std::make_shared<gpu_came>();
+        prepared->maps.came->parts.reserve(prepared->call_parts);
+        prepared->maps.came->queries.reserve(prepared->query_count);
+    }
     prepared->other_launches = lists.other_launches;
     prepared->zero_bytes = ticket_bytes(lists) + (size_t)lists.chains * sizeof(int);
 }

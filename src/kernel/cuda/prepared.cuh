@@ -71,8 +71,7 @@ struct ra_prepared {
     const gpu_backward_variant *backward;
     size_t call_parts; /* how many parts come with every call; the one of the rank's own rows does not count */
     const ra_query_rows *queries;
-    size_t query_count;                          /* 0: one rank's */
-    std::shared_ptr<struct gpu_written> written; /* of parts and queries that come with calls; NULL: none do */
+    size_t query_count; /* 0: one rank's */
 };
 
 /* Keys and values that a launch may read at one time. Hopper has 50 MB of cache or more, each half of which keeps

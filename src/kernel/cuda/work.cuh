@@ -65,6 +65,7 @@ struct gpu_maps {
     int64_t key_rows;  /* over all parts: of each the most that are one stride apart, from the first to the last */
     const void *parts; /* device memory: K's and V's in turn, for each of k; NULL: the rank's own rows */
     bool finishes;     /* the last launch has all rows, of queries or of keys, and can write what becomes of them */
+    std::shared_ptr<struct gpu_came> came;  /* parts and queries that come with calls; NULL: none do */
     std::shared_ptr<struct made_maps> made; /* those of the last calls; a pass's calls come one after the other */
 };
 

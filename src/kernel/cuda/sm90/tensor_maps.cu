@@ -94,22 +94,17 @@ static_assert(sizeof(ra_view) == 5 * sizeof(int64_t), "views are compared byte b
 struct made_maps {
     struct launch {
         bool known;
+        uint64_t changes; /* of what comes with calls, when they were made */
         map_views views;
         tensor_maps maps;
     } of[2];
-    std::vector<ra_kv_rows> parts;      /* of the last call, where they come with every call */
-    std::vector<ra_query_rows> queries; /* likewise, where they are several ranks' */
     made_maps() {
         of[0].known = of[1].known = false;
     }
 };
 
-void tensor_maps_take(const gpu_maps &listed, const ra_kv_rows *parts, size_t part_count, const ra_query_rows *queries,
-                      size_t query_count) {
-    made_maps *made = listed.made.get();
-    if (!made) return;
-    bool same_parts = keep(parts, part_count, &made->parts), same_queries = keep(queries, query_count, &made->queries);
-    if (!same_parts || !same_queries) made->of[0].known = made->of[1].known = false;
+static uint64_t changes_of(const gpu_maps &listed) {
+    return listed.came ? listed.came->changes : 0;
 }
 
 static bool same_views(const map_views &x, const map_views &y) {
@@ -119,13 +114,13 @@ static bool same_views(const map_views &x, const map_views &y) {
 /* Where they are as they were, *maps_out is filled. */
 static bool find_made(const gpu_maps &listed, int which, const map_views &views, tensor_maps *maps_out) {
     const made_maps::launch *made = listed.made ? &listed.made->of[which] : NULL;
-    if (!made || !made->known || !same_views(made->views, views)) return false;
+    if (!made || !made->known || made->changes != changes_of(listed) || !same_views(made->views, views)) return false;
     *maps_out = made->maps;
     return true;
 }
 
 static void keep_made(const gpu_maps &listed, int which, const map_views &views, const tensor_maps &maps) {
-    if (listed.made) listed.made->of[which] = {true, views, maps};
+    if (listed.made) listed.made->of[which] = {true, changes_of(listed), views, maps};
 }
 
 /* ---- plan time --------------------------------------------------------------------------------------------------- */
@@ -156,7 +151,7 @@ static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_sha
     if (maps->parts) return true;
     if (queries + 2 * listed.k.size() > TENSOR_MAPS) return false;
     for (size_t i = 0; i < listed.k.size(); i++) {
-        const ra_kv_rows &part = p.parts ? listed.made->parts[(size_t)listed.k[i].part] : p.own;
+        const ra_kv_rows &part = p.parts ? listed.came->parts[(size_t)listed.k[i].part] : p.own;
         if (!encode_keys(shape, part, listed.k[i], p.dim, p.dim_v, listed.keys, &maps->map[queries + 2 * i]))
             return false;
     }
@@ -165,7 +160,7 @@ static bool add_keys(const gpu_problem &p, const gpu_maps &listed, const map_sha
 
 /* The rank's queries that some rows are of. */
 template <class ARGS> static const ra_query_rows &query_rows_of(const ARGS &args, const gpu_map_rows &rows) {
-    return args.queries ? args.maps->made->queries[(size_t)rows.part] : args.own;
+    return args.queries ? args.maps->came->queries[(size_t)rows.part] : args.own;
 }
 
 static const ra_view &outputs_of(const gpu_forward *args, const ra_query_rows &rows) {
