@@ -23,17 +23,41 @@ static int pays(const repetition *r) {
     return 2 * r->rows <= r->all;
 }
 
-/* Looks for what repeats itself from span `from` on; returns whether it pays. */
-static int find_repetition(const ra_rowset *set, int64_t from, repetition *found_out) {
-    const ra_span *spans = &set->spans[from];
-    int64_t left = set->count - from, rows = 0;
+/* A set, and what its spans are for. */
+typedef struct limited_set {
+    const ra_rowset *set;
+    const ra_distance_limit *limits;
+    int64_t limit_count;
+    int64_t widest; /* the greatest distance of all limits */
+} limited_set;
+
+/* Of the rows of a rate that a repetition could have, other sets may have taken this much away. */
+enum { TAKEN_AWAY = 4 };
+
+/* Whether rows of all rates that may be in the repetition, as many rows as it has, may be that far apart. */
+static int is_near(const limited_set *s, const repetition *r) {
+    for (int64_t i = 0; i < s->limit_count; i++) {
+        const ra_distance_limit *limit = &s->limits[i];
+        if (r->distance > limit->distance && limit->rate >= r->distance / (TAKEN_AWAY * r->rows)) return 0;
+    }
+    return 1;
+}
+
+/* Looks for what repeats itself from span `from` on; returns whether spans are to be made of it. *all_out: how many
+ * spans it is, or need not be looked at again. */
+static int find_repetition(const limited_set *s, int64_t from, repetition *found_out, int64_t *all_out) {
+    const ra_span *spans = &s->set->spans[from];
+    int64_t left = s->set->count - from, rows = 0;
+    *all_out = 1;
     for (int64_t n = 1; 2 * n <= left; n++) {
         rows += spans[n - 1].count;
-        if (rows > MOST_ROWS) return 0;
         repetition r = {n, rows, spans[n].first - spans[0].first, n};
+        if (rows > MOST_ROWS || r.distance > s->widest) return 0;
         while (r.all < left && is_moved(spans[r.all - n], spans[r.all], r.distance)) r.all++;
+        if (!pays(&r)) continue;
         *found_out = r;
-        if (pays(&r)) return 1;
+        *all_out = r.all;
+        return is_near(s, &r);
     }
     return 0;
 }
@@ -54,16 +78,31 @@ static ra_status push_repetition(ra_pool *pool, const ra_span *spans, const repe
     return RA_OK;
 }
 
-ra_status ra_rowset_interleave(ra_pool *pool, const ra_rowset *set, ra_span_list *list_out) {
-    ra_span_list list = {0};
+/* The first span from which on something repeats itself; the number of spans where nothing does. */
+static int64_t next_repetition(const limited_set *s, int64_t from, repetition *found_out) {
+    int64_t all = 0;
+    while (from < s->set->count && !find_repetition(s, from, found_out, &all)) from += all;
+    return from;
+}
+
+ra_status ra_rowset_interleave(ra_pool *pool, const ra_rowset *set, const ra_distance_limit *limits,
+                               int64_t limit_count, ra_span_list *list_out) {
+    limited_set s = {set, limits, limit_count, 0};
     repetition r;
-    for (int64_t i = 0; i < set->count;) {
-        if (find_repetition(set, i, &r)) {
-            RA_TRY(push_repetition(pool, &set->spans[i], &r, &list));
-            i += r.all;
-        } else {
-            RA_TRY(push(pool, &list, set->spans[i++]));
-        }
+    ra_span_list list = {0};
+    for (int64_t i = 0; i < limit_count; i++)
+        if (limits[i].distance > s.widest) s.widest = limits[i].distance;
+    int64_t at = 0, next = next_repetition(&s, 0, &r);
+    if (next == set->count) {
+        *list_out = (ra_span_list){set->spans, set->count, set->capacity};
+        return RA_OK;
+    }
+    for (;;) {
+        while (at < next) RA_TRY(push(pool, &list, set->spans[at++]));
+        if (at == set->count) break;
+        RA_TRY(push_repetition(pool, &set->spans[at], &r, &list));
+        at += r.all;
+        next = next_repetition(&s, at, &r);
     }
     *list_out = list;
     return RA_OK;

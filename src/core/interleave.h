@@ -14,13 +14,23 @@
 
 #include "core/rowset.h"
 
-/* Spans that have no row in common, in any order. */
+/* Spans that have no row in common, in any order; the set's own where nothing has been made of them. */
 typedef struct ra_span_list {
     ra_span *spans;
     int64_t count, capacity;
 } ra_span_list;
 
-/* The rows of the set: its own spans where it does not repeat itself, or too seldom for that to make fewer of them. */
-ra_status ra_rowset_interleave(ra_pool *pool, const ra_rowset *set, ra_span_list *list_out);
+/* Rows that are `rate` apart are asked for so many at a time that rows of a span may be `distance` apart: whoever takes
+ * the rows of a set between a first and a last one gets a span for each row of a repetition, and these should be worth
+ * it. */
+typedef struct ra_distance_limit {
+    int64_t rate, distance;
+} ra_distance_limit;
+
+/* The rows of the set: its own spans where it does not repeat itself, too seldom for that to make fewer of them, or too
+ * far apart for rows of one of the rates that may be in it, or of any rate. The spans of a repetition come one behind
+ * the other, by their first rows, and so do repetitions and what is between them. */
+ra_status ra_rowset_interleave(ra_pool *pool, const ra_rowset *set, const ra_distance_limit *limits,
+                               int64_t limit_count, ra_span_list *list_out);
 
 #endif

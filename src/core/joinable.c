@@ -154,9 +154,9 @@ ra_tile ra_tile_of_cells(const ra_tile *tile, ra_span queries, ra_span heads, ra
     queries.first -= tile->queries * NUMBERS;
     keys.first -= tile->part * NUMBERS;
     at->query += (queries.first - tile->q_rows.first) / tile->q_rows.stride * at->query_stride;
-    at->query_stride *= queries.stride / tile->q_rows.stride;
+    if (queries.count > 1) at->query_stride *= queries.stride / tile->q_rows.stride;
     at->key += (keys.first - tile->k_rows.first) / tile->k_rows.stride * at->key_stride;
-    at->key_stride *= keys.stride / tile->k_rows.stride;
+    if (keys.count > 1) at->key_stride *= keys.stride / tile->k_rows.stride;
     made.q_rows = queries;
     made.heads = heads;
     made.k_rows = keys;

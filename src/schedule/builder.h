@@ -3,6 +3,7 @@
 #define RA_SCHEDULE_BUILDER_H
 
 #include "base/status.h"
+#include "core/interleave.h"
 #include "core/rowset.h"
 #include "schedule/schedule.h"
 
@@ -31,18 +32,15 @@ typedef struct ra_builder {
 /* The rank `steps` further along the ring, or back for negative ones. */
 int ra_rank_along(const ra_builder *b, int rank, int steps);
 
-/* Pieces in the making, in scratch. */
-typedef struct ra_pieces {
-    ra_piece *pieces;
-    int64_t count, capacity;
-} ra_pieces;
+/* Fragments of a contact's keys that are shorter on average are not worth a tile each. */
+enum { RA_SHORT_FRAGMENT = 32 };
 
-/* Adds those rows for some heads: as few pieces as the rows can be had in, which may lie between each other. */
-ra_status ra_pieces_add(ra_builder *b, const ra_rowset *set, ra_span heads, ra_pieces *pieces);
+/* A set of rows as the spans that pieces have, in memory from pool. In dilated problems they may lie between each
+ * other, where that makes fewer of them, and a segment's keys are still found in fragments that are worth a tile. */
+ra_status ra_rows_in_pieces(const ra_builder *b, ra_pool *pool, const ra_rowset *set, ra_span_list *list_out);
 
-/* Parcels, in scratch; a step keeps a copy of its own. of: those rows for each head set; needed: the rows of owner that
- * q_rank sees; whole: all its rows. */
-ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *sets, ra_parcel *parcel_out);
+/* Parcels, in scratch; a step keeps a copy of its own. needed: the rows of owner that q_rank sees; whole: all its rows.
+ */
 ra_status ra_parcel_needed(ra_builder *b, int q_rank, int owner, ra_parcel *parcel_out);
 ra_status ra_parcel_whole(ra_builder *b, int owner, ra_parcel *parcel_out);
 

@@ -1,5 +1,4 @@
 /* Parcels: which rows go into a slot, and in which order. */
-#include "core/interleave.h"
 #include "schedule/builder.h"
 
 #include <stdlib.h>
@@ -26,28 +25,58 @@ int64_t ra_parcel_offset(const ra_problem *problem, const ra_parcel *parcel, int
     return ra_parcel_records(parcel, pieces) * ra_record_elements(problem);
 }
 
-ra_status ra_pieces_add(ra_builder *b, const ra_rowset *set, ra_span heads, ra_pieces *pieces) {
-    ra_pool pool = {0};
-    ra_span_list list;
-    ra_status status = ra_rowset_interleave(&pool, set, &list);
-    for (int64_t i = 0; status == RA_OK && i < list.count; i++) {
-        ra_piece *piece = ra_pool_append(b->scratch, &pieces->pieces, &pieces->count, &pieces->capacity, sizeof *piece);
-        if (piece)
-            *piece = (ra_piece){list.spans[i], heads};
-        else
-            status = ra_no_memory();
+static int64_t greatest_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
     }
-    ra_pool_free(&pool);
-    return status;
+    return a;
 }
 
-ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *sets, ra_parcel *parcel_out) {
+/* The rows of a rank that a segment has, or a document of the mean length where that is less: a contact's keys are
+ * mostly no more. */
+static int64_t rows_in_segment(const ra_cut_problem *cut, int64_t segment) {
+    const ra_problem *p = cut->problem;
+    int64_t document = p->documents > 1 ? p->seq_k / p->documents : p->seq_k;
+    int64_t tokens = segment < document ? segment : document;
+    if (cut->layout == RA_LAYOUT_STRIPED) return tokens / cut->ranks;
+    int64_t run = cut->layout == RA_LAYOUT_DOCUMENTS ? document : p->seq_k;
+    run /= cut->layout == RA_LAYOUT_CONTIGUOUS ? cut->ranks : 2 * (int64_t)cut->ranks;
+    return tokens < run ? tokens : run;
+}
+
+/* A branch's rows are asked for a segment at a time. Spans are intersected with pieces, whose strides must be below
+ * 2^31 for that. */
+static ra_distance_limit limit_of(const ra_cut_problem *cut, ra_branch branch) {
+    int64_t distance = rows_in_segment(cut, branch.segment) / RA_SHORT_FRAGMENT;
+    if (cut->layout == RA_LAYOUT_STRIPED) branch.rate /= greatest_divisor(branch.rate, cut->ranks);
+    return (ra_distance_limit){branch.rate, distance < INT32_MAX ? distance : INT32_MAX};
+}
+
+ra_status ra_rows_in_pieces(const ra_builder *b, ra_pool *pool, const ra_rowset *set, ra_span_list *list_out) {
+    const ra_problem *p = b->cut->problem;
+    if (p->branches == 0) {
+        *list_out = (ra_span_list){set->spans, set->count, set->capacity};
+        return RA_OK;
+    }
+    ra_distance_limit *limits = ra_pool_take(pool, p->branches, sizeof *limits);
+    if (!limits) return ra_no_memory();
+    for (int64_t i = 0; i < p->branches; i++) limits[i] = limit_of(b->cut, p->dilated[i]);
+    return ra_rowset_interleave(pool, set, limits, p->branches, list_out);
+}
+
+/* lists: of each head set. */
+static ra_status parcel_of_lists(ra_builder *b, int owner, const ra_span_list *lists, ra_parcel *parcel_out) {
     const ra_problem *problem = b->cut->problem;
-    ra_pieces pieces = {0};
+    int64_t count = 0;
+    for (int64_t i = 0; i < ra_head_sets(problem); i++) count += lists[i].count;
+    ra_piece *pieces = ra_pool_take(b->scratch, count, sizeof *pieces), *piece = pieces;
+    if (!pieces) return ra_no_memory();
     for (int64_t i = 0; i < ra_head_sets(problem); i++)
-        RA_TRY(ra_pieces_add(b, &sets[i], ra_head_set(problem, i), &pieces));
-    ra_parcel parcel = {.owner = owner, .pieces = pieces.pieces, .piece_count = pieces.count};
-    parcel.elements = ra_parcel_offset(problem, &parcel, pieces.count);
+        for (int64_t j = 0; j < lists[i].count; j++) *piece++ = (ra_piece){lists[i].spans[j], ra_head_set(problem, i)};
+    ra_parcel parcel = {.owner = owner, .pieces = pieces, .piece_count = count};
+    parcel.elements = ra_parcel_offset(problem, &parcel, count);
     *parcel_out = parcel;
     return RA_OK;
 }
@@ -55,11 +84,14 @@ ra_status ra_parcel_of(ra_builder *b, int owner, const ra_rowset *sets, ra_parce
 ra_status ra_parcel_needed(ra_builder *b, int q_rank, int owner, ra_parcel *parcel_out) {
     ra_pool pool = {0};
     int64_t count = ra_head_sets(b->cut->problem);
-    ra_rowset *sets = ra_pool_take(&pool, count, sizeof *sets);
-    ra_status status = sets ? RA_OK : ra_no_memory();
-    for (int64_t i = 0; i < count && status == RA_OK; i++)
-        status = ra_rowset_needed(&pool, b->cut, q_rank, owner, i, &sets[i]);
-    if (status == RA_OK) status = ra_parcel_of(b, owner, sets, parcel_out);
+    ra_span_list *lists = ra_pool_take(&pool, count, sizeof *lists);
+    ra_status status = lists ? RA_OK : ra_no_memory();
+    for (int64_t i = 0; i < count && status == RA_OK; i++) {
+        ra_rowset set;
+        status = ra_rowset_needed(&pool, b->cut, q_rank, owner, i, &set);
+        if (status == RA_OK) status = ra_rows_in_pieces(b, &pool, &set, &lists[i]);
+    }
+    if (status == RA_OK) status = parcel_of_lists(b, owner, lists, parcel_out);
     ra_pool_free(&pool);
     return status;
 }

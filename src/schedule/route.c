@@ -83,17 +83,20 @@ typedef struct route_loop {
     int owner;
     ra_pool pool;
     ra_rowset *covered; /* for each head set: what some hop farther out needs */
-    ra_pieces pieces;
+    ra_piece *pieces;
     int *last;
-    int64_t last_count, last_capacity;
+    int64_t piece_count, piece_capacity, last_count, last_capacity;
 } route_loop;
 
 static ra_status add_stops(route_loop *loop, const ra_rowset *stops, ra_span heads, int hop) {
-    RA_TRY(ra_pieces_add(loop->b, stops, heads, &loop->pieces));
-    while (loop->last_count < loop->pieces.count) {
-        int *last =
-            ra_pool_append(loop->b->scratch, &loop->last, &loop->last_count, &loop->last_capacity, sizeof *last);
-        if (!last) return ra_no_memory();
+    ra_pool *pool = loop->b->scratch;
+    ra_span_list list;
+    RA_TRY(ra_rows_in_pieces(loop->b, &loop->pool, stops, &list));
+    for (int64_t i = 0; i < list.count; i++) {
+        ra_piece *piece = ra_pool_append(pool, &loop->pieces, &loop->piece_count, &loop->piece_capacity, sizeof *piece);
+        int *last = ra_pool_append(pool, &loop->last, &loop->last_count, &loop->last_capacity, sizeof *last);
+        if (!piece || !last) return ra_no_memory();
+        *piece = (ra_piece){list.spans[i], heads};
         *last = hop;
     }
     return RA_OK;
@@ -164,8 +167,8 @@ static ra_status route_by_hints(ra_builder *b, int owner, int hop, ra_route *rou
     ra_pool_free(&loop.pool);
     if (status != RA_OK) return status;
     route_out->last = loop.last;
-    route_out->parcel = (ra_parcel){.owner = owner, .pieces = loop.pieces.pieces, .piece_count = loop.pieces.count};
-    route_out->parcel.elements = ra_parcel_offset(b->cut->problem, &route_out->parcel, loop.pieces.count);
+    route_out->parcel = (ra_parcel){.owner = owner, .pieces = loop.pieces, .piece_count = loop.piece_count};
+    route_out->parcel.elements = ra_parcel_offset(b->cut->problem, &route_out->parcel, loop.piece_count);
     return RA_OK;
 }
 

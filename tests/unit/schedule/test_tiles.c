@@ -120,11 +120,85 @@ static void test_longnet_has_no_index(void **state) {
                 }
 }
 
+/* Segments that a rate does not divide: rows repeat themselves from segment to segment too, but a segment's keys stay
+ * one span. */
+static void test_short_segments_stay_spans(void **state) {
+    (void)state;
+    static const ra_branch one[] = {{1024, 6}}, two[] = {{1024, 6}, {4096, 12}}, odd[] = {{200, 2}, {200, 3}};
+    const struct {
+        const ra_branch *branches;
+        int64_t count;
+        int ranks;
+    } problems[] = {{one, 1, 8}, {two, 2, 8}, {odd, 2, 2}};
+    for (int n = 0; n < 3; n++)
+        for (int i = 0; i < 2; i++) {
+            ra_problem p = problem_of(1 << 15, 2, 0, problems[n].branches, problems[n].count);
+            ra_cut_problem cut = {&p, RA_LAYOUT_STRIPED, problems[n].ranks};
+            ra_pool pool = {0};
+            ra_schedule schedules[8];
+            schedules_make(&pool, &cut, i ? RA_STRATEGY_PAIRWISE : RA_STRATEGY_RING, RA_FORWARD, schedules);
+            tile_kinds kinds = kinds_of(&cut, schedules);
+            assert_true(kinds.all > 0);
+            assert_int_equal(kinds.indexed, 0);
+            ra_pool_free(&pool);
+        }
+}
+
+static ra_status count_contact(const ra_contact *contact, void *user) {
+    (void)contact;
+    ++*(int64_t *)user;
+    return RA_OK;
+}
+
+/* Contacts of all ranks with keys of others. */
+static int64_t count_contacts(const ra_cut_problem *cut) {
+    int64_t count = 0;
+    for (int q = 0; q < cut->ranks; q++)
+        for (int k = 0; k < cut->ranks; k++)
+            if (q != k) assert_int_equal(ra_pattern_contacts(cut, q, k, count_contact, &count), RA_OK);
+    return count;
+}
+
+/* Documents whose lengths repeat themselves are no dilation: the keys of each contact are a run, pairwise a tile. */
+static void test_documents_that_repeat(void **state) {
+    (void)state;
+    int64_t tiles = 0;
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        rng r = {seed};
+        int64_t starts[65] = {0}, lengths[3];
+        int kinds = (int)rng_between(&r, 1, 3), count = (int)rng_between(&r, 2, 64);
+        for (int i = 0; i < kinds; i++) lengths[i] = rng_between(&r, 1, 12);
+        for (int i = 0; i < count; i++) starts[i + 1] = starts[i] + lengths[i % kinds];
+        ra_problem p = RA_PROBLEM_INIT, normal;
+        p.seq_q = starts[count];
+        p.heads_q = 2;
+        p.dim = 8;
+        p.causal = rng_one_in(&r, 2);
+        p.documents = count;
+        p.cu_seqlens_q = starts;
+        assert_int_equal(ra_problem_normalise(&p, &normal), RA_OK);
+        ra_cut_problem cut = {&normal, (ra_layout)rng_between(&r, RA_LAYOUT_CONTIGUOUS, RA_LAYOUT_DOCUMENTS),
+                              (int)rng_between(&r, 2, MOST_RANKS)};
+        for (int i = 0; i < 2; i++) {
+            ra_pool pool = {0};
+            ra_schedule schedules[MOST_RANKS];
+            schedules_make(&pool, &cut, i ? RA_STRATEGY_PAIRWISE : RA_STRATEGY_RING, RA_BACKWARD, schedules);
+            coverage_check_pairs(&cut, schedules);
+            tile_kinds found = kinds_of(&cut, schedules);
+            assert_true(found.indexed == 0 && found.spread == 0);
+            if (i == 1) assert_int_equal(found.all, count_contacts(&cut));
+            tiles += found.all;
+            ra_pool_free(&pool);
+        }
+    }
+    assert_true(tiles > 5000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_branches),
-        cmocka_unit_test(test_masked_keys_with_gaps),
-        cmocka_unit_test(test_longnet_has_no_index),
+        cmocka_unit_test(test_random_branches),       cmocka_unit_test(test_masked_keys_with_gaps),
+        cmocka_unit_test(test_longnet_has_no_index),  cmocka_unit_test(test_short_segments_stay_spans),
+        cmocka_unit_test(test_documents_that_repeat),
     };
     return cmocka_run_group_tests_name("tiles", tests, NULL, NULL);
 }
