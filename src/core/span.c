@@ -44,7 +44,7 @@ static int64_t inverse(int64_t a, int64_t m) {
     return ((old_x % m) + m) % m;
 }
 
-static int64_t gcd(int64_t a, int64_t b) {
+int64_t ra_gcd(int64_t a, int64_t b) {
     while (b) {
         int64_t t = a % b;
         a = b;
@@ -57,7 +57,7 @@ static int64_t gcd(int64_t a, int64_t b) {
 ra_span ra_span_intersect(ra_span a, ra_span b) {
     if (a.count && a.stride == 1) return ra_span_clip(b, a.first, a.first + a.count);
     if (b.count && b.stride == 1) return ra_span_clip(a, b.first, b.first + b.count);
-    int64_t g = gcd(a.stride, b.stride), modulus = b.stride / g, distance = b.first - a.first;
+    int64_t g = ra_gcd(a.stride, b.stride), modulus = b.stride / g, distance = b.first - a.first;
     ra_span common = {a.first, a.stride * modulus, 0};
     if (a.count == 0 || b.count == 0 || distance % g != 0) return common;
     int64_t residue = ((distance / g) % modulus + modulus) % modulus;

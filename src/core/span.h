@@ -34,6 +34,9 @@ static inline int ra_span_same(ra_span a, ra_span b) {
 int64_t ra_floor_div(int64_t a, int64_t b);
 int64_t ra_ceil_div(int64_t a, int64_t b);
 
+/* The greatest common divisor of two numbers above 0. */
+int64_t ra_gcd(int64_t a, int64_t b);
+
 /* The elements of s that lie in [lo, hi). */
 ra_span ra_span_clip(ra_span s, int64_t lo, int64_t hi);
 

@@ -25,15 +25,6 @@ int64_t ra_parcel_offset(const ra_problem *problem, const ra_parcel *parcel, int
     return ra_parcel_records(parcel, pieces) * ra_record_elements(problem);
 }
 
-static int64_t greatest_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* The rows of a rank that a segment has, or a document of the mean length where that is less: a contact's keys are
  * mostly no more. */
 static int64_t rows_in_segment(const ra_cut_problem *cut, int64_t segment) {
@@ -46,12 +37,14 @@ static int64_t rows_in_segment(const ra_cut_problem *cut, int64_t segment) {
     return tokens < run ? tokens : run;
 }
 
-/* A branch's rows are asked for a segment at a time. Spans are intersected with pieces, whose strides must be below
- * 2^31 for that. */
+/* Spans are intersected with pieces, whose strides must not be too large for that. */
+enum { MOST_DISTANCE = 1 << 20 };
+
+/* A branch's rows are asked for a segment at a time. */
 static ra_distance_limit limit_of(const ra_cut_problem *cut, ra_branch branch) {
     int64_t distance = rows_in_segment(cut, branch.segment) / RA_SHORT_FRAGMENT;
-    if (cut->layout == RA_LAYOUT_STRIPED) branch.rate /= greatest_divisor(branch.rate, cut->ranks);
-    return (ra_distance_limit){branch.rate, distance < INT32_MAX ? distance : INT32_MAX};
+    if (cut->layout == RA_LAYOUT_STRIPED) branch.rate /= ra_gcd(branch.rate, cut->ranks);
+    return (ra_distance_limit){branch.rate, distance < MOST_DISTANCE ? distance : MOST_DISTANCE};
 }
 
 ra_status ra_rows_in_pieces(const ra_builder *b, ra_pool *pool, const ra_rowset *set, ra_span_list *list_out) {

@@ -1,6 +1,6 @@
 /* What dilated problems send: exactly the rows that are needed, counted here by brute force. */
 #include "support/cmocka.h"
-#include "support/problems/case.h"
+#include "support/problems/dilated.h"
 #include "support/rng.h"
 
 #include "schedule/schedule.h"
@@ -27,18 +27,6 @@ static int64_t records_sent(const ra_cut_problem *cut, ra_strategy strategy, int
         ra_pool_free(&pool);
     }
     return total;
-}
-
-static ra_problem problem_of(int64_t seq, int64_t heads, int causal, const ra_branch *branches, int64_t count) {
-    ra_problem p = RA_PROBLEM_INIT, n;
-    p.seq_q = seq;
-    p.heads_q = heads;
-    p.dim = 8;
-    p.causal = causal;
-    p.branches = count;
-    p.dilated = branches;
-    assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
-    return n;
 }
 
 /* ---- brute force ------------------------------------------------------------------------------------------------- */
@@ -77,7 +65,7 @@ static void test_pairwise_sends_the_union_exactly(void **state) {
         ra_branch branches[4];
         int64_t count = rng_between(&r, 1, 4), n = rng_between(&r, 1, 180);
         for (int64_t b = 0; b < count; b++) branches[b] = (ra_branch){rng_between(&r, 1, 200), rng_between(&r, 1, 12)};
-        ra_problem p = problem_of(n, rng_between(&r, 1, 5), rng_one_in(&r, 2), branches, count);
+        ra_problem p = dilated_problem(n, rng_between(&r, 1, 5), rng_one_in(&r, 2), branches, count);
         ra_cut_problem cut = {&p, (ra_layout)rng_between(&r, RA_LAYOUT_CONTIGUOUS, RA_LAYOUT_DOCUMENTS),
                               (int)rng_between(&r, 1, MOST_RANKS)};
         int64_t want = brute_force(&cut), ring = records_sent(&cut, RA_STRATEGY_RING, NULL);
@@ -89,7 +77,7 @@ static void test_pairwise_sends_the_union_exactly(void **state) {
 static void test_segments_inside_shards_send_nothing(void **state) {
     (void)state;
     static const ra_branch inside[] = {{64, 1}, {128, 3}, {256, 7}};
-    ra_problem p = problem_of(2048, 6, 1, inside, 3);
+    ra_problem p = dilated_problem(2048, 6, 1, inside, 3);
     ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 8};
     assert_int_equal(records_sent(&cut, RA_STRATEGY_RING, NULL), 0);
     assert_int_equal(records_sent(&cut, RA_STRATEGY_PAIRWISE, NULL), 0);
@@ -102,11 +90,11 @@ static void test_figures(void **state) {
     static const ra_branch branches[] = {{2048, 1}, {4096, 2}, {8192, 4}, {16384, 6}, {32768, 12}};
     double alone = 0;
     for (int b = 0; b < 5; b++) {
-        ra_problem p = problem_of(32768, 12, 0, &branches[b], 1);
+        ra_problem p = dilated_problem(32768, 12, 0, &branches[b], 1);
         ra_cut_problem cut = {&p, RA_LAYOUT_CONTIGUOUS, 8};
         alone += (double)records_sent(&cut, RA_STRATEGY_PAIRWISE, NULL) / (8 * 12);
     }
-    ra_problem all = problem_of(32768, 12, 0, branches, 5), dense = problem_of(32768, 12, 0, NULL, 0);
+    ra_problem all = dilated_problem(32768, 12, 0, branches, 5), dense = dilated_problem(32768, 12, 0, NULL, 0);
     ra_cut_problem cut = {&all, RA_LAYOUT_CONTIGUOUS, 8}, dense_cut = {&dense, RA_LAYOUT_CONTIGUOUS, 8};
     double together = (double)records_sent(&cut, RA_STRATEGY_PAIRWISE, NULL) / (8 * 12);
     double whole = (double)records_sent(&dense_cut, RA_STRATEGY_RING, NULL) / (8 * 12);
@@ -120,7 +108,7 @@ static void test_figures(void **state) {
 static void test_one_branch_across_shards(void **state) {
     (void)state;
     static const ra_branch branch = {4096, 4};
-    ra_problem full = problem_of(8192, 4, 0, &branch, 1), causal = problem_of(8192, 4, 1, &branch, 1);
+    ra_problem full = dilated_problem(8192, 4, 0, &branch, 1), causal = dilated_problem(8192, 4, 1, &branch, 1);
     ra_cut_problem cut = {&full, RA_LAYOUT_CONTIGUOUS, 8};
     int64_t sent[8];
     assert_int_equal(records_sent(&cut, RA_STRATEGY_PAIRWISE, sent), 8 * 4 * (4096 - 1024) / 4);
@@ -133,7 +121,7 @@ static void test_one_branch_across_shards(void **state) {
 static void test_auto_balances(void **state) {
     (void)state;
     static const ra_branch branches[] = {{2048, 1}, {16384, 8}, {131072, 64}};
-    ra_problem p = problem_of(131072, 4, 1, branches, 3);
+    ra_problem p = dilated_problem(131072, 4, 1, branches, 3);
     ra_layout layout;
     int64_t total = 0, most = 0;
     assert_int_equal(ra_layout_resolve(&p, NULL, 8, &layout), RA_OK);

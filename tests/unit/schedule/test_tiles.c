@@ -1,23 +1,12 @@
 /* Tiles of keys that lie in slots: of dilated problems, whose rows lie between each other there. */
 #include "support/cmocka.h"
+#include "support/problems/dilated.h"
 #include "support/rng.h"
 #include "support/schedules/coverage.h"
 
 #include <stdio.h>
 
 enum { MOST_RANKS = 3 };
-
-static ra_problem problem_of(int64_t seq, int64_t heads, int causal, const ra_branch *branches, int64_t count) {
-    ra_problem p = RA_PROBLEM_INIT, n;
-    p.seq_q = seq;
-    p.heads_q = heads;
-    p.dim = 8;
-    p.causal = causal;
-    p.branches = count;
-    p.dilated = branches;
-    assert_int_equal(ra_problem_normalise(&p, &n), RA_OK);
-    return n;
-}
 
 typedef struct tile_kinds {
     int64_t all, indexed;
@@ -61,7 +50,7 @@ static void test_random_branches(void **state) {
         ra_branch branches[4];
         int64_t count = rng_between(&r, 2, 4);
         for (int64_t b = 0; b < count; b++) branches[b] = random_branch(&r);
-        ra_problem p = problem_of(rng_between(&r, 1000, 2000), 1, rng_one_in(&r, 3), branches, count);
+        ra_problem p = dilated_problem(rng_between(&r, 1000, 2000), 1, rng_one_in(&r, 3), branches, count);
         ra_cut_problem cut = {&p, (ra_layout)(1 + seed % RA_LAYOUT_DOCUMENTS), (int)rng_between(&r, 2, MOST_RANKS)};
         for (int i = 0; i < 2; i++) {
             ra_pool pool = {0};
@@ -85,7 +74,7 @@ static void test_random_branches(void **state) {
 static void test_masked_keys_with_gaps(void **state) {
     (void)state;
     static const ra_branch branches[] = {{256, 1}, {512, 2}, {1024, 4}};
-    ra_problem p = problem_of(2048, 2, 1, branches, 3);
+    ra_problem p = dilated_problem(2048, 2, 1, branches, 3);
     ra_cut_problem cut = {&p, RA_LAYOUT_STRIPED, 4};
     ra_pool pool = {0};
     ra_schedule schedules[4];
@@ -108,7 +97,8 @@ static void test_longnet_has_no_index(void **state) {
         for (int causal = 0; causal < 2; causal++)
             for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_ZIGZAG; layout++)
                 for (int i = 0; i < 2; i++) {
-                    ra_problem p = problem_of(problems[n].seq, 12, causal, problems[n].branches, problems[n].count);
+                    ra_problem p =
+                        dilated_problem(problems[n].seq, 12, causal, problems[n].branches, problems[n].count);
                     ra_cut_problem cut = {&p, (ra_layout)layout, 4};
                     ra_pool pool = {0};
                     ra_schedule schedules[4];
@@ -132,7 +122,7 @@ static void test_short_segments_stay_spans(void **state) {
     } problems[] = {{one, 1, 8}, {two, 2, 8}, {odd, 2, 2}};
     for (int n = 0; n < 3; n++)
         for (int i = 0; i < 2; i++) {
-            ra_problem p = problem_of(1 << 15, 2, 0, problems[n].branches, problems[n].count);
+            ra_problem p = dilated_problem(1 << 15, 2, 0, problems[n].branches, problems[n].count);
             ra_cut_problem cut = {&p, RA_LAYOUT_STRIPED, problems[n].ranks};
             ra_pool pool = {0};
             ra_schedule schedules[8];
