@@ -78,11 +78,20 @@ static ra_status push_repetition(ra_pool *pool, const ra_span *spans, const repe
     return RA_OK;
 }
 
+/* How many spans to go on by when so many have been looked at in vain: each at first, fewer where nothing repeats
+ * itself for long. */
+static int64_t stride_after(int64_t failures) {
+    return (int64_t)1 << (failures < 48 ? failures / 16 : 3);
+}
+
 /* The first span from which on something repeats itself; the number of spans where nothing does. */
 static int64_t next_repetition(const limited_set *s, int64_t from, repetition *found_out) {
-    int64_t all = 0;
-    while (from < s->set->count && !find_repetition(s, from, found_out, &all)) from += all;
-    return from;
+    for (int64_t failures = 0; from < s->set->count; failures++) {
+        int64_t all = 0, stride = stride_after(failures);
+        if (find_repetition(s, from, found_out, &all)) return from;
+        from += all > stride ? all : stride;
+    }
+    return s->set->count;
 }
 
 ra_status ra_rowset_interleave(ra_pool *pool, const ra_rowset *set, const ra_distance_limit *limits,

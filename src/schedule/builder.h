@@ -35,8 +35,9 @@ int ra_rank_along(const ra_builder *b, int rank, int steps);
 /* Fragments of a contact's keys that are shorter on average are not worth a tile each. */
 enum { RA_SHORT_FRAGMENT = 32 };
 
-/* A set of rows as the spans that pieces have, in memory from pool. In dilated problems they may lie between each
- * other, where that makes fewer of them, and a segment's keys are still found in fragments that are worth a tile. */
+/* A set of rows as the spans that pieces have, in memory from pool. In dilated problems of one document they may lie
+ * between each other, where that makes fewer of them, and a segment's keys are still found in fragments that are worth
+ * a tile. */
 ra_status ra_rows_in_pieces(const ra_builder *b, ra_pool *pool, const ra_rowset *set, ra_span_list *list_out);
 
 /* Parcels, in scratch; a step keeps a copy of its own. needed: the rows of owner that q_rank sees; whole: all its rows.

@@ -25,19 +25,15 @@ int64_t ra_parcel_offset(const ra_problem *problem, const ra_parcel *parcel, int
     return ra_parcel_records(parcel, pieces) * ra_record_elements(problem);
 }
 
-/* The rows of a rank that a segment has, or a document of the mean length where that is less: a contact's keys are
- * mostly no more. */
+/* The rows of a rank that a segment has, or a run of its rows where that is less: a contact's keys are no more. */
 static int64_t rows_in_segment(const ra_cut_problem *cut, int64_t segment) {
-    const ra_problem *p = cut->problem;
-    int64_t document = p->documents > 1 ? p->seq_k / p->documents : p->seq_k;
-    int64_t tokens = segment < document ? segment : document;
-    if (cut->layout == RA_LAYOUT_STRIPED) return tokens / cut->ranks;
-    int64_t run = cut->layout == RA_LAYOUT_DOCUMENTS ? document : p->seq_k;
-    run /= cut->layout == RA_LAYOUT_CONTIGUOUS ? cut->ranks : 2 * (int64_t)cut->ranks;
-    return tokens < run ? tokens : run;
+    int64_t tokens = cut->problem->seq_k;
+    if (cut->layout == RA_LAYOUT_STRIPED) return (segment < tokens ? segment : tokens) / cut->ranks;
+    int64_t run = tokens / (cut->layout == RA_LAYOUT_CONTIGUOUS ? cut->ranks : 2 * (int64_t)cut->ranks);
+    return segment < run ? segment : run;
 }
 
-/* Spans are intersected with pieces, whose strides must not be too large for that. */
+/* Spans are intersected with pieces: their strides should not be larger for being interleaved. */
 enum { MOST_DISTANCE = 1 << 20 };
 
 /* A branch's rows are asked for a segment at a time. */
@@ -49,7 +45,7 @@ static ra_distance_limit limit_of(const ra_cut_problem *cut, ra_branch branch) {
 
 ra_status ra_rows_in_pieces(const ra_builder *b, ra_pool *pool, const ra_rowset *set, ra_span_list *list_out) {
     const ra_problem *p = b->cut->problem;
-    if (p->branches == 0) {
+    if (p->branches == 0 || p->documents > 1) { /* short documents repeat themselves as well, and have few rows each */
         *list_out = (ra_span_list){set->spans, set->count, set->capacity};
         return RA_OK;
     }

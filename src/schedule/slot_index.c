@@ -52,7 +52,7 @@ static int compare_rows(const void *x, const void *y) {
     return (a->rows.first > b->rows.first) - (a->rows.first < b->rows.first);
 }
 
-/* Without dilation pieces are runs of rows that have none in common: sorted, they are one run, in which a contact's
+/* Without dilation no piece lies between the rows of another: sorted, they are one run, in which a contact's
  * keys are found at once. On a ring, where they come by the hop at which they stop, there may be as many as ranks. */
 static ra_status sort_index(ra_slot_index *index) {
     int64_t count = index->piece_count;
@@ -75,7 +75,7 @@ ra_status ra_slot_index_make(ra_slot_index *index, const ra_parcel *parcel, int6
     return dilated ? RA_OK : sort_index(index);
 }
 
-/* The first group of [from, to) that ends behind a row. */
+/* The first group of [from, to) that ends at a row or behind it. */
 static int64_t first_group(const ra_slot_index *index, int64_t from, int64_t to, int64_t row) {
     while (from < to) {
         int64_t mid = from + (to - from) / 2;

@@ -184,11 +184,34 @@ static void test_documents_that_repeat(void **state) {
     assert_true(tiles > 5000);
 }
 
+/* Dilation inside many short documents beside a few long ones: each contact with another rank's keys stays a span. */
+static void test_dilated_documents(void **state) {
+    (void)state;
+    enum { SHORT = 40, LONG = 4 };
+    static const ra_branch branches[] = {{2048, 5}};
+    int64_t starts[SHORT + LONG + 1] = {0};
+    for (int i = 0; i < SHORT + LONG; i++) starts[i + 1] = starts[i] + (i < SHORT ? 128 : 16384);
+    ra_problem p = dilated_problem(starts[SHORT + LONG], 2, 0, branches, 1);
+    p.documents = SHORT + LONG;
+    p.cu_seqlens_q = p.cu_seqlens_k = starts;
+    for (int layout = RA_LAYOUT_STRIPED; layout <= RA_LAYOUT_DOCUMENTS; layout++)
+        for (int i = 0; i < 2; i++) {
+            ra_cut_problem cut = {&p, (ra_layout)layout, 2};
+            ra_pool pool = {0};
+            ra_schedule schedules[2];
+            schedules_make(&pool, &cut, i ? RA_STRATEGY_PAIRWISE : RA_STRATEGY_RING, RA_FORWARD, schedules);
+            tile_kinds kinds = kinds_of(&cut, schedules);
+            assert_true(kinds.all > 0);
+            assert_int_equal(kinds.indexed, 0);
+            ra_pool_free(&pool);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_branches),       cmocka_unit_test(test_masked_keys_with_gaps),
         cmocka_unit_test(test_longnet_has_no_index),  cmocka_unit_test(test_short_segments_stay_spans),
-        cmocka_unit_test(test_documents_that_repeat),
+        cmocka_unit_test(test_documents_that_repeat), cmocka_unit_test(test_dilated_documents),
     };
     return cmocka_run_group_tests_name("tiles", tests, NULL, NULL);
 }
