@@ -5,8 +5,8 @@
  *   dS^T      [KEYS, ROWS], two stages
  *   dQ        [ROWS, DIM] of f32: two stages, in panels of 32 columns, swizzled as the copy engine reads boxes; or one
  *             stage of rows, padded so that a warp's accumulators meet all banks
- *   lse, -delta [ROWS] each, two stages; lse as what it adds to exponents (backward_score.cuh), or as it is where pairs
- *             are looked at one by one
+ *   lse, -delta [ROWS] each, two stages; lse as what it adds to exponents (backward_score.cuh), or as it is where
+ *             scores are looked at one by one
  *   dV, dK    [KEYS, DIM] of f32 each, when the last products have come, from K on (backward_keys.cuh)
  *
  * One thread takes the item, makes the barriers and, where tiles come by boxes, starts the copies of K, V and the first
@@ -80,11 +80,19 @@ struct key_outputs {
     int count;         /* of those */
 };
 
+/* What consumers have to look at to make P of a step. */
+enum pair_look {
+    LOOK_AT_NOTHING, /* all pairs are visible, and lse of all queries are finite and not large */
+    LOOK_AT_PLACES,  /* the latter */
+    LOOK_AT_SCORES,  /* neither: a query may have seen nothing, and scores may be large */
+    LOOK_NO_MORE,    /* there is no such step */
+};
+
 struct item_plan {
     item_place item;
-    int odd_keys;  /* K has an infinity or a NaN */
-    int masked[2]; /* for each stage: pairs need to be looked at one by one */
-    int begun;     /* the first step's Q and dO have been asked for with K */
+    int odd_keys;      /* K has an infinity or a NaN */
+    pair_look look[2]; /* for each stage */
+    int begun;         /* the first step's Q and dO have been asked for with K */
     key_outputs outputs;
     query_plan queries[QUERY_PLANS];
 };

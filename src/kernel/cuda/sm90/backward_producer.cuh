@@ -150,13 +150,13 @@ __device__ __forceinline__ void begin_first(const tensor_maps &maps, const backw
     memory.plan().begun = entry.count > 0;
 }
 
-/* What the consumers do not look at one by one: whether all pairs of the block are visible. */
+/* Whether all pairs of the block are visible. */
 template <class S> __device__ __forceinline__ bool all_is_seen(const query_plan &plan, int b0) {
     return plan.a0 + S::ROWS <= plan.count && b0 + S::KEYS <= plan.keys &&
            block_is_full(plan.lo, plan.hi, plan.a0, plan.a0 + S::ROWS, b0, b0 + S::KEYS);
 }
 
-/* lse and delta of a lane's rows, lane, lane + 32 ... Rows beyond the tile's look as if they had seen nothing. */
+/* lse and delta of a lane's rows, lane, lane + 32 ... Those of rows beyond the tile's are not there. */
 template <int EACH> struct sums_read { float lse[EACH], delta[EACH]; };
 
 template <class S>
@@ -184,22 +184,39 @@ __device__ __forceinline__ void read_sums(const gpu_backward &args, int batch, c
                  sums);
 }
 
-/* By a warp: lse and delta of a step as its consumers take them, and whether they have to look at pairs one by one.
- * full: all of its pairs are visible. log2_times: of the tile. */
+/* By a warp: lse and delta of a step's `count` rows as its consumers take them, and what those have to look at. full:
+ * all of its pairs are visible. log2_times: of the tile. */
 template <class S>
 __device__ __forceinline__ void write_sums(const folded_backward &args, const backward_memory<S> &memory, bool full,
-                                           float log2_times, int stage, int lane, const sums_read<S::ROWS / 32> &sums) {
+                                           float log2_times, int count, int stage, int lane,
+                                           const sums_read<S::ROWS / 32> &sums) {
     item_plan &plan = memory.plan();
     bool odd = false; /* not finite, or large */
 #pragma unroll
-    for (int i = 0; i < S::ROWS / 32; i++) odd |= is_large(sums.lse[i]);
-    bool masked = __any_sync(~0u, odd) || !full;
+    for (int i = 0; i < S::ROWS / 32; i++) odd |= lane + i * 32 < count && is_large(sums.lse[i]);
+    odd = __any_sync(~0u, odd);
 #pragma unroll
     for (int i = 0; i < S::ROWS / 32; i++) {
-        memory.lse(stage)[lane + i * 32] = masked ? sums.lse[i] : score_shift(args.fold, sums.lse[i]) + log2_times;
+        memory.lse(stage)[lane + i * 32] = odd ? sums.lse[i] : score_shift(args.fold, sums.lse[i]) + log2_times;
         memory.minus_delta(stage)[lane + i * 32] = -sums.delta[i];
     }
-    if (lane == 0) plan.masked[stage] = masked;
+    if (lane == 0) plan.look[stage] = odd ? LOOK_AT_SCORES : full ? LOOK_AT_NOTHING : LOOK_AT_PLACES;
+}
+
+/* Of a step that has been planned. */
+template <class S>
+__device__ __forceinline__ void write_sums(const folded_backward &args, const backward_memory<S> &memory,
+                                           const query_plan &step, int stage, int lane,
+                                           const sums_read<S::ROWS / 32> &sums) {
+    bool full = all_is_seen<S>(step, memory.plan().item.block * S::KEYS);
+    write_sums<S>(args, memory, full, step.log2_times, step.count - step.a0, stage, lane, sums);
+}
+
+/* By each thread of the producers: there is no step behind the last. */
+template <class S>
+__device__ __forceinline__ void bring_no_more(const backward_memory<S> &memory, int stage, int thread) {
+    if (thread == 0) memory.plan().look[stage] = LOOK_NO_MORE;
+    mbarrier_arrive(memory.full(stage));
 }
 
 /* By a warp: what is left to bring of a first step whose Q and dO have been asked for, without waiting for its plan. */
@@ -208,7 +225,7 @@ __device__ __forceinline__ void produce_first(const folded_backward &args, const
     sums_read<S::ROWS / 32> sums;
     const sums_place at = memory.first_sums();
     read_sums<S>(args, memory.plan().item.b, at, lane, sums);
-    write_sums<S>(args, memory, at.full, 0, 0, lane, sums); /* of a tile that counts once */
+    write_sums<S>(args, memory, at.full, 0, at.count, 0, lane, sums); /* of a tile that counts once */
     mbarrier_arrive(memory.full(0));
 }
 
@@ -233,12 +250,11 @@ __device__ __forceinline__ void produce_queries(const folded_backward &args, con
             mbarrier_wait(memory.empty(stage), (j / 2 - 1) % 2);
         }
         if (!there) {
-            mbarrier_arrive(memory.full(stage));
+            bring_no_more<S>(memory, stage, lane);
             return;
         }
         if (lane == 0) copy_queries<S>(maps, memory, stage, step.set, step.row, step.head, plan.item.b);
-        write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), step.log2_times, stage, lane,
-                      sums);
+        write_sums<S>(args, memory, step, stage, lane, sums);
         mbarrier_arrive(memory.full(stage));
     }
 }

@@ -47,7 +47,7 @@ __device__ __forceinline__ void produce_query_rows(const folded_backward &args, 
             mbarrier_wait(memory.empty(stage), (j / 2 - 1) % 2);
         }
         if (step.block < 0) {
-            mbarrier_arrive(memory.full(stage));
+            bring_no_more<S>(memory, stage, thread);
             return;
         }
         int left = step.count - step.a0;
@@ -58,8 +58,7 @@ __device__ __forceinline__ void produce_query_rows(const folded_backward &args, 
         if (thread < 32) {
             sums_read<S::ROWS / 32> sums;
             read_sums<S>(args, plan.item.b, step, thread, sums);
-            write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), step.log2_times, stage, thread,
-                          sums);
+            write_sums<S>(args, memory, step, stage, thread, sums);
         }
         announce_copies(memory.full(stage));
     }

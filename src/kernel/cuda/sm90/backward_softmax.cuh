@@ -8,6 +8,7 @@
 
 #include "kernel/cuda/sm90/backward_layout.cuh"
 #include "kernel/cuda/sm90/backward_score.cuh"
+#include "kernel/cuda/sm90/column_bits.cuh"
 
 template <class S> using pair_columns = float[S::ROWS / 8][4];
 template <class S> using pair_fragments = uint32_t[S::ROWS / 16][4];
@@ -52,34 +53,66 @@ template <class S> __device__ __forceinline__ void make_ds(const pair_columns<S>
         for (int e = 0; e < 4; e++) dp[n][e] = score_slope(p[n][e], dp[n][e]);
 }
 
-/* The same where some pairs are not visible, or where a query saw nothing (its lse is -inf), or a score is -inf, which
- * counts as unseen, or where scores are large. */
+/* Queries [first, end) see a key, counted from the thread's first one. */
+struct query_range {
+    int first, end;
+};
+
+/* b: the key, of the tile. */
+__device__ __forceinline__ query_range queries_of_key(const query_plan &step, const pairs_place &at, int b) {
+    int start = step.a0 + at.a, first = b - step.hi - start;
+    return {first, b < step.keys ? min(b - step.lo + 1, step.count) - start : first};
+}
+
+/* P of pairs that are not visible becomes NO_PART, whatever it was. */
 template <class S>
-__device__ __forceinline__ void make_p_masked(pair_columns<S> &s, const float *lse, const gpu_score<float> &params,
-                                              const score_fold &fold, const query_plan &step, const pairs_place &at) {
+__device__ __forceinline__ void mask_pairs(pair_columns<S> &p, const query_plan &step, const pairs_place &at) {
+    constexpr int COLUMNS = S::ROWS / 4;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        query_range seen = queries_of_key(step, at, at.b + r * 8);
+        int from = columns_below(seen.first), to = columns_below(seen.end);
+#pragma unroll
+        for (int first = 0; first < COLUMNS; first += 32) {
+            uint32_t visible = column_bits(from, to, first);
+#pragma unroll
+            for (int i = first; i < min(first + 32, COLUMNS); i++)
+                if (!(visible >> (i - first) & 1)) p[i / 2][r * 2 + i % 2] = NO_PART;
+        }
+    }
+}
+
+/* s becomes p where a query may have seen nothing (its lse is -inf), or a score be -inf, which counts as unseen, or
+ * scores may be large; of pairs that are not visible, NO_PART. */
+template <class S>
+__device__ __forceinline__ void make_p_of_scores(pair_columns<S> &s, const float *lse, const gpu_score<float> &params,
+                                                 const score_fold &fold, const query_plan &step,
+                                                 const pairs_place &at) {
     float log2 = fold.log2 + step.log2_times;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        int b = at.b + r * 8, start = step.a0 + at.a;
-        int first = b - step.hi - start, end = b < step.keys ? b - step.lo + 1 - start : first;
+        query_range seen = queries_of_key(step, at, at.b + r * 8);
 #pragma unroll
         for (int n = 0; n < S::ROWS / 8; n++) {
             float2 l = two_of(lse, n, at.a);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float base = counted_lse(e ? l.y : l.x), score = score_of(params, s[n][r * 2 + e]);
-                bool part = n * 8 + e >= first && n * 8 + e < end && base != -INFINITY && score != -INFINITY;
+                bool visible = n * 8 + e >= seen.first && n * 8 + e < seen.end;
+                bool part = visible && base != -INFINITY && score != -INFINITY;
                 s[n][r * 2 + e] = part ? score_weight_folded(log2, score, base) : NO_PART;
             }
         }
     }
 }
 
-template <class S> __device__ __forceinline__ void make_ds_masked(const pair_columns<S> &p, pair_columns<S> &dp) {
+/* dP of pairs that take no part becomes 0, whatever it was, so that their dS is NO_PART. */
+template <class S> __device__ __forceinline__ void leave_pairs_out(const pair_columns<S> &p, pair_columns<S> &dp) {
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) dp[n][e] = takes_part(p[n][e]) ? score_slope(p[n][e], dp[n][e]) : NO_PART;
+        for (int e = 0; e < 4; e++)
+            if (!takes_part(p[n][e])) dp[n][e] = 0;
 }
 
 /* x as the A operand of products. */
@@ -97,26 +130,6 @@ __device__ __forceinline__ uint32_t thread_anew(void) {
     uint32_t thread = threadIdx.x;
     asm volatile("" : "+r"(thread));
     return thread;
-}
-
-/* S of a step has come: s becomes P. masked: pairs need to be looked at one by one. */
-template <class S>
-__device__ __forceinline__ void weigh_pairs(pair_columns<S> &s, const float *lse, const gpu_score<float> &score,
-                                            const score_fold &fold, const query_plan &step, const pairs_place &at,
-                                            bool masked) {
-    if (masked)
-        make_p_masked<S>(s, lse, score, fold, step, at);
-    else
-        make_p<S>(s, lse, score, at);
-}
-
-/* dP has come too, less delta: dp becomes dS, without the scale. */
-template <class S>
-__device__ __forceinline__ void differentiate_pairs(const pair_columns<S> &p, pair_columns<S> &dp, bool masked) {
-    if (masked)
-        make_ds_masked<S>(p, dp);
-    else
-        make_ds<S>(p, dp);
 }
 
 /* tile [KEYS, ROWS] in panels; this warp's keys are from key0 on. Four 8 x 8 matrices at a time: lane l has the address

@@ -16,6 +16,11 @@
  *   products    dV dK dQ- S'        dP'       dV' ...
  *   others    dS            dQ- out  P'   dS'
  *
+ * Instructions that a step jumps over cost it time all the same, so the main loop is an inner one, which has what every
+ * step executes: P where all pairs are visible. A mask is laid over that P and dP when they have come, at the loop's
+ * end, where the compiler puts it behind the loop. Steps whose scores have to be looked at leave the loop instead; they
+ * and the first step are made by the outer one.
+ *
  * Who else there is, and how they wait for one another: backward_layout.cuh. Infinities and NaNs:
  * backward_nonfinite.cuh.
  */
@@ -181,67 +186,81 @@ template <class S>
 __device__ __forceinline__ item_end consume_queries(const folded_backward &args, const backward_memory<S> &memory,
                                                     const product_place &at) {
     item_plan &plan = memory.plan();
-    float scale = (float)args.problem.scale;
+    gpu_score<float> score = {(float)args.problem.scale};
     pairs_place pairs = {at.lane % 4 * 2, plan.item.block * S::KEYS + at.key0 + at.warp * 16 + at.lane / 4};
     key_sums<S> sum = {};
     pair_columns<S> s, dp;
     uint32_t k = memory.k() + at.key0 * PANEL_ROW_BYTES, v = memory.v() + at.key0 * PANEL_ROW_BYTES;
     start_pairs<S, S::WIDTH>(s, k, memory.q(0));
     if constexpr (!S::BOXES) check_keys<S>(memory);
-    products_wait<0>();
-    keep_registers(s);
     mbarrier_wait(memory.values_full(), 0);
-    begin_dp<S>(dp, memory.minus_delta(0), pairs);
-    start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(0));
-    bool masked = plan.masked[0];
-    if (masked) mbarrier_wait(memory.planned(0), 0);
-    weigh_pairs<S>(s, memory.lse(0), {scale}, args.fold, plan.queries[0], pairs, masked);
-    products_wait<0>();
-    keep_registers(dp);
-    mbarrier_wait(memory.checked(), 0);
-    if (plan.odd_keys) return ODD_KEYS;
+    pair_look look = plan.look[0];
+    if (look != LOOK_AT_NOTHING) mbarrier_wait(memory.planned(0), 0);
     float dq[8][4];
     int j = 0;
-    if (at.group == 1) named_barrier_arrive(ORDER_BARRIER, 256);
-#pragma unroll 1
-    for (;; j++) { /* nothing is under way here: the compiler would put products one after the other */
-        int stage = j % 2;
-        pair_fragments<S> p, ds;
-        differentiate_pairs<S>(s, dp, masked);
-        pack_pairs<S>(p, s);
-        pack_pairs<S>(ds, dp);
-        mbarrier_wait(memory.ds_empty(stage), ((j >> 1) - 1) & 1);
-        store_fragments<S>(memory.ds(stage), ds, at.key0 + at.warp * 16);
-        named_barrier(ORDER_BARRIER + at.group, 256);
-        start_sums<S>(sum.dv, p, memory.dout(stage));
-        start_sums<S>(sum.dk, ds, memory.q(stage));
-        shared_writes_to_products(); /* of dS, which takes long: products are under way meanwhile */
-        leave(memory.ds_full(stage), at.lane);
-        start_dq_of<S>(dq, memory, at, j - 1); /* of nothing, in the first step */
-        products_wait<1>();
-        leave(memory.empty(stage), at.lane);
-        mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
-        bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
-        start_pairs<S, S::WIDTH>(s, k, memory.q(stage ^ 1)); /* of nothing, behind the last step */
-        named_barrier_arrive(ORDER_BARRIER + (at.group ^ 1), 256);
-        products_wait<1>();
-        keep_registers(dq);
-        if (j) give_dq<S>(memory, j - 1, dq, at, args.fold.dq_left);
-        if (!more) break;
+    do { /* step j, whose S is under way, is the first, or its scores have to be looked at */
+        const query_plan &step = plan.queries[j % QUERY_PLANS];
         products_wait<0>();
         keep_registers(s);
-        begin_dp<S>(dp, memory.minus_delta(stage ^ 1), pairs);
-        start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(stage ^ 1));
-        masked = plan.masked[stage ^ 1];
-        weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, args.fold, plan.queries[(j + 1) % QUERY_PLANS], pairs,
-                       masked);
+        begin_dp<S>(dp, memory.minus_delta(j % 2), pairs);
+        start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(j % 2));
+        if (look == LOOK_AT_SCORES)
+            make_p_of_scores<S>(s, memory.lse(j % 2), score, args.fold, step, pairs);
+        else
+            make_p<S>(s, memory.lse(j % 2), score, pairs);
         products_wait<0>();
         keep_registers(dp);
-    }
+        if (look == LOOK_AT_PLACES) mask_pairs<S>(s, step, pairs);
+        if (look != LOOK_AT_NOTHING) leave_pairs_out<S>(s, dp);
+        if (j == 0) {
+            mbarrier_wait(memory.checked(), 0);
+            if (plan.odd_keys) return ODD_KEYS;
+            if (at.group == 1) named_barrier_arrive(ORDER_BARRIER, 256);
+        }
+#pragma unroll 1
+        for (;;) { /* nothing is under way here: the compiler would put products one after the other */
+            int stage = j % 2;
+            pair_fragments<S> p, ds;
+            make_ds<S>(s, dp);
+            pack_pairs<S>(p, s);
+            pack_pairs<S>(ds, dp);
+            mbarrier_wait(memory.ds_empty(stage), ((j >> 1) - 1) & 1);
+            store_fragments<S>(memory.ds(stage), ds, at.key0 + at.warp * 16);
+            named_barrier(ORDER_BARRIER + at.group, 256);
+            start_sums<S>(sum.dv, p, memory.dout(stage));
+            start_sums<S>(sum.dk, ds, memory.q(stage));
+            shared_writes_to_products(); /* of dS, which takes long: products are under way meanwhile */
+            leave(memory.ds_full(stage), at.lane);
+            start_dq_of<S>(dq, memory, at, j - 1); /* of nothing, in the first step */
+            products_wait<1>();
+            leave(memory.empty(stage), at.lane);
+            mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
+            look = plan.look[stage ^ 1];
+            start_pairs<S, S::WIDTH>(s, k, memory.q(stage ^ 1)); /* of nothing, behind the last step */
+            named_barrier_arrive(ORDER_BARRIER + (at.group ^ 1), 256);
+            products_wait<1>();
+            keep_registers(dq);
+            if (j) give_dq<S>(memory, j - 1, dq, at, args.fold.dq_left);
+            j++;
+            if (look >= LOOK_AT_SCORES) break; /* one way out, and not two: then what follows stays in its place */
+            products_wait<0>();
+            keep_registers(s);
+            begin_dp<S>(dp, memory.minus_delta(stage ^ 1), pairs);
+            start_pairs<S, S::WIDTH, true>(dp, v, memory.dout(stage ^ 1));
+            make_p<S>(s, memory.lse(stage ^ 1), score, pairs);
+            products_wait<0>();
+            keep_registers(dp);
+            if (look == LOOK_AT_PLACES) {
+                mask_pairs<S>(s, plan.queries[j % QUERY_PLANS], pairs);
+                leave_pairs_out<S>(s, dp);
+            }
+        }
+    } while (look != LOOK_NO_MORE);
     products_wait<0>();
     keep_registers(s);
     keep_registers(sum.dk);
     keep_registers(sum.dv);
+    j--; /* the last step */
     start_dq_of<S>(dq, memory, at, j);
     products_wait<0>();
     keep_registers(dq);

@@ -109,6 +109,19 @@ template <class S> __device__ __forceinline__ void get_p(const backward_wide_mem
     }
 }
 
+/* S of a step has come: s becomes P. */
+template <class S>
+__device__ __forceinline__ void weigh_pairs(pair_columns<S> &s, const float *lse, const gpu_score<float> &score,
+                                            const score_fold &fold, const query_plan &step, const pairs_place &at,
+                                            pair_look look) {
+    if (look == LOOK_AT_SCORES) {
+        make_p_of_scores<S>(s, lse, score, fold, step, at);
+    } else {
+        make_p<S>(s, lse, score, at);
+        if (look == LOOK_AT_PLACES) mask_pairs<S>(s, step, at);
+    }
+}
+
 /* P of a step goes to the other consumer, which has read the one before. */
 template <class S>
 __device__ __forceinline__ void hand_over_p(const backward_wide_memory<S> &memory, const pair_columns<S> &p) {
@@ -145,7 +158,7 @@ __device__ __forceinline__ void consume_p(const folded_backward &args, const bac
     start_pairs<S>(s, memory.k(), memory.q(0));
     products_wait<0>();
     keep_registers(s);
-    weigh_pairs<S>(s, memory.lse(0), {scale}, args.fold, plan.queries[0], pairs, plan.masked[0]);
+    weigh_pairs<S>(s, memory.lse(0), {scale}, args.fold, plan.queries[0], pairs, plan.look[0]);
     leave(memory.empty(0), at.lane);
     hand_over_p<S>(memory, s);
 #pragma unroll 1
@@ -156,7 +169,8 @@ __device__ __forceinline__ void consume_p(const folded_backward &args, const bac
         mbarrier_wait(memory.dout_full(), j % 2);
         start_sums<S>(dv, p, memory.dout());
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
-        bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0, masked = plan.masked[stage ^ 1];
+        pair_look look = plan.look[stage ^ 1];
+        bool more = look != LOOK_NO_MORE;
         start_pairs<S>(s, memory.k(), memory.q(stage ^ 1)); /* of nothing, behind the last step */
         products_wait<1>();
         leave(memory.dout_empty(), at.lane);
@@ -167,7 +181,7 @@ __device__ __forceinline__ void consume_p(const folded_backward &args, const bac
         keep_registers(s);
         if (more)
             weigh_pairs<S>(s, memory.lse(stage ^ 1), {scale}, args.fold, plan.queries[(j + 1) % QUERY_PLANS], pairs,
-                           masked);
+                           look);
         leave(memory.empty(stage ^ 1), at.lane);
         named_barrier(P_EMPTY, 256);
         if (more) hand_over_p<S>(memory, s);
@@ -205,7 +219,8 @@ __device__ __forceinline__ void consume_ds(const folded_backward &args, const ba
             named_barrier(P_FULL, 256);
             get_p<S>(memory, p);
             named_barrier_arrive(P_EMPTY, 256);
-            differentiate_pairs<S>(p, dp, plan.masked[stage]);
+            if (plan.look[stage] != LOOK_AT_NOTHING) leave_pairs_out<S>(p, dp);
+            make_ds<S>(p, dp);
         }
         pack_pairs<S>(ds, dp);
         hand_over_ds<S>(memory, ds, at, rank, j);
@@ -214,7 +229,7 @@ __device__ __forceinline__ void consume_ds(const folded_backward &args, const ba
         mbarrier_wait(memory.ds_full(), j % 2);
         start_wide_dq<S>(dq, memory, 1, rank);
         mbarrier_wait(memory.full(stage ^ 1), (j + 1) / 2 % 2);
-        bool more = plan.queries[(j + 1) % QUERY_PLANS].block >= 0;
+        bool more = plan.look[stage ^ 1] != LOOK_NO_MORE;
         products_wait<1>();
         leave(memory.empty(stage), at.lane);
         if (more) mbarrier_wait(memory.dout_full(), (j + 1) % 2);

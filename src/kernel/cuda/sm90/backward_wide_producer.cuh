@@ -124,7 +124,7 @@ __device__ __forceinline__ void produce_wide(const folded_backward &args, const 
         if (there) read_sums<S>(args, plan.item.b, step, lane, sums);
         if (j >= 2) mbarrier_wait(memory.empty(stage), (j / 2 - 1) % 2);
         if (!there) {
-            mbarrier_arrive(memory.full(stage));
+            bring_no_more<S>(memory, stage, lane);
             return;
         }
         const CUtensorMap *map = query_maps(maps, step.set);
@@ -133,8 +133,7 @@ __device__ __forceinline__ void produce_wide(const folded_backward &args, const 
             copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.set.remainder, step.row, step.head, plan.item.b,
                                        memory.full(stage));
         }
-        write_sums<S>(args, memory, all_is_seen<S>(step, plan.item.block * S::KEYS), step.log2_times, stage, lane,
-                      sums);
+        write_sums<S>(args, memory, step, stage, lane, sums);
         mbarrier_arrive(memory.full(stage));
         if (j >= 1) {
             mbarrier_wait(memory.checked(), 0);

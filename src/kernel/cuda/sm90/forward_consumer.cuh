@@ -7,6 +7,7 @@
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_CONSUMER_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_CONSUMER_CUH
 
+#include "kernel/cuda/sm90/column_bits.cuh"
 #include "kernel/cuda/sm90/forward_layout.cuh"
 #include "kernel/cuda/state_rows.cuh"
 
@@ -66,22 +67,7 @@ template <class S> __device__ __forceinline__ void begin_outputs(output_block<S>
 
 /* ---- mask -------------------------------------------------------------------------------------------------------- */
 
-/* How many of a thread's columns of a row, which are numbered without gaps here, are below column `end`, counted from
- * the thread's first one: two of every 8. */
-__device__ __forceinline__ int columns_below(int end) {
-    end = max(end, 0);
-    return end / 8 * 2 + min(end % 8, 2);
-}
-
-/* Bits [from, to), as far as a word has them; neither is negative. */
-__device__ __forceinline__ uint32_t bits_between(int from, int to) {
-    uint32_t bits;
-    asm("bmsk.clamp.b32 %0, %1, %2;\n" : "=r"(bits) : "r"(from), "r"(max(to - from, 0)));
-    return bits;
-}
-
-/* Pairs that are not visible get a score of -inf. A thread's visible columns of a row are the bits of words, of which
- * the compiler makes predicates seven at a time: that is fewer instructions than a comparison for each element. */
+/* Pairs that are not visible get a score of -inf. */
 template <class S> __device__ __forceinline__ void mask_block(const key_block &keys, score_block<S> &s) {
     constexpr int COLUMNS = S::KEYS / 4;
     int quad = (int)threadIdx.x % 4 * 2;
@@ -91,7 +77,7 @@ template <class S> __device__ __forceinline__ void mask_block(const key_block &k
         int from = columns_below(row + keys.lo - quad), to = columns_below(min(row + keys.hi, keys.count) - quad);
 #pragma unroll
         for (int first = 0; first < COLUMNS; first += 32) {
-            uint32_t visible = bits_between(max(from - first, 0), max(to - first, 0));
+            uint32_t visible = column_bits(from, to, first);
 #pragma unroll
             for (int i = first; i < min(first + 32, COLUMNS); i++)
                 if (!(visible >> (i - first) & 1)) s[i / 2][r * 2 + i % 2] = -INFINITY;
@@ -225,6 +211,17 @@ template <class S> __device__ __forceinline__ void follow_weights(score_block<S>
 #pragma unroll
             for (int e = 0; e < 2; e++) s[n][r * 2 + e] *= by;
     }
+}
+
+/* Scores have become P, of which some are large: m follows, and P is packed, when free() has returned if that has not
+ * been waited for. o has to be multiplied by `keep` then. */
+template <class S, class FREE>
+__device__ __forceinline__ void catch_up(score_block<S> &s, row_sums &rows, weight_block<S> &p, FREE free,
+                                         float (&keep)[2]) {
+    keep[0] = keep[1] = 1;
+    follow_weights<S>(s, rows, keep);
+    if (!S::PACKS_BESIDE) free();
+    pack_scores<S>(s, p);
 }
 
 /* Scores become P, packed when free() has returned; l, and m where it has to, follow. Returns whether it has, in this

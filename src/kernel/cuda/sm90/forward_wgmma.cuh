@@ -10,7 +10,9 @@
  * P is relative to m, the maximum of the first block of keys that a row sees something of: it moves only when P add up
  * to more than LARGE_SUM (forward_consumer.cuh). o and l are always relative to the m that is stored.
  *
- * Infinities and NaNs cost the main loop nothing: forward_epilogue.cuh.
+ * Infinities and NaNs cost the main loop nothing: forward_epilogue.cuh. What is seldom done, large m and m that follow,
+ * ends a round of the loop around it, so that the compiler puts it elsewhere: instructions that a step jumps over cost
+ * it time all the same.
  */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
@@ -85,20 +87,6 @@ template <class S>
 struct few_keys : forward_wgmma_shape<typename S::T, S::DIM, FEW_KEYS, S::GROUPS, S::STAGES, S::TURNS, S::BOXES> {
     static constexpr bool COUNTS = S::COUNTS;
 };
-
-/* Where S of a step has come: K is left, scores become P, which is written when free() has returned. large:
- * some_are_large(rows.m), which there is time to find out before S comes. Returns whether o has to be multiplied by
- * keep. */
-template <class S, class FREE>
-__device__ __forceinline__ bool accumulate_block(const forward_memory<S> &memory, int group, int stage,
-                                                 const key_block &keys, float log2_times, const gpu_score<float> &score,
-                                                 bool large, score_block<S> &s, row_sums &rows, weight_block<S> &p,
-                                                 FREE free, float (&keep)[2]) {
-    bool ends = keys.flags & STEP_ENDS;
-    leave_keys<S>(memory, group, stage, ends);
-    if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
-    return accumulate_scores<S>(s, rows, score, large, log2_times, p, free, keep);
-}
 
 /* Where a consumer stands: at the unit that is noted in `slot`, whose next step is at the ring's place. */
 template <class S> struct consumer_place {
@@ -203,7 +191,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
     uint32_t q = operand_at(memory.q() + group * 64 * PANEL_ROW_BYTES, S::ROWS * PANEL_ROW_BYTES);
     using few = few_keys<S>;
     constexpr int LEAVES = S::SHORT_FIRST ? STEP_ENDS | STEP_BEFORE_SHORT : STEP_ENDS;
-    bool large, far;
+    bool far;
     begin_outputs<S>(o);
     if (S::SHORT_FIRST && (keys.flags & STEP_SHORT))
         far = first_step<S, few>(args, memory, group, score, note, q, keys, place, rows, p, keep);
@@ -211,6 +199,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
         far = first_step<S, S>(args, memory, group, score, note, q, keys, place, rows, p, keep);
     if (far) rescale<S>(o, keep);
     for (;;) {
+        bool large = some_are_large(rows.m);
 #pragma unroll 1
         while (!(keys.flags & LEAVES)) {
             ring_place<S::STAGES> before = at;
@@ -223,22 +212,34 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
             mbarrier_wait(memory.v_full(before.stage), before.parity);
             start_outputs<S>(memory, before.stage, p, o);
             turn_hand_over<S>(group);
-            large = some_are_large(rows.m);
             products_wait<1>();
             keep_registers(s);
-            far = accumulate_block<S>(
-                memory, group, at.stage, keys, log2_times, score, large, s, rows, p,
-                [&] {
-                    products_wait<0>();
-                    keep_registers(o);
-                    keep_registers(s); /* or P would be packed while the P before is still in use */
-                    leave_stage(memory.v_empty(before.stage));
-                },
-                keep);
-            if (far) rescale<S>(o, keep);
+            leave_keys<S>(memory, group, at.stage, keys.flags & STEP_ENDS);
+            if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
+            auto free = [&] {
+                products_wait<0>();
+                keep_registers(o);
+                keep_registers(s); /* or P would be packed while the P before is still in use */
+                leave_stage(memory.v_empty(before.stage));
+            };
+            if (large) {
+                if (accumulate_scores<S>(s, rows, score, large, log2_times, p, free, keep)) rescale<S>(o, keep);
+                goto again;
+            }
+            if (exponentiate<S, false>(s, rows, score, log2_times, p, free)) {
+                catch_up<S>(s, rows, p, free, keep);
+                rescale<S>(o, keep);
+                goto again;
+            }
+            if (!S::PACKS_BESIDE) {
+                free();
+                pack_scores<S>(s, p);
+            }
         }
         if (!S::SHORT_FIRST || (keys.flags & STEP_ENDS)) break;
         keys = short_step<S, few>(memory, group, score, q, at, rows, p, o);
+    again:
+        __syncwarp(); /* so that this is a loop of its own around the main loop */
     }
     mbarrier_wait(memory.v_full(at.stage), at.parity);
     start_outputs<S>(memory, at.stage, p, o);
