@@ -43,8 +43,8 @@ ra_span ra_span_clip(ra_span s, int64_t lo, int64_t hi);
 /* The index range [*from_out, *to_out) of the elements of s that lie in [lo, hi). */
 void ra_span_indices(ra_span s, int64_t lo, int64_t hi, int64_t *from_out, int64_t *to_out);
 
-/* The elements that a and b share: again a span, whose stride is the least common multiple of theirs. b's stride is at
- * most 2^31 (a shard's is the number of ranks). */
+/* The elements that a and b share: again a span, whose stride is the least common multiple of theirs. Where that is
+ * beyond int64, they share one element at most, and its stride is the greater of theirs. */
 RA_INTERNAL ra_span ra_span_intersect(ra_span a, ra_span b);
 
 /* The elements with indices [from, to). */

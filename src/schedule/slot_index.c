@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* One row has no stride; a dilation's rate, kept as one, could be too large to compute with. */
+/* One row has no stride: with that of a run, what it shares with others is found at once. */
 static ra_span without_idle_stride(ra_span s) {
     return s.count == 1 ? (ra_span){s.first, 1, 1} : s;
 }

@@ -207,11 +207,37 @@ static void test_dilated_documents(void **state) {
         }
 }
 
+static int64_t planned_pairs(const ra_cut_problem *cut, ra_strategy strategy) {
+    int64_t pairs = 0;
+    ra_pool pool = {0};
+    ra_schedule schedules[MOST_RANKS];
+    schedules_make(&pool, cut, strategy, RA_BACKWARD, schedules);
+    for (int r = 0; r < cut->ranks; r++) pairs += schedules[r].pairs;
+    ra_pool_free(&pool);
+    return pairs;
+}
+
+/* Of a long sequence a few rows are kept, so far apart that the product of two rates is beyond int64. */
+static void test_rows_far_apart(void **state) {
+    (void)state;
+    const int64_t seq = (int64_t)1 << 37, rate = (int64_t)1 << 33;
+    const ra_branch below[] = {{seq, rate - 1}, {seq, rate}}, above[] = {{seq, rate}, {seq, rate + 1}};
+    for (int layout = RA_LAYOUT_CONTIGUOUS; layout <= RA_LAYOUT_DOCUMENTS; layout++)
+        for (int strategy = RA_STRATEGY_RING; strategy <= RA_STRATEGY_PASSQ; strategy++)
+            for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
+                ra_problem p = dilated_problem(seq, 1, 0, below, 2), q = dilated_problem(seq, 1, 0, above, 2);
+                ra_cut_problem cut_p = {&p, (ra_layout)layout, ranks}, cut_q = {&q, (ra_layout)layout, ranks};
+                assert_int_equal(planned_pairs(&cut_p, (ra_strategy)strategy), 17 * 17 + 16 * 16);
+                assert_int_equal(planned_pairs(&cut_q, (ra_strategy)strategy), 16 * 16 + 16 * 16);
+            }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_branches),       cmocka_unit_test(test_masked_keys_with_gaps),
         cmocka_unit_test(test_longnet_has_no_index),  cmocka_unit_test(test_short_segments_stay_spans),
         cmocka_unit_test(test_documents_that_repeat), cmocka_unit_test(test_dilated_documents),
+        cmocka_unit_test(test_rows_far_apart),
     };
     return cmocka_run_group_tests_name("tiles", tests, NULL, NULL);
 }
