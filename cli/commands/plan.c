@@ -29,7 +29,7 @@ typedef struct whole_plan {
     rank_plan *rank;  /* [ranks] */
     double imbalance; /* most pairs of a rank over the mean */
     int64_t pairs;
-    int dilated;
+    int has_dense;  /* it is dilated, and without that its pairs can be counted */
     plan_sum dense; /* the same problem without dilation on the same ranks */
 } whole_plan;
 
@@ -65,7 +65,8 @@ static ra_status predict(whole_plan *plan) {
     return RA_OK;
 }
 
-/* What the dense problem would cost, cut in the same way. */
+/* What the dense problem would cost, cut in the same way; nothing where it is refused, as that of a dilated sequence of
+ * a billion tokens is, whose pairs do not fit in 63 bits. */
 static ra_status predict_dense(whole_plan *plan) {
     ra_problem problem = plan->problem;
     ra_options how = plan->how_both;
@@ -74,11 +75,14 @@ static ra_status predict_dense(whole_plan *plan) {
     how.strategy = plan->rank[0].forward.strategy;
     for (int r = 0; r < plan->one.ranks; ++r) {
         ra_plan_info info = RA_PLAN_INFO_INIT;
-        CLI_RETURN_ON_ERROR(ra_predict(&problem, &how, plan->one.ranks, r, &info));
+        ra_status status = ra_predict(&problem, &how, plan->one.ranks, r, &info);
+        if (status == RA_ERR_ARGUMENT) return RA_OK;
+        CLI_RETURN_ON_ERROR(status);
         plan->dense.pairs += info.pairs;
         plan->dense.forward_bytes += info.forward.bytes_planned;
         plan->dense.backward_bytes += info.backward.bytes_planned;
     }
+    plan->has_dense = 1;
     return RA_OK;
 }
 
@@ -135,7 +139,7 @@ static void write_json(const whole_plan *plan) {
     json_text(&json, "layout", ra_layout_name(info->layout));
     json_int(&json, "pairs", plan->pairs);
     json_real(&json, "imbalance", plan->imbalance);
-    if (plan->dilated) {
+    if (plan->has_dense) {
         json_open(&json, "dense", '{');
         json_int(&json, "pairs", plan->dense.pairs);
         json_int(&json, "forward_bytes", plan->dense.forward_bytes);
@@ -173,7 +177,7 @@ static void print_total(const whole_plan *plan) {
     printf("   all %9lld %9lld %9s %9s %9s %9s %9s %6lld %9s %6lld\n", (long long)plan->one.seq_q,
            (long long)plan->one.seq_k, text_count(plan->pairs, text[0]), "", "", "", text_bytes(forward, text[1]),
            (long long)messages_forward, text_bytes(backward, text[2]), (long long)messages_backward);
-    if (plan->dilated)
+    if (plan->has_dense)
         printf(" dense %9s %9s %9s %9s %9s %9s %9s %6s %9s\n", "", "", text_count(plan->dense.pairs, text[0]), "", "",
                "", text_bytes(plan->dense.forward_bytes, text[1]), "", text_bytes(plan->dense.backward_bytes, text[2]));
     printf("\n  imbalance (most pairs of a rank / mean): %.3f\n\n", plan->imbalance);
@@ -213,9 +217,8 @@ ra_status cli_plan(const cli_options *options) {
     CLI_RETURN_ON_ERROR(devices_choose(options, 0, &plan.how_both));
     plan.rank = calloc((size_t)plan.one.ranks, sizeof *plan.rank);
     if (!plan.rank) return ra_fail(RA_ERR_MEMORY, "--ranks: no memory for %d plans", plan.one.ranks);
-    plan.dilated = plan.problem.branches > 0;
     ra_status status = predict(&plan);
-    if (status == RA_OK && plan.dilated) status = predict_dense(&plan);
+    if (status == RA_OK && plan.problem.branches > 0) status = predict_dense(&plan);
     if (status == RA_OK && options->json) write_json(&plan);
     if (status == RA_OK && !options->json) status = print_text(&plan);
     free(plan.rank);

@@ -129,6 +129,16 @@ class Plan(Workspace):
                        for plan in (self.run_json(*flags), self.run_json(*flags, "--window", "128,0")))
         self.assertLess(few * 8, whole)
 
+    def test_dilation_beside_the_dense_problem(self):
+        flags = ["plan", "--ranks", 2, "--heads", 2, "--dim", 8]
+        plan = self.run_json(*flags, "--seq", 4096, "--dilated", "256:1,4096:16", "--json")
+        self.assertEqual(plan["dense"]["pairs"], 2 * 4096 ** 2)
+        self.assertLess(plan["pairs"] * 8, plan["dense"]["pairs"])
+        # Of 2^33 tokens the dense problem has more pairs than can be counted.
+        flags += ["--seq", 2 ** 33, "--dilated", f"{2 ** 33}:{2 ** 25}"]
+        self.assertNotIn("dense", self.run_json(*flags, "--json"))
+        self.assertNotIn("dense", self.run_ok(*flags).stdout)
+
     def test_more_ranks_than_tokens(self):
         plan = self.run_json("plan", "--seq", 3, "--ranks", 7, "--json")
         self.assertEqual(sum(rank["tokens_q"] for rank in plan["ranks"]), 3)
