@@ -69,15 +69,18 @@ def attend_by_ringattn():
 
 
 def attend_by_cudnn():
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.backends import cuda
     from torch.nn.functional import scaled_dot_product_attention
+    # For good: a context for each call would take the host longer than short calls take the GPU.
+    for enable, wanted in ((cuda.enable_cudnn_sdp, True), (cuda.enable_flash_sdp, False),
+                           (cuda.enable_mem_efficient_sdp, False), (cuda.enable_math_sdp, False)):
+        enable(wanted)
 
     def attend(q, k, v, told):
         if set(told) - {"causal"}:
             raise ValueError("not a pattern of cuDNN's backend")
-        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            return scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), is_causal="causal" in told,
-                                                enable_gqa=q.shape[2] != k.shape[2]).transpose(1, 2)
+        return scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), is_causal="causal" in told,
+                                            enable_gqa=q.shape[2] != k.shape[2]).transpose(1, 2)
 
     return attend
 
