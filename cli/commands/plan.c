@@ -65,8 +65,8 @@ static ra_status predict(whole_plan *plan) {
     return RA_OK;
 }
 
-/* What the dense problem would cost, cut in the same way; nothing where it is refused, as that of a dilated sequence of
- * a billion tokens is, whose pairs do not fit in 63 bits. */
+/* What the dense problem would cost, cut in the same way; nothing where it is refused, as a billion tokens and several
+ * heads are, whose pairs do not fit in 63 bits. */
 static ra_status predict_dense(whole_plan *plan) {
     ra_problem problem = plan->problem;
     ra_options how = plan->how_both;

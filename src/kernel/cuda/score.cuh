@@ -8,9 +8,10 @@
  * Kernels take the maximum of a row's dots and make a score of it, which needs scores that rise with the dots: forward
  * kernels are given a scale above 0.
  *
- * A pair takes part when it is visible and its score is not -inf. P and dS of one that does not are NO_PART. P of a
- * pair that counts several times (gpu_tile) is as many times as large, in both passes. Where the logarithm of that is
- * added to an exponent, the base has been subtracted before, or is no large one: in a large score it would be lost.
+ * A pair takes part when it is visible and its score is not -inf (docs/cuda.md has where that is not looked at). P and
+ * dS of one that does not are NO_PART. P of a pair that counts several times (gpu_tile) is as many times as large, in
+ * both passes. Where the logarithm of that is added to an exponent, the base has been subtracted before, or is no large
+ * one: in a large score it would be lost.
  */
 #ifndef RA_KERNEL_CUDA_SCORE_CUH
 #define RA_KERNEL_CUDA_SCORE_CUH

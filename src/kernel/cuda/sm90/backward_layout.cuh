@@ -23,7 +23,7 @@
  *   values_full       V has come
  *   planned[plan]     planner ──► producers, adders   the plan has been written
  *   done[plan]        adder ──► planner               dQ is in memory, and nobody needs the plan
- *   full[stage]       producers ──► consumers         Q, dO, lse, delta have come; through it, the plan,
+ *   full[stage]       producers ──► consumers         Q, dO, lse, delta, look have come; through it, the plan,
  *                                                     unless the step is one that came with K
  *   empty[stage]      consumers ──► producers         they have been used
  *   ds_full[stage]    consumers ──► consumers         dS of both is there
@@ -83,8 +83,8 @@ struct key_outputs {
 /* What consumers have to look at to make P of a step. */
 enum pair_look {
     LOOK_AT_NOTHING, /* all pairs are visible, and lse of all queries are finite and not large */
-    LOOK_AT_PLACES,  /* the latter */
-    LOOK_AT_SCORES,  /* neither: a query may have seen nothing, and scores may be large */
+    LOOK_AT_PLACES,  /* the latter alone */
+    LOOK_AT_SCORES,  /* a query may have seen nothing, scores may be large, and pairs may not be visible */
     LOOK_NO_MORE,    /* there is no such step */
 };
 

@@ -223,7 +223,8 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
                 leave_stage(memory.v_empty(before.stage));
             };
             if (large) {
-                if (accumulate_scores<S>(s, rows, score, large, log2_times, p, free, keep)) rescale<S>(o, keep);
+                accumulate_scores<S>(s, rows, score, true, log2_times, p, free, keep);
+                rescale<S>(o, keep);
                 goto again;
             }
             if (exponentiate<S, false>(s, rows, score, log2_times, p, free)) {
