@@ -1,5 +1,5 @@
-/* Rows that see thousands of keys, for which there are kernels of their own, with larger blocks of keys. Against fp64,
- * forward, some rows of each problem.
+/* Rows that see thousands of keys, which kernels go through in many blocks, of which some rows of a unit see nothing.
+ * Against fp64, forward, some rows of each problem.
  *
  * Two heads share their keys. A problem is one call or two, the second of which adds to what the first has left; a
  * call's tiles each have a band of their own. Their keys are rows behind one another of one part, where tiles are
@@ -27,7 +27,7 @@ struct long_problem {
 
 static const int64_t FAR = 100000;
 
-/* Blocks of rows are of 128, blocks of keys of 192 or 80. Rows see 3,000 keys or more on average in every call. */
+/* Units are of 128 or 192 rows, blocks of 128 or 80 keys. Rows see 3,000 keys or more on average in every call. */
 static const std::vector<long_problem> problems = {
     {"all keys, rows end inside a block", 300, {{{3200, -FAR, FAR}}}},
     {"a window", 512, {{{4224, 100, 3200}}}},
@@ -36,6 +36,10 @@ static const std::vector<long_problem> problems = {
     {"whole tiles, then a diagonal", 384, {{{1504, -FAR, FAR}, {1600, -FAR, FAR}, {1200, -FAR, 300}}}},
     {"a diagonal between whole tiles", 384, {{{1504, -FAR, FAR}, {1200, -FAR, -1}, {1600, -FAR, FAR}}}},
     {"three tiles with bands", 400, {{{1900, -300, FAR}, {1000, -FAR, 200}, {2100, -600, 1900}}}},
+    {"tiles that some rows see nothing of",
+     384,
+     {{{300, -FAR, -130}, {1504, -FAR, FAR}, {700, -FAR, -200}, {900, -FAR, FAR}, {700, 500, FAR}, {1600, -FAR, FAR}}}},
+    {"first and last tiles that few rows see", 320, {{{200, 0, FAR}, {3000, -FAR, FAR}, {90, -FAR, -250}}}},
 };
 
 /* How the kernel is told where keys are. */

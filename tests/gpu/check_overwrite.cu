@@ -57,7 +57,7 @@ static void make_case(overwrite_case *c, ra_dtype dtype, int64_t dim, int nonfin
 
 /* Whether it is Hopper's kernel for rows of up to 128 elements, which overwrites dq and finishes dk and dv. */
 static bool has_hopper_kernel(ra_dtype dtype, int64_t dim) {
-    return !strcmp(kernel->name, "cuda_sm90") && ra_dtype_bytes(dtype) == 2 && dim <= 128;
+    return !strncmp(kernel->name, "cuda_sm90", 9) && ra_dtype_bytes(dtype) == 2 && dim <= 128;
 }
 
 /* The bytes of dk, dv and dq, sums. */

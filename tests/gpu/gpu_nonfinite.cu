@@ -534,7 +534,7 @@ static std::vector<ra_dtype> types_of(const ra_kernel *of) {
     if (strcmp(of->name, "cuda_sm80") == 0) return {RA_F32, RA_F64, RA_BF16, RA_F16};
     if (strcmp(of->name, "cuda_sm75") == 0) return {RA_F32, RA_F16};
     if (strcmp(of->name, "cuda_sm86") == 0) return {RA_F32, RA_F64, RA_BF16, RA_F16};
-    if (strcmp(of->name, "cuda_sm90") == 0) return {RA_BF16, RA_F16};
+    if (strncmp(of->name, "cuda_sm90", 9) == 0) return {RA_BF16, RA_F16};
     return {RA_F32};
 }
 

@@ -117,6 +117,7 @@ int main(int argc, char **argv) {
     double work = gpu_number(argc, argv, "--work", 30000000);
     is_plain = gpu_flag(argc, argv, "--plain");
     const char *kernel = name_from(argc, argv, "--kernel"), *type = name_from(argc, argv, "--type");
+    if (gpu_lacks_kernel(backend, kernel)) return 0;
     for (int i = 0; i < 4; i++)
         if (!type || strcmp(type, ra_dtype_name(types[i])) == 0)
             bad += sweep(types[i], backend, kernel, count, first, ranks, work);

@@ -50,6 +50,15 @@ static inline const ra_backend *gpu_backend(void) {
     return gpu_busy_backend(backend);
 }
 
+/* Says so when the GPU cannot run the kernel; NULL: the best one. */
+static inline int gpu_lacks_kernel(const ra_backend *backend, const char *name) {
+    if (!name) return 0;
+    for (int i = 0; backend->kernel_at(i); i++)
+        if (strcmp(backend->kernel_at(i)->name, name) == 0 && backend->kernel_at(i)->usable()) return 0;
+    printf("%s cannot run on this GPU, skipped\n", name);
+    return 1;
+}
+
 /* The number after a flag such as --count. */
 static inline int gpu_number(int argc, char **argv, const char *flag, int otherwise) {
     for (int i = 1; i + 1 < argc; i++)

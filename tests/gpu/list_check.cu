@@ -1,6 +1,6 @@
 /* The device lists of prepared objects, without a device: where the arrays of random tile lists lie in the block that
  * place is given, that the bytes for the upload are those arrays, with pointers into the block, and what list_checks.h
- * says of items, slots, merged tiles, tensor maps and the order of units. Needs no GPU.
+ * says of items, slots, merged tiles, costs, tensor maps and the order of units. Needs no GPU.
  *
  *     list_check [--seeds 60]
  */
@@ -233,6 +233,7 @@ int main(int argc, char **argv) {
     check_items();
     check_slots();
     check_merges(seeds * 10);
+    check_costs(seeds * 10);
     check_maps(seeds * 10);
     check_order();
     if (!failures) printf("lists of %u cases: as they were listed\n", seeds);

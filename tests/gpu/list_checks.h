@@ -24,6 +24,9 @@ void check_slots(void);
 /* Merged tiles of random lists of so many seeds have the keys that they had. */
 void check_merges(unsigned seeds);
 
+/* What the units of random lists of so many seeds cost. */
+void check_costs(unsigned seeds);
+
 /* Tensor maps of random lists of so many seeds. */
 void check_maps(unsigned seeds);
 

@@ -78,6 +78,16 @@ static int usable_sm90(void) {
     return capability() == 90;
 }
 
+/* Of a type on Hopper, forward, in the largest units that there are. */
+#define TALL_VARIANTS(type)                                                                                            \
+    { &gpu_forward_wgmma_##type##_64, &gpu_forward_wgmma_##type##_128_tall, &gpu_forward_wgmma_##type##_256 }
+#define ALL_TALL_VARIANTS                                                                                              \
+    {                                                                                                                  \
+        VARIANTS(forward, mma_split, fma_f32), VARIANTS(forward, fma_f64, fma_f64), TALL_VARIANTS(bf16),               \
+            TALL_VARIANTS(f16)                                                                                         \
+    }
+
+KERNEL_VARIANTS(sm90_tall, ALL_SMEM, ALL_TALL_VARIANTS, ALL_VARIANTS(backward, mma_split, wgmma))
 KERNEL_VARIANTS(sm90, ALL_SMEM, ALL_VARIANTS(forward, mma_split, wgmma), ALL_VARIANTS(backward, mma_split, wgmma))
 #endif
 
@@ -274,16 +284,17 @@ enum { BUSY_KEYS = 1 };
     }
 
 /* Best last. tf32 and fma differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on the
- * FMA units. sm86 is sm80 within the shared memory of smaller GPUs, where sm80 takes the same variants. Whoever runs
- * those three can run sm80 as well, so they are never chosen but by name. */
+ * FMA units. sm86 is sm80 within the shared memory of smaller GPUs, where sm80 takes the same variants; sm90_tall is
+ * sm90 in its largest units alone, of which sm90 takes what costs less. Whoever runs those four can run sm80 or sm90 as
+ * well, so they are never chosen but by name. */
 static const ra_kernel table[] = {
-    KERNEL(tf32, usable_sm80), KERNEL(fma, usable_sm80),
+    KERNEL(tf32, usable_sm80),      KERNEL(fma, usable_sm80),
 #if RA_HAVE_SM75
     KERNEL(sm75, usable_sm75),
 #endif
-    KERNEL(sm86, usable_sm80), KERNEL(sm80, usable_sm80),
+    KERNEL(sm86, usable_sm80),      KERNEL(sm80, usable_sm80),
 #if RA_HAVE_SM90
-    KERNEL(sm90, usable_sm90),
+    KERNEL(sm90_tall, usable_sm90), KERNEL(sm90, usable_sm90),
 #endif
 };
 

@@ -36,6 +36,17 @@ static int width_index(const ra_shape *shape) {
     return width <= 64 ? 0 : width <= 128 ? 1 : width <= 256 ? 2 : -1;
 }
 
+/* The variant, or the one with larger units, which has no advantage where rows are copied one by one. */
+static const gpu_forward_variant *cheaper(const ra_shape *shape, const ra_tile_list *tiles, const gpu_lists &lists,
+                                          const gpu_forward_variant *variant, int multiprocessors) {
+    auto is_indexed = [](const gpu_tile &t) { return t.k_index != NULL; };
+    auto cost_of = [&](const gpu_forward_variant *of) {
+        return gpu_units_cost(shape, tiles, lists, of->rows, of->cost, multiprocessors);
+    };
+    if (!variant->taller || std::any_of(lists.tiles.begin(), lists.tiles.end(), is_indexed)) return variant;
+    return cost_of(variant->taller) < cost_of(variant) ? variant->taller : variant;
+}
+
 /* Once more, in the order of the same launches, for a kernel that has units of other sizes. */
 static void list_units(const ra_shape *shape, const ra_tile_list *tiles, const gpu_forward_variant *variant,
                        int multiprocessors, gpu_lists *lists) {
@@ -86,6 +97,7 @@ static ra_status choose(const gpu_variants *variants, const ra_shape *shape, ra_
                        pass == RA_FORWARD ? "forward" : "backward", (long long)std::max(shape->dim, shape->dim_v),
                        ra_dtype_name(shape->dtype), smem_bytes / 1024);
     error = pass == RA_FORWARD ? to->forward->allow() : to->backward->allow();
+    if (!error && pass == RA_FORWARD && to->forward->taller) error = to->forward->taller->allow();
     return error ? device_failed(error, "setting up a CUDA kernel") : RA_OK;
 }
 
@@ -166,11 +178,13 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
     RA_TRY(check_sizes(shape, tiles));
     gpu_list_tiles(tiles, &lists);
     lists.queries.resize(count_queries(tiles));
-    if (pass == RA_FORWARD) gpu_merge_tiles(tiles, &lists);
-    if (pass == RA_FORWARD)
+    if (pass == RA_FORWARD) {
+        gpu_merge_tiles(tiles, &lists);
+        to->forward = cheaper(shape, tiles, lists, to->forward, to->multiprocessors);
         list_units(shape, tiles, to->forward, to->multiprocessors, &lists);
-    else
+    } else {
         gpu_list_items(shape, tiles, parts, to->backward->rows, to->backward->keys, &lists);
+    }
     auto list_maps = pass == RA_FORWARD ? to->forward->list_maps : to->backward->list_maps;
     if (list_maps) list_maps(shape, tiles, parts, &lists);
     if (pass == RA_BACKWARD) gpu_interleave_heads(to->backward->together, &lists);

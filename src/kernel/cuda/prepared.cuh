@@ -82,6 +82,12 @@ enum { GPU_CACHED_BYTES = 40 << 20 };
  */
 void gpu_list_tiles(const ra_tile_list *tiles, gpu_lists *lists);
 void gpu_list_units(const ra_shape *shape, const ra_tile_list *tiles, int rows, int multiprocessors, gpu_lists *lists);
+
+/* What units of so many rows would take the device, of tiles that have been merged, as far as they can be dealt evenly
+ * to multiprocessors that take them in their order. */
+double gpu_units_cost(const ra_shape *shape, const ra_tile_list *tiles, const gpu_lists &lists, int rows,
+                      gpu_unit_cost cost, int multiprocessors);
+
 void gpu_list_items(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, int rows, int keys,
                     gpu_lists *lists);
 

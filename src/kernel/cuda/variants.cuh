@@ -30,9 +30,10 @@ GPU_NARROW_VARIANTS(mma_split)
 GPU_VARIANTS(sm75_f16)
 GPU_VARIANTS(sm75_f32)
 
-/* Hopper's wgmma. */
+/* Hopper's wgmma; tall: with units of 192 rows. */
 GPU_VARIANTS(wgmma_bf16)
 GPU_VARIANTS(wgmma_f16)
+extern const gpu_forward_variant gpu_forward_wgmma_bf16_128_tall, gpu_forward_wgmma_f16_128_tall;
 
 #undef GPU_VARIANTS
 #undef GPU_NARROW_VARIANTS

@@ -174,6 +174,14 @@ struct gpu_backward {
 
 struct gpu_lists;
 
+/* What units of a variant take beside those of another (unit_costs.cu): one of `rows` rows takes rows * row *
+ * (keys + ends), of keys in whole blocks. */
+struct gpu_unit_cost {
+    double row, ends;
+    double missing; /* what 64 rows that a unit lacks take, of what they would if it had them */
+    int keys;       /* of a block */
+};
+
 /* A kernel for one element type and one padded width of rows. It needs so many bytes of shared memory for a block;
  * `smaller` is the next one to ask where there are fewer, NULL: there is none. */
 struct gpu_forward_variant {
@@ -189,6 +197,9 @@ struct gpu_forward_variant {
     void (*list_maps)(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts,
                       gpu_lists *lists) = NULL;
     int other_rows = 0; /* not 0: in a unit of another kernel that it falls back to, which redoes pieces of units */
+    /* Has larger units, needs no more shared memory, and is taken instead where that costs less; NULL: none. */
+    const gpu_forward_variant *taller = NULL;
+    gpu_unit_cost cost = {}; /* where there is one, and its own */
 };
 
 struct gpu_backward_variant {

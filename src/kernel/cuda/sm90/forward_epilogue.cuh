@@ -5,8 +5,8 @@
  *
  * The unit's o is relative to m as it is at the end. Where the m of carried rows has not moved, which is the rule, o
  * has only to be added: the copy engine does that, and the consumer goes on with the next unit (forward_layout.cuh says
- * where o lies meanwhile). A warp whose m has moved, or whose 16 rows are not all of the tile's or not all alike,
- * writes its rows itself.
+ * where o lies meanwhile, and who starts the copies). A warp whose m has moved, or whose 16 rows are not all of the
+ * tile's or not all alike, writes its rows itself.
  */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_EPILOGUE_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_EPILOGUE_CUH
@@ -16,7 +16,12 @@
 
 /* ---- non-finite -------------------------------------------------------------------------------------------------- */
 
-/* A barrier of a warpgroup that says whether one of its threads said so. */
+/* A consumer's barrier. */
+__device__ __forceinline__ int group_barrier(int group) {
+    return 5 + group;
+}
+
+/* The barrier, which says whether one of the threads said so. */
 __device__ __forceinline__ bool warpgroup_any(int id, bool mine) {
     int any;
     asm volatile(
@@ -238,18 +243,19 @@ __device__ __forceinline__ void write_rows(const gpu_forward &args, const unit_n
 /* A warp's o in boxes of 16 rows of 128 bytes, one behind the other. */
 enum { OUTPUT_BOX_ROWS = 16, OUTPUT_BOX = OUTPUT_BOX_ROWS * 128 };
 
-/* Odd rows have their second 64 bytes written first: then no two of the lanes meet in a bank. */
-template <class S> __device__ __forceinline__ void stage_f32(uint32_t to, const output_block<S> &o) {
+/* Columns [8 FROM, 8 TO) of a warp's o are put into its place. Odd rows have their second 64 bytes written first: then
+ * no two of the lanes meet in a bank. */
+template <class S, int FROM, int TO> __device__ __forceinline__ void stage_f32(uint32_t to, const output_block<S> &o) {
     int lane = (int)threadIdx.x % 32, row = lane / 4;
     bool odd = row & 1;
     int swizzle = row ^ (odd ? 4 : 0);
     to += row * 128 + lane % 2 * 8;
 #pragma unroll
-    for (int n = 0; n < S::DIM / 8; n++)
+    for (int n = FROM; n < TO; n++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float x = odd ? o[n ^ 2][r * 2] : o[n][r * 2], y = odd ? o[n ^ 2][r * 2 + 1] : o[n][r * 2 + 1];
-            uint32_t at = to + n / 4 * OUTPUT_BOX + r * 1024 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
+            uint32_t at = to + (n - FROM) / 4 * OUTPUT_BOX + r * 1024 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
             asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(at), "f"(x), "f"(y) : "memory");
         }
 }
@@ -292,40 +298,18 @@ __device__ __forceinline__ int rows_before(const gpu_forward &args, const unit_n
     return __all_sync(~0u, fresh) ? ROWS_FRESH : __all_sync(~0u, same) ? ROWS_CARRIED : ROWS_NOT_ALIKE;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
-
-/* The warp's rows are written, or put into `staging`, out of which the copy engine is to do with them what is returned.
- * sends: there is a map of the output's rows. */
-template <class S>
-__device__ __forceinline__ int put_rows(const gpu_forward &args, const unit_note &note, bool sends,
-                                        const forward_memory<S> &memory, uint32_t staging, const row_sums &rows,
-                                        const float (&by)[2], output_block<S> &o) {
-    int before = S::STAGED && sends ? rows_before<S>(args, note, memory, rows) : ROWS_NOT_ALIKE;
-    if (!args.fresh && (args.finish || before == ROWS_NOT_ALIKE)) add_rows_there<S>(args, note, memory, rows, o);
-    if (args.finish)
-        rescale<S>(o, by);
-    else
-        write_sums(args, note, rows);
-    if (before == ROWS_NOT_ALIKE) {
-        write_rows<S>(args, note, o);
-        return SEND_NOTHING;
-    }
-    if (puts_out_half(args))
-        stage_half<S>(staging, o);
-    else
-        stage_f32<S>(staging, o);
-    shared_writes_to_products();
-    __syncwarp();
-    return before == ROWS_CARRIED ? SEND_ADD : SEND_STORE;
+/* What the copy engine does with rows that had seen that before. */
+__device__ __forceinline__ int way_of(int before) {
+    return before == ROWS_NOT_ALIKE ? SEND_NOTHING : before == ROWS_CARRIED ? SEND_ADD : SEND_STORE;
 }
 
-/* By one lane: the boxes of `from` that have columns of the view go to row `row` of the unit on. map: of the output's
- * rows. */
+/* By one lane: columns from `column` on, `count` at most, of a warp's o, which lie at `from`, go to row `row` of the
+ * unit on. map: of the output's rows. */
 template <class S>
 __device__ __forceinline__ void send_boxes(const gpu_forward &args, const CUtensorMap *map, uint32_t from,
-                                           const unit_note &note, int row, int how) {
-    int columns = puts_out_half(args) ? 64 : 32;
-    for (int column = 0; column < args.problem.dim_v; column += columns, from += OUTPUT_BOX) {
+                                           const unit_note &note, int row, int column, int count, int how) {
+    int columns = puts_out_half(args) ? 64 : 32, end = min(column + count, args.problem.dim_v);
+    for (; column < end; column += columns, from += OUTPUT_BOX) {
         if (how == SEND_ADD)
             add_box<S::PLAIN>(map, from, column, note.set.remainder, note.row + row, note.unit.h, note.unit.b);
         else
@@ -334,58 +318,109 @@ __device__ __forceinline__ void send_boxes(const gpu_forward &args, const CUtens
     bulk_commit();
 }
 
-/* The o that a warp has staged: how it is known when its place may be written again. */
-template <class S> struct staged_outputs {
-    uint32_t empty;  /* where the warp sends it itself: the mbarrier to arrive at when it has been read; 0: none */
-    uint32_t parity; /* where the sender does: of the phase of o_empty that is over when it has been sent */
-    __device__ __forceinline__ void release(void) {
-        if (!S::SENDER && empty) {
-            if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
-            leave_stage(empty);
-        }
-        empty = 0;
-    }
-};
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-/* The warp's o goes to the sender. */
+/* m and l are written, and o becomes what is to be written or sent: of a warp's rows, which are written where they are
+ * not sent. sends: there is a map of the output's rows. Returns how they are sent. */
+template <class S>
+__device__ __forceinline__ int put_rows(const gpu_forward &args, const unit_note &note, bool sends,
+                                        const forward_memory<S> &memory, const row_sums &rows, const float (&by)[2],
+                                        output_block<S> &o) {
+    int before = S::STAGED && sends ? rows_before<S>(args, note, memory, rows) : ROWS_NOT_ALIKE;
+    if (S::FREE) before = __shfl_sync(~0u, before, 0); /* it is the same in all lanes, as the compiler should know */
+    if (!args.fresh && (args.finish || before == ROWS_NOT_ALIKE)) add_rows_there<S>(args, note, memory, rows, o);
+    if (args.finish)
+        rescale<S>(o, by);
+    else
+        write_sums(args, note, rows);
+    if (before == ROWS_NOT_ALIKE) write_rows<S>(args, note, o);
+    return way_of(before);
+}
+
+/* Where o of the unit's rows is staged in the unit's last stage, `stage`: by the sender. parity: of the phase of
+ * o_empty that is over when the o before has been sent. */
 template <class S>
 __device__ __forceinline__ void hand_outputs(const forward_memory<S> &memory, int group, int stage, int how,
-                                             staged_outputs<S> &staged) {
-    mbarrier_wait(memory.o_empty(group), staged.parity);
-    staged.parity ^= 1;
+                                             uint32_t &parity) {
+    mbarrier_wait(memory.o_empty(group), parity);
+    parity ^= 1;
     if (threadIdx.x % 32) return;
     memory.sending_of(group).how[threadIdx.x / 32 % 4] = how;
     memory.sending_of(group).stage = stage;
     mbarrier_arrive(memory.o_full(group));
 }
 
-/* The unit's rows go to device memory. stage: that of its last step. outputs: the tensor maps of the rows that o is
- * written to, as those of the queries are numbered; NULL: none. */
-template <class S>
-__device__ __forceinline__ void end_unit(const gpu_forward &args, const CUtensorMap *outputs,
-                                         const forward_memory<S> &memory, const unit_note &note, int group, int stage,
-                                         const row_sums &rows, const float (&by)[2], output_block<S> &o,
-                                         staged_outputs<S> &staged) {
-    uint32_t staging = memory.outputs(group, stage) + (int)threadIdx.x / 32 % 4 * (S::OUTPUT_TILE / 4);
-    int how = SEND_NOTHING;
-    if (S::STAGED && group == 0) {
+/* Staged in the unit's last stage: when all have read what was there. */
+template <class S> __device__ __forceinline__ void wait_for_stage(int group) {
+    if (group == 0) {
         named_barrier(K_READ_BARRIER, 256);
         named_barrier_arrive(V_READ_BARRIER, 256);
-    } else if (S::STAGED) {
+    } else {
         named_barrier(V_READ_BARRIER, 256);
     }
-    if (warpgroup_any(5 + group, ends_odd<S>(note, o)))
+}
+
+template <class S>
+__device__ __forceinline__ void stage_outputs(const gpu_forward &args, const forward_memory<S> &memory, int group,
+                                              int stage, const output_block<S> &o) {
+    uint32_t place = memory.outputs(group, stage) + (int)threadIdx.x / 32 % 4 * (S::OUTPUT_TILE / 4);
+    if (puts_out_half(args))
+        stage_half<S>(place, o);
+    else
+        stage_f32<S, 0, S::DIM / 8>(place, o);
+    shared_writes_to_products();
+    __syncwarp();
+}
+
+/* A part of o has been staged in the consumer's own place, columns [column, column + count): a lane of each warp sends
+ * its warp's. The barrier is that of all the consumer's warps, though each sends for itself: behind one of a warp alone
+ * the compiler does not see that the warp is together, and in the main loop descriptors are not in uniform registers
+ * any more (1.07 of the time). */
+template <class S>
+__device__ __forceinline__ void send_part(const gpu_forward &args, const CUtensorMap *outputs, const unit_note &note,
+                                          int group, uint32_t place, int column, int count, int how) {
+    shared_writes_to_products();
+    named_barrier(group_barrier(group), 128);
+    if (threadIdx.x % 32 == 0 && how != SEND_NOTHING)
+        send_boxes<S>(args, outputs + note.set.map, place, note, row_in_unit(), column, count, how);
+}
+
+/* Staged in the consumer's own place, which has half of the columns of f32 at a time. */
+template <class S>
+__device__ __forceinline__ void send_outputs_by_parts(const gpu_forward &args, const CUtensorMap *outputs,
+                                                      const forward_memory<S> &memory, const unit_note &note, int group,
+                                                      int how, const output_block<S> &o) {
+    uint32_t place = memory.own_outputs(row_in_unit() / 16);
+    if (puts_out_half(args)) {
+        if (how != SEND_NOTHING) stage_half<S>(place, o);
+        send_part<S>(args, outputs, note, group, place, 0, S::DIM, how);
+        return;
+    }
+    constexpr int HALF = S::DIM / 2;
+    if (how != SEND_NOTHING) stage_f32<S, 0, HALF / 8>(place, o);
+    send_part<S>(args, outputs, note, group, place, 0, HALF, how);
+    if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
+    named_barrier(group_barrier(group), 128);
+    if (how != SEND_NOTHING) stage_f32<S, HALF / 8, S::DIM / 8>(place, o);
+    send_part<S>(args, outputs, note, group, place, HALF, HALF, how);
+}
+
+/* The unit's rows go to device memory. stage: that of its last step. outputs: the tensor maps of the rows that o is
+ * written to, as those of the queries are numbered; NULL: none. parity: of hand_outputs. */
+template <class S>
+__device__ __forceinline__ void
+end_unit(const gpu_forward &args, const CUtensorMap *outputs, const forward_memory<S> &memory, const unit_note &note,
+         int group, int stage, const row_sums &rows, const float (&by)[2], output_block<S> &o, uint32_t &parity) {
+    int how = SEND_NOTHING;
+    if (S::SENDER) wait_for_stage<S>(group);
+    if (S::FREE && threadIdx.x % 32 == 0) bulk_wait_read<0>(); /* of the unit before; all wait at the next barrier */
+    if (warpgroup_any(group_barrier(group), ends_odd<S>(note, o)))
         list_rows_again(args, note, group);
     else
-        how = put_rows<S>(args, note, outputs != NULL, memory, staging, rows, by, o);
-    if (S::SENDER) {
-        hand_outputs<S>(memory, group, stage, how, staged);
-    } else if (how != SEND_NOTHING) {
-        if (threadIdx.x % 32 == 0) send_boxes<S>(args, outputs + note.set.map, staging, note, row_in_unit(), how);
-        staged.empty = memory.outputs_empty(group, stage);
-    } else if (S::STAGED) {
-        leave_stage(memory.outputs_empty(group, stage));
-    }
+        how = put_rows<S>(args, note, outputs != NULL, memory, rows, by, o);
+    if (S::FREE) send_outputs_by_parts<S>(args, outputs, memory, note, group, how, o);
+    if (S::SENDER && how != SEND_NOTHING) stage_outputs<S>(args, memory, group, stage, o);
+    if (S::SENDER) hand_outputs<S>(memory, group, stage, how, parity);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* The forward kernel's shape, its shared memory, and its barriers.
  *
- *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | notes | maxima | mbarriers
+ *   Q [ROWS, DIM] | K, V of stage 0 [KEYS, DIM] | K, V of stage 1 | ... | o | notes | maxima | mbarriers
  *
  * The producer goes through the units that the CTA takes and brings their tiles: two warps that start bulk copies, one
  * of Q and K and one of V, or a warpgroup that copies row by row. GROUPS warpgroups, the consumers, compute, 64 query
@@ -23,18 +23,33 @@
  * When S of step n has come, K of step n + STAGES can be copied; V of step n + STAGES - 1 only when P V of step n - 1
  * has come, which is multiplied behind S of step n, and P of step n has been exponentiated to three quarters.
  *
- * The consumers are ever only one step apart from each other, and the producer is at most STAGES ahead of the last.
+ * Turns. Consumers issue their products one after the other, so that one computes a softmax while another multiplies.
+ * They are ever only one step apart from each other, and the producer is at most STAGES ahead of the last.
  *
- * Epilogue. Where a unit's o goes to device memory by the copy engine (STAGED, two consumers), it lies meanwhile in the
- * stage of the unit's last step: that of consumer 0 in K's tile, that of consumer 1 in V's. A consumer writes there
- * when the other one has read the tile, and k_empty or v_empty of that stage is arrived at for the warp when its o has
- * been read:
+ * Free. With three consumers of 64 rows and small blocks, products and softmaxes of different consumers meet without
+ * turns. Each goes through a unit by itself, up to STAGES - 1 steps ahead of the last: it has a tile of Q of its own,
+ * with a q_empty, and leaves steps at once of which its rows see nothing. A third warp brings Q:
  *
- *   consumer 0   S | softmax | P V | waits K_READ, arrives V_READ | o to K's tile | S of the next unit | k_empty
- *   consumer 1       S, arrives K_READ | softmax | P V | waits V_READ | o to V's tile | S of the next | v_empty
+ *             producers                             consumer g
+ *   q_told    the first arrives when a unit begins; of these there are as many as there are notes on units
+ *   q_full    the third arrives (Q has landed) ───► waits before the unit's first S
+ *   q_empty   the third waits ◄───────────────────  every warp arrives when the unit's last K has been left
  *
- * A warp looks at that in the next unit, behind its first products; or a third warp beside the producers, the sender,
- * starts the copies and arrives:
+ *   K, V      ▇▇▇▇▇▇▇▇▇▇▇▇▇▇│▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇     a unit under a causal mask, and the next:
+ *   rows 0    ▇▇▇▇▇▇▇▇▇▇··     │▇▇▇▇▇▇▇▇▇▇▇▇▇··     ▇ computed, · left at once
+ *   rows 64   ▇▇▇▇▇▇▇▇▇▇▇▇·    │▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇·
+ *   rows 128  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇   │▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
+ *
+ * Epilogue, free: a warp puts its o into a place of its consumer's own, starts the copies to device memory, and waits
+ * before it writes there again. Epilogue, turns (SENDER, two consumers): o lies in the stage of the unit's last step
+ * meanwhile, that of consumer 0 in K's tile, that of consumer 1 in V's. A consumer writes there when the other one has
+ * read the tile:
+ *
+ *   consumer 0   S | softmax | P V | waits K_READ, arrives V_READ | o to K's tile | S of the next unit
+ *   consumer 1       S, arrives K_READ | softmax | P V | waits V_READ | o to V's tile | S of the next
+ *
+ * The sender, a warp beside the producers, starts the copies, and arrives at k_empty or v_empty of that stage for all
+ * warps when o has been read:
  *
  *             consumer                              sender
  *   o_full    every warp arrives when its o lies ─► waits, starts the copies to device memory
@@ -51,16 +66,13 @@
 #include "kernel/cuda/tile_cursor.cuh"
 
 enum step_flags {
-    STEP_MASKED = 1,        /* some pairs are not visible, or keys are missing */
-    STEP_ENDS = 2,          /* the unit's last */
-    STEP_NONE = 4,          /* there is no more work */
-    STEP_SHORT = 8,         /* a tile's first, of no more than FEW_KEYS keys */
-    STEP_BEFORE_SHORT = 16, /* the step behind it is a short one of the same unit */
+    STEP_MASKED = 1, /* some pairs are not visible, or keys are missing */
+    STEP_ENDS = 2,   /* the unit's last */
+    STEP_NONE = 4,   /* there is no more work */
+    /* Where consumers are free, of consumer g, shifted by g: */
+    STEP_EDGE = 1 << 8,    /* some of its pairs are not visible */
+    STEP_UNSEEN = 1 << 12, /* none is */
 };
-
-/* Where the keys that a unit sees of a tile are no multiple of a block's, and not many more, the first block has what
- * is left over: its S and its exponentials are those of so many keys alone, which the main loop knows nothing of. */
-enum { FEW_KEYS = 64 };
 
 /* What consumers need of a step. Row r of the unit sees keys c of the block with r + lo <= c < min(r + hi, count). */
 struct __align__(16) key_block {
@@ -88,8 +100,8 @@ __device__ __forceinline__ unit_note note_of(const gpu_forward &args, const gpu_
     return {unit, t.q_first, t.q_stride, number, {0, 0}, 0, t.queries, first, t.q_stride * lse.row};
 }
 
-/* What the copy of a step's V needs. map NULL: there is no more work. */
-struct value_note {
+/* What a copy of a step's V, or of a unit's Q, needs. map NULL: there is no more work. */
+struct copy_note {
     const CUtensorMap *map;
     int remainder, row, head, batch;
 };
@@ -118,43 +130,50 @@ struct row_step {
 
 enum { ROW_PLAN_BYTES = 2 * sizeof(row_step) };
 
-/* BOXES: tiles are brought by bulk tensor copies. TURNS: consumers issue their products in turns, so that one computes
- * a softmax while another multiplies. PLAIN: all rows are of stride 1, maps have 4
- * dimensions (tensor_maps.cuh), and pairs count once. */
+/* BOXES: tiles are brought by bulk tensor copies. TURNS: consumers issue their products in turns. PLAIN: all rows are
+ * of stride 1, maps have 4 dimensions (tensor_maps.cuh), and pairs count once. */
 template <class T_, int DIM_, int KEYS_, int GROUPS_, int STAGES_, bool TURNS_, bool BOXES_, bool PLAIN_ = false>
 struct forward_wgmma_shape {
     using T = T_;
     static constexpr int DIM = DIM_, KEYS = KEYS_, GROUPS = GROUPS_, STAGES = STAGES_;
-    static constexpr bool TURNS = TURNS_, BOXES = BOXES_, PLAIN = PLAIN_;
+    static constexpr bool TURNS = TURNS_, FREE = !TURNS_, BOXES = BOXES_, PLAIN = PLAIN_;
+    static_assert(TURNS || BOXES, "rows that are copied one by one are for consumers in turns");
     static constexpr int ROWS = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
     static constexpr int PRODUCERS = BOXES ? 1 : 128; /* threads that arrive when a tile has been copied */
-    /* S, P and o of 192 keys at D = 128 alone are 208 of a consumer's registers. */
-    static constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : !BOXES ? 56 : KEYS * DIM >= 192 * 128 ? 24 : 40;
+    static constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : !BOXES ? 56 : 40;
     static constexpr int CONSUMER_REGISTERS = ((GROUPS == 2 ? 504 : 512) - PRODUCER_REGISTERS) / GROUPS;
     /* P is packed beside the last quarter of the exponentials of the thread's second row, from this block of 8 columns
      * on; KEYS / 8: behind all of them. The former takes the packing out of the way of the next products and costs a
-     * branch for each step, which pays where a step has many products: 1.01 of the rate at 176 keys and D = 128 (192
-     * have not been timed without it), 1.03 at D = 256, but 0.99 at 128 keys, and 0.96 at D = 64. */
+     * branch for each step, which pays where a step has many products: 1.03 of the rate at D = 256, but 0.99 at 128
+     * keys, 0.98 at 80 keys of free consumers, where registers are spilled for it, and 0.96 at D = 64. */
     static constexpr bool PACKS_BESIDE = BOXES && KEYS * DIM >= 80 * 256;
     static constexpr int PACKED_FROM = PACKS_BESIDE ? KEYS / 8 * 3 / 4 / 2 * 2 : KEYS / 8;
-    /* It knows of pairs that count several times; with 192 keys at D = 128 there are no registers for that. */
-    static constexpr bool COUNTS = !PLAIN && KEYS * DIM < 192 * 128;
-    static constexpr bool SHORT_FIRST = BOXES && KEYS >= 3 * FEW_KEYS;
+    static constexpr bool COUNTS = !PLAIN; /* it knows of pairs that count several times */
     static constexpr int KEY_TILE = KEYS * DIM * 2, Q_TILE = ROWS * DIM * 2;
+    /* Q lies in tiles of so many rows, each of which has a q_empty. */
+    static constexpr int Q_ROWS = FREE ? 64 : ROWS, Q_TILES = ROWS / Q_ROWS;
     static constexpr int OUTPUT_TILE = 64 * DIM * 4; /* a consumer's o */
     /* o of 64 rows fits into a tile of keys, and there is one for each consumer. */
-    static constexpr bool STAGED = BOXES && TURNS && GROUPS == 2 && OUTPUT_TILE <= KEY_TILE;
-    /* A warp of its own sends it. With two stages the next unit's second step waits for o's place, and consumers, each
-     * of whose warps sends its own rows, are sooner. */
-    static constexpr bool SENDER = STAGED && STAGES > 2;
-    static constexpr int NOTES_AT = Q_TILE + STAGES * 2 * KEY_TILE;
+    static constexpr bool SENDER = BOXES && TURNS && GROUPS == 2 && OUTPUT_TILE <= KEY_TILE;
+    static constexpr bool STAGED = SENDER || FREE; /* o leaves by the copy engine */
+    /* Of a warp, where each has one: 16 rows of 16 bits, or half of the columns of f32. */
+    static constexpr int OUTPUT_PLACE = 16 * DIM * 2;
+    static constexpr int OUTPUTS_AT = Q_TILE + STAGES * 2 * KEY_TILE;
+    static constexpr int NOTES_AT = OUTPUTS_AT + (FREE ? 4 * GROUPS * OUTPUT_PLACE : 0);
     static constexpr int TIMES_AT = NOTES_AT + STAGES * (int)sizeof(key_block);
     static constexpr int UNITS = STAGES + 2, UNITS_AT = TIMES_AT + (COUNTS ? STAGES * 4 + 15 : 0) / 16 * 16;
     static constexpr int VALUES_AT = UNITS_AT + (UNITS * (int)sizeof(unit_note) + 15) / 16 * 16;
-    static constexpr int MAXIMA_AT = VALUES_AT + (BOXES ? 2 * STAGES * (int)sizeof(value_note) : 0);
+    static constexpr int QUERIES_AT = VALUES_AT + (BOXES ? 2 * STAGES * (int)sizeof(copy_note) : 0);
+    static constexpr int MAXIMA_AT = QUERIES_AT + (FREE ? UNITS * (int)sizeof(copy_note) : 0);
     static constexpr int SENDINGS_AT = MAXIMA_AT + ROWS * 4;
     static constexpr int BARRIERS_AT = SENDINGS_AT + (SENDER ? GROUPS * (int)sizeof(sending) : 0);
-    static constexpr int PLAN_AT = BARRIERS_AT + (6 * STAGES + 1 + (SENDER ? 2 * GROUPS : 0)) * 8;
+    /* Those of stages, of tiles of Q, and of steps whose V is told of; behind them those of the sender, or of Q where
+     * consumers are free. */
+    static constexpr int BARRIERS = 4 * STAGES + Q_TILES + 2 * STAGES +
+                                    (FREE     ? GROUPS + UNITS
+                                     : SENDER ? 2 * GROUPS
+                                              : 0);
+    static constexpr int PLAN_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int BYTES = PLAN_AT + (BOXES ? 0 : ROW_PLAN_BYTES);
     static_assert(KEYS % 16 == 0 && KEYS * PANEL_ROW_BYTES % 1024 == 0, "panels start at multiples of 1024 bytes");
     static_assert(BYTES <= 227 * 1024, "a multiprocessor has no more");
@@ -177,8 +196,9 @@ template <class S> struct forward_memory {
     __device__ __forceinline__ float *maxima(void) const {
         return (float *)(generic + S::MAXIMA_AT);
     }
-    __device__ __forceinline__ uint32_t q(void) const {
-        return base;
+    /* Of a consumer's first query. */
+    __device__ __forceinline__ uint32_t q(int group) const {
+        return base + group * (S::FREE ? S::Q_TILE / S::GROUPS : 64 * PANEL_ROW_BYTES);
     }
     __device__ __forceinline__ uint32_t k(int stage) const {
         return base + S::Q_TILE + stage * 2 * S::KEY_TILE;
@@ -186,47 +206,62 @@ template <class S> struct forward_memory {
     __device__ __forceinline__ uint32_t v(int stage) const {
         return k(stage) + S::KEY_TILE;
     }
-    __device__ __forceinline__ uint32_t barrier(int kind, int stage) const {
-        return base + S::BARRIERS_AT + (kind * S::STAGES + stage) * 8;
+    __device__ __forceinline__ uint32_t barrier(int number) const {
+        return base + S::BARRIERS_AT + number * 8;
     }
     __device__ __forceinline__ uint32_t k_full(int stage) const {
-        return barrier(0, stage);
+        return barrier(stage);
     }
     __device__ __forceinline__ uint32_t v_full(int stage) const {
-        return barrier(1, stage);
+        return barrier(S::STAGES + stage);
     }
     __device__ __forceinline__ uint32_t k_empty(int stage) const {
-        return barrier(2, stage);
+        return barrier(2 * S::STAGES + stage);
     }
     __device__ __forceinline__ uint32_t v_empty(int stage) const {
-        return barrier(3, stage);
+        return barrier(3 * S::STAGES + stage);
     }
-    __device__ __forceinline__ uint32_t q_empty(void) const {
-        return barrier(4, 0);
+    /* Of the tile of Q that a consumer's rows are in. */
+    __device__ __forceinline__ uint32_t q_empty(int group) const {
+        return barrier(4 * S::STAGES + (S::FREE ? group : 0));
     }
     /* slot: of 2 STAGES, one for each of as many steps. */
     __device__ __forceinline__ uint32_t v_told(int slot) const {
-        return q_empty() + 8 + slot * 8;
+        return barrier(4 * S::STAGES + S::Q_TILES + slot);
+    }
+    __device__ __forceinline__ uint32_t q_full(int group) const {
+        return v_told(2 * S::STAGES + group);
+    }
+    /* slot: of a unit's note. */
+    __device__ __forceinline__ uint32_t q_told(int slot) const {
+        return q_full(S::GROUPS + slot);
     }
     __device__ __forceinline__ uint32_t o_full(int group) const {
         return v_told(2 * S::STAGES + group);
     }
     __device__ __forceinline__ uint32_t o_empty(int group) const {
-        return v_told(2 * S::STAGES + S::GROUPS + group);
+        return o_full(S::GROUPS + group);
     }
     __device__ __forceinline__ sending &sending_of(int group) const {
         return ((sending *)(generic + S::SENDINGS_AT))[group];
     }
-    /* Where o of a consumer lies until it has been sent, in the stage of the unit's last step, and the mbarrier that
-     * the place is left at. */
+    /* Where o of a consumer lies until the sender has sent it, in the stage of the unit's last step, and the mbarrier
+     * that the place is left at. */
     __device__ __forceinline__ uint32_t outputs(int group, int stage) const {
         return group == 0 ? k(stage) : v(stage);
     }
     __device__ __forceinline__ uint32_t outputs_empty(int group, int stage) const {
         return group == 0 ? k_empty(stage) : v_empty(stage);
     }
-    __device__ __forceinline__ value_note &value(int slot) const {
-        return ((value_note *)(generic + S::VALUES_AT))[slot];
+    /* A warp's own, of all consumers' warps. */
+    __device__ __forceinline__ uint32_t own_outputs(int warp) const {
+        return base + S::OUTPUTS_AT + warp * S::OUTPUT_PLACE;
+    }
+    __device__ __forceinline__ copy_note &value(int slot) const {
+        return ((copy_note *)(generic + S::VALUES_AT))[slot];
+    }
+    __device__ __forceinline__ copy_note &queries(int slot) const {
+        return ((copy_note *)(generic + S::QUERIES_AT))[slot];
     }
 };
 
@@ -248,7 +283,9 @@ template <class S> __device__ __forceinline__ void make_barriers(const forward_m
         mbarrier_init(memory.k_empty(stage), 4 * S::GROUPS);
         mbarrier_init(memory.v_empty(stage), 4 * S::GROUPS);
     }
-    mbarrier_init(memory.q_empty(), 4 * S::GROUPS);
+    for (int tile = 0; tile < S::Q_TILES; tile++) mbarrier_init(memory.q_empty(tile), 4 * S::GROUPS / S::Q_TILES);
+    for (int group = 0; S::FREE && group < S::GROUPS; group++) mbarrier_init(memory.q_full(group), 1);
+    for (int slot = 0; S::FREE && slot < S::UNITS; slot++) mbarrier_init(memory.q_told(slot), 1);
     for (int slot = 0; slot < 2 * S::STAGES; slot++) mbarrier_init(memory.v_told(slot), 1);
     for (int group = 0; S::SENDER && group < S::GROUPS; group++) {
         mbarrier_init(memory.o_full(group), 4);

@@ -1,7 +1,8 @@
-/* The producers of the forward kernel, two warps. The first goes through the units, one step after the other, writes
- * what others need to know of a step, and starts the copies of Q and K; the second starts those of V. K of a step has
- * its place before V of the step before it has (forward_layout.cuh): one warp that brings both in the order of steps
- * starts K late by what it waits for V. All lanes know the same; the first does what is done once. */
+/* The producers of the forward kernel, two warps or three. The first goes through the units, one step after the other,
+ * writes what others need to know of a step, and starts the copies of Q and K; the second starts those of V. K of a
+ * step has its place before V of the step before it has (forward_layout.cuh): one warp that brings both in the order of
+ * steps starts K late by what it waits for V. Where consumers are free a third starts the copies of Q. All lanes know
+ * the same; the first does what is done once. */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_PRODUCER_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_PRODUCER_CUH
 
@@ -52,28 +53,29 @@ __device__ __forceinline__ tile_keys keys_of(const gpu_problem &p, const tensor_
     return {key_map(maps, t), head, t.k_set.remainder, t.k_at, t.k_count, t.lo, t.hi, t.log2_times};
 }
 
-/* The note on the step of keys [b0, ...), of which there are `few`, or, where that is 0, a block's, as far as the tile
- * has them. Made here: left to itself, the compiler makes it where it is stored, while a stage waits for its copy. */
+/* What each consumer sees of a block: STEP_UNSEEN and STEP_EDGE. By a warp; rows: of the unit, which are there. */
+template <class S> __device__ __forceinline__ int flags_of_groups(const key_block &block, int rows) {
+    int group = (int)threadIdx.x % 32, first = group * 64, last = min(first + 64, rows) - 1;
+    bool there = group < S::GROUPS;
+    bool unseen = last < first || max(0, first + block.lo) >= min(min(S::KEYS, block.count), last + block.hi);
+    bool full = block.count >= S::KEYS && last + block.lo <= 0 && first + block.hi >= S::KEYS;
+    return (int)__ballot_sync(~0u, there && unseen) * STEP_UNSEEN | (int)__ballot_sync(~0u, there && !full) * STEP_EDGE;
+}
+
+/* The note on the step of keys [b0, ...), as far as the tile has them. Made here: left to itself, the compiler makes it
+ * where it is stored, while a stage waits for its copy. */
 template <class S>
-__device__ __forceinline__ key_block block_of(int lo, int hi, int count, const unit_place &unit, int b0, bool ends,
-                                              int few = 0) {
-    int b1 = b0 + (few ? FEW_KEYS : S::KEYS);
-    if (few) count = min(count, b0 + few);
+__device__ __forceinline__ key_block block_of(int lo, int hi, int count, const unit_place &unit, int b0, bool ends) {
+    int b1 = b0 + S::KEYS;
     bool full = b1 <= count && block_is_full(lo, hi, unit.a0, unit.a1, b0, b1);
     int64_t apart = (int64_t)unit.a0 - b0;
-    key_block block = {(full ? 0 : STEP_MASKED) | (ends ? STEP_ENDS : 0) | (few ? STEP_SHORT : 0), near(apart + lo),
-                       near(apart + hi + 1), near(count - b0)};
+    key_block block = {ends ? STEP_ENDS : 0, near(apart + lo), near(apart + hi + 1), near(count - b0)};
+    block.flags |= S::FREE ? flags_of_groups<S>(block, unit.a1 - unit.a0) : full ? 0 : STEP_MASKED;
     asm volatile("" : "+r"(block.flags), "+r"(block.lo), "+r"(block.hi), "+r"(block.count));
     return block;
 }
 
-/* How many keys a tile's first block has, where they are few; 0: as many as any. */
-template <class S> __device__ __forceinline__ int few_first(const key_cursor &keys) {
-    int over = (keys.to - keys.b0) % S::KEYS;
-    return S::SHORT_FIRST && over <= FEW_KEYS ? over : 0;
-}
-
-/* The place of a step in the rings: the stage and the parity of its phase follow from that of its value_note. */
+/* The place of a step in the rings: the stage and the parity of its phase follow from that of its copy_note. */
 template <class S> struct step_place : ring_place<2 * S::STAGES> {
     __device__ __forceinline__ int in_ring(void) const {
         return this->stage % S::STAGES;
@@ -86,26 +88,27 @@ template <class S> struct step_place : ring_place<2 * S::STAGES> {
 
 /* By one lane: the copies of V of the step at `at` may begin when its stage has been left. map NULL: there is none. */
 template <class S>
-__device__ __forceinline__ void tell_values(const forward_memory<S> &memory, int slot, const value_note &note) {
+__device__ __forceinline__ void tell_values(const forward_memory<S> &memory, int slot, const copy_note &note) {
     memory.value(slot) = note;
     mbarrier_arrive(memory.v_told(slot));
 }
 
-/* Q of a unit, whose first step is in `stage`: when all have read the Q before. */
+/* By one lane: the unit noted in `slot` has begun. map NULL: there is none. */
 template <class S>
-__device__ __forceinline__ void produce_queries(const tensor_maps &maps, const forward_memory<S> &memory,
-                                                const gpu_tile &t, const unit_place &unit, int stage, uint32_t parity) {
-    mbarrier_wait(memory.q_empty(), parity);
+__device__ __forceinline__ void tell_queries(const forward_memory<S> &memory, int slot, const copy_note &note) {
+    memory.queries(slot) = note;
+    mbarrier_arrive(memory.q_told(slot));
+}
+
+/* Q of a unit whose first step is in `stage`, when all have read the Q before. */
+template <class S>
+__device__ __forceinline__ void produce_queries(const forward_memory<S> &memory, const copy_note &note, int stage,
+                                                uint32_t parity) {
+    mbarrier_wait(memory.q_empty(0), parity);
     if (threadIdx.x) return;
     mbarrier_expect(memory.k_full(stage), S::Q_TILE);
-    const CUtensorMap *map = &maps.map[t.q_set.map];
-    int remainder = t.q_set.remainder, row = t.q_at + unit.a0;
-    /* With 192 keys one by one: the coordinates of several at a time are so many uniform registers that the consumers,
-     * who have the same, would move descriptors about in their main loop. */
-#pragma unroll(S::KEYS *S::DIM < 192 * 128 ? S::DIM / 64 : 1)
-    for (int column = 0; column < S::DIM; column += 64)
-        copy_box<S::PLAIN>(memory.q() + column * S::ROWS * 2, map, column, remainder, row, unit.h, unit.b,
-                           memory.k_full(stage));
+    copy_tile<S::DIM, S::ROWS, S::PLAIN>(memory.q(0), note.map, note.remainder, note.row, note.head, note.batch,
+                                         memory.k_full(stage));
 }
 
 /* Everything that a copy needs is computed before the stage is waited for, and what consumers are told is written
@@ -123,16 +126,13 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
     key_cursor keys;
     while (next_unit<S>(args, count, &number, &place, &unit, &keys)) {
         bool begins = true, ends;
-        int few = few_first<S>(keys);
         tile_keys source = keys_of(p, maps, unit, keys.tile);
 #pragma unroll 1
         do {
             int stage = at.in_ring(), row = source.at + keys.b0;
-            key_cursor next = next_keys(p, unit, keys, few ? few : S::KEYS);
+            key_cursor next = next_keys(p, unit, keys, S::KEYS);
             ends = next.tile == unit.end;
-            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends, few);
-            few = next.tile == keys.tile || ends ? 0 : few_first<S>(next);
-            if (few) block.flags |= STEP_BEFORE_SHORT;
+            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends);
             if (lead) tell_values<S>(memory, at.stage, {source.map + 1, source.remainder, row, source.head, unit.b});
             mbarrier_wait(memory.k_empty(stage), at.left_parity());
             if (lead) {
@@ -144,7 +144,9 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             }
             if (begins) {
                 const gpu_tile &t = p.tiles[keys.tile];
-                produce_queries<S>(maps, memory, t, unit, stage, q_parity);
+                copy_note q = {&maps.map[t.q_set.map], t.q_set.remainder, t.q_at + unit.a0, unit.h, unit.b};
+                if (!S::FREE) produce_queries<S>(memory, q, stage, q_parity);
+                if (S::FREE && lead) tell_queries<S>(memory, slot, q);
                 q_parity ^= 1;
                 if (lead) {
                     unit_note note = note_of(args, t, unit, place);
@@ -164,6 +166,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
         slot = next_slot<S>(slot);
     }
     if (lead) tell_values<S>(memory, at.stage, {NULL, 0, 0, 0, 0});
+    if (S::FREE && lead) tell_queries<S>(memory, slot, {NULL, 0, 0, 0, 0});
     mbarrier_wait(memory.k_empty(at.in_ring()), at.left_parity());
     if (lead) {
         memory.note(at.in_ring()) = {STEP_NONE, 0, 0, 0};
@@ -176,7 +179,7 @@ template <class S> __device__ __forceinline__ void produce_values(const forward_
     for (;; at.advance()) {
         int stage = at.in_ring();
         mbarrier_wait(memory.v_told(at.stage), at.parity);
-        value_note note = memory.value(at.stage);
+        copy_note note = memory.value(at.stage);
         if (!note.map) return;
         mbarrier_wait(memory.v_empty(stage), at.left_parity());
         __syncwarp(); /* all lanes have read the note, and none is steps behind */
@@ -184,6 +187,28 @@ template <class S> __device__ __forceinline__ void produce_values(const forward_
         mbarrier_arrive_expecting(memory.v_full(stage), S::KEY_TILE);
         copy_tile<S::DIM, S::KEYS, S::PLAIN>(memory.v(stage), note.map, note.remainder, note.row, note.head, note.batch,
                                              memory.v_full(stage));
+    }
+}
+
+/* Where consumers are free: Q of one unit after the other, each consumer's when it has left the one before. */
+template <class S> __device__ __forceinline__ void produce_free_queries(const forward_memory<S> &memory) {
+    int slot = 0;
+    for (uint32_t parity = 1, told = 0;; parity ^= 1) {
+        mbarrier_wait(memory.q_told(slot), told);
+        copy_note note = memory.queries(slot);
+        if (!note.map) return;
+#pragma unroll 1
+        for (int group = 0; group < S::GROUPS; group++) {
+            mbarrier_wait(memory.q_empty(group), parity);
+            if (threadIdx.x % 32 == 0) {
+                mbarrier_arrive_expecting(memory.q_full(group), S::Q_TILE / S::GROUPS);
+                copy_tile<S::DIM, 64, S::PLAIN>(memory.q(group), note.map, note.remainder, note.row + group * 64,
+                                                note.head, note.batch, memory.q_full(group));
+            }
+            __syncwarp();
+        }
+        slot = next_slot<S>(slot);
+        told ^= slot == 0;
     }
 }
 

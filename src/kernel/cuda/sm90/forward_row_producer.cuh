@@ -72,7 +72,7 @@ __device__ __forceinline__ void copy_query_panels(const gpu_forward &args, const
     const gpu_tile &tile = args.problem.tiles[unit.tile];
     const ra_view q = query_rows_of(args, tile).q;
     row_source rows = source_of<typename S::T>(q, unit.b, unit.h, tile.q_first, tile.q_stride, NULL);
-    copy_panels<typename S::T, S::DIM, S::ROWS, S::PRODUCERS>(memory.q(), rows, unit.a0, unit.a1, args.problem.dim,
+    copy_panels<typename S::T, S::DIM, S::ROWS, S::PRODUCERS>(memory.q(0), rows, unit.a0, unit.a1, args.problem.dim,
                                                               thread);
 }
 
@@ -105,7 +105,7 @@ __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forw
             const gpu_tile &tile = p.tiles[step.unit.tile];
             if (thread == 0) memory.unit(slot) = note_of(args, tile, step.unit, step.number);
             slot = next_slot<S>(slot);
-            pending.wait_empty(memory.q_empty(), q_parity);
+            pending.wait_empty(memory.q_empty(0), q_parity);
             q_parity ^= 1;
             copy_query_panels<S>(args, memory, step.unit, thread);
         }

@@ -1,5 +1,5 @@
 /* A warp beside the producers that gives o of units that have ended to the copy engine, and waits until it has been
- * read: consumers go on with the next unit meanwhile.
+ * read: consumers go on with the next unit meanwhile. Where they are free they send it themselves.
  */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_SENDER_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_SENDER_CUH
@@ -24,7 +24,7 @@ __device__ __forceinline__ void send_outputs(const gpu_forward &args, const CUte
             }
             if (lane < 4 && how != SEND_NOTHING) {
                 send_boxes<S>(args, outputs + note.set.map, memory.outputs(group, stage) + lane * (S::OUTPUT_TILE / 4),
-                              note, group * 64 + lane * 16, how);
+                              note, group * 64 + lane * 16, 0, S::DIM, how);
                 bulk_wait_read<0>();
             }
             if (lane < 4) mbarrier_arrive(memory.outputs_empty(group, stage));

@@ -2,7 +2,8 @@
  * o added to it last.
  *
  * A CTA stays on its multiprocessor and takes one unit after the other. S of a step is computed together with P V of
- * the step before, and consumers take turns, so that the tensor cores have work during the softmax:
+ * the step before, and consumers take turns, or are free (forward_layout.cuh), so that the tensor cores have work
+ * during the softmax:
  *
  *   consumer 0   S(t), P V(t-1) | softmax of S(t)     | S(t+1), P V(t) | ...
  *   consumer 1   softmax        | S(t), P V(t-1)      | softmax ...
@@ -34,16 +35,16 @@ template <class S> __device__ __forceinline__ void turn_hand_over(int group) {
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* s = Q K^T of the block's first H::KEYS keys, begun. q: the first operand of the group's queries. */
-template <class S, class H>
+/* s = Q K^T, begun. q: the first operand of the group's queries. */
+template <class S>
 __device__ __forceinline__ void start_scores(const forward_memory<S> &memory, int stage, uint32_t q,
-                                             score_block<H> &s) {
-    constexpr int PANEL_Q = S::ROWS * PANEL_ROW_BYTES, PANEL_K = S::KEYS * PANEL_ROW_BYTES;
+                                             score_block<S> &s) {
+    constexpr int PANEL_Q = S::Q_ROWS * PANEL_ROW_BYTES, PANEL_K = S::KEYS * PANEL_ROW_BYTES;
     uint32_t k = operand_at(memory.k(stage), PANEL_K);
     products_begin();
 #pragma unroll
     for (int d = 0; d < S::DIM / 16; d++)
-        wgmma<typename S::T, H::KEYS>::template shared<false, false>(s, operand(q, d / 4 * PANEL_Q + d % 4 * 32),
+        wgmma<typename S::T, S::KEYS>::template shared<false, false>(s, operand(q, d / 4 * PANEL_Q + d % 4 * 32),
                                                                      operand(k, d / 4 * PANEL_K + d % 4 * 32), d == 0);
     products_commit();
 }
@@ -62,19 +63,24 @@ __device__ __forceinline__ void start_outputs(const forward_memory<S> &memory, i
 
 /* ---- main loop --------------------------------------------------------------------------------------------------- */
 
-/* K of a step has been read, and so has Q, if that was the unit's last. Where o is staged, consumer 0 leaves the last K
- * in end_unit. (One branch for both arrivals where none depends on the consumer, and two where one does: the other way
+/* K of a step has been read, and so has Q, if that was the unit's last. Where there is a sender, consumer 0 leaves the
+ * last K to it. (One branch for both arrivals where none depends on the consumer, and two where one does: the other way
  * round the main loops compile to 0.99 of the rate.) */
 template <class S>
 __device__ __forceinline__ void leave_keys(const forward_memory<S> &memory, int group, int stage, bool ends) {
-    if (S::STAGED) {
+    if (S::SENDER) {
         if (!(ends && group == 0)) leave_stage(memory.k_empty(stage));
-        if (ends) leave_stage(memory.q_empty());
+        if (ends) leave_stage(memory.q_empty(group));
         if (ends && group == 1) named_barrier_arrive(K_READ_BARRIER, 256);
     } else if (threadIdx.x % 32 == 0) {
         mbarrier_arrive(memory.k_empty(stage));
-        if (ends) mbarrier_arrive(memory.q_empty());
+        if (ends) mbarrier_arrive(memory.q_empty(group));
     }
+}
+
+/* Whether a consumer sees some pairs of a block, and not all. */
+template <class S> __device__ __forceinline__ bool is_masked(const key_block &keys, int group) {
+    return keys.flags & (S::FREE ? STEP_EDGE << group : STEP_MASKED);
 }
 
 /* Of a step, whose K has not been left. */
@@ -82,92 +88,35 @@ template <class S> __device__ __forceinline__ float log2_times_at(const forward_
     return S::COUNTS ? memory.log2_times(stage) : 0;
 }
 
-/* The shape of a step of no more than FEW_KEYS keys. */
-template <class S>
-struct few_keys : forward_wgmma_shape<typename S::T, S::DIM, FEW_KEYS, S::GROUPS, S::STAGES, S::TURNS, S::BOXES> {
-    static constexpr bool COUNTS = S::COUNTS;
-};
-
 /* Where a consumer stands: at the unit that is noted in `slot`, whose next step is at the ring's place. */
 template <class S> struct consumer_place {
     ring_place<S::STAGES> at;
     int slot;
-    staged_outputs<S> staged; /* of the unit before */
+    uint32_t o_parity; /* of hand_outputs */
+    uint32_t q_parity; /* where consumers are free: of the unit's phase of q_full */
 };
 
-/* P of H::KEYS keys as that of a whole block: 0 for the others. */
-template <class S, class H> __device__ __forceinline__ void widen(const weight_block<H> &first, weight_block<S> &p) {
-#pragma unroll
-    for (int k = 0; k < S::KEYS / 16; k++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) p[k][e] = k < H::KEYS / 16 ? first[k % (H::KEYS / 16)][e] : 0;
-}
-
-/* A unit's first step, with no more than H::KEYS keys: P of the others is 0. Returns whether m has moved. */
-template <class S, class H>
+/* The first step of a unit, or, where no P waits for its V, of some more of its steps: `begun`. Returns whether m has
+ * moved. */
+template <class S>
 __device__ __forceinline__ bool first_step(const gpu_forward &args, const forward_memory<S> &memory, int group,
                                            const gpu_score<float> &score, const unit_note &note, uint32_t q,
-                                           const key_block &keys, consumer_place<S> &place, row_sums &rows,
-                                           weight_block<S> &p, float (&keep)[2]) {
-    score_block<H> s;
-    weight_block<H> first;
-    float log2_times = log2_times_at<S>(memory, place.at.stage);
+                                           const key_block &keys, int stage, bool begun, row_sums &rows,
+                                           score_block<S> &s, weight_block<S> &p, float (&keep)[2]) {
+    float log2_times = log2_times_at<S>(memory, stage);
     turn_wait<S>(group);
-    start_scores<S, H>(memory, place.at.stage, q, s);
+    start_scores<S>(memory, stage, q, s);
     turn_hand_over<S>(group);
-    place.staged.release();
     __syncwarp();
-    begin_sums<S>(args, note, memory, rows);
+    if (!S::FREE || !begun) begin_sums<S>(args, note, memory, rows);
     bool large = some_are_large(rows.m);
     products_wait<0>();
     keep_registers(s);
     __syncwarp();
-    leave_keys<S>(memory, group, place.at.stage, keys.flags & STEP_ENDS);
-    if (keys.flags & STEP_MASKED) mask_block<H>(keys, s);
-    bool far = accumulate_scores<H>(
-        s, rows, score, large, log2_times, first, [] {}, keep);
-    widen<S, H>(first, p);
-    return far;
-}
-
-/* A tile's first step, with no more than H::KEYS keys, that is not the unit's first: a step of the main loop but for
- * that. Returns its note. */
-template <class S, class H>
-__device__ __forceinline__ key_block short_step(const forward_memory<S> &memory, int group,
-                                                const gpu_score<float> &score, uint32_t q, ring_place<S::STAGES> &at,
-                                                row_sums &rows, weight_block<S> &p, output_block<S> &o) {
-    score_block<H> s;
-    weight_block<H> first;
-    float keep[2];
-    /* Its operands are made of it here: those of the main loop would be kept for both, and spilled. */
-    asm volatile("" : "+r"(q));
-    ring_place<S::STAGES> before = at;
-    at.advance();
-    mbarrier_wait(memory.k_full(at.stage), at.parity);
-    key_block keys = memory.note(at.stage);
-    float log2_times = log2_times_at<S>(memory, at.stage);
-    turn_wait<S>(group);
-    start_scores<S, H>(memory, at.stage, q, s);
-    mbarrier_wait(memory.v_full(before.stage), before.parity);
-    start_outputs<S>(memory, before.stage, p, o);
-    turn_hand_over<S>(group);
-    bool large = some_are_large(rows.m);
-    products_wait<1>();
-    keep_registers(s);
-    leave_keys<S>(memory, group, at.stage, keys.flags & STEP_ENDS);
-    if (keys.flags & STEP_MASKED) mask_block<H>(keys, s);
-    bool far = accumulate_scores<H>(
-        s, rows, score, large, log2_times, first,
-        [&] {
-            products_wait<0>();
-            keep_registers(o);
-            keep_registers(s); /* as in the main loop */
-            leave_stage(memory.v_empty(before.stage));
-        },
-        keep);
-    widen<S, H>(first, p);
-    if (far) rescale<S>(o, keep);
-    return keys;
+    leave_keys<S>(memory, group, stage, keys.flags & STEP_ENDS);
+    if (is_masked<S>(keys, group)) mask_block<S>(keys, s);
+    return accumulate_scores<S>(
+        s, rows, score, large, log2_times, p, [] {}, keep);
 }
 
 /* Of the rows that o is written to, as those of the queries are numbered; NULL: none. Asked for where they are needed:
@@ -176,81 +125,117 @@ static __device__ __forceinline__ const CUtensorMap *output_maps(const tensor_ma
     return maps && maps->outputs ? &maps->map[maps->outputs] : NULL;
 }
 
-/* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit. */
+/* Where consumers are free: steps from the ring's place on of which this one's rows see nothing are left, up to one
+ * that they see. Returns whether the unit ends before that. V is waited for: or else a stage could be left a second
+ * time before others have left it the first time. */
+template <class S>
+__device__ __forceinline__ bool pass_over(const forward_memory<S> &memory, int group, int unseen,
+                                          ring_place<S::STAGES> &at, key_block &keys) {
+#pragma unroll 1
+    while (keys.flags & unseen) {
+        leave_keys<S>(memory, group, at.stage, keys.flags & STEP_ENDS);
+        mbarrier_wait(memory.v_full(at.stage), at.parity);
+        leave_stage(memory.v_empty(at.stage));
+        if (keys.flags & STEP_ENDS) return true;
+        at.advance();
+        mbarrier_wait(memory.k_full(at.stage), at.parity);
+        keys = memory.note(at.stage);
+    }
+    return false;
+}
+
+/* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit.
+ *
+ *   do                                   once, or where consumers are free for each run of steps that are seen
+ *       first_step                       S, P
+ *       for each step that is seen       S, P V of the step before, P
+ *       P V of the last
+ *   end_unit
+ */
 template <class S>
 __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tensor_maps *maps,
                                             const forward_memory<S> &memory, int group, const gpu_score<float> &score,
                                             consumer_place<S> &place, key_block keys) {
     ring_place<S::STAGES> &at = place.at;
     const unit_note &note = memory.unit(place.slot);
+    const int unseen = S::FREE ? STEP_UNSEEN << group : 0;
     output_block<S> o;
     score_block<S> s;
     row_sums rows;
     weight_block<S> p;
     float keep[2];
-    uint32_t q = operand_at(memory.q() + group * 64 * PANEL_ROW_BYTES, S::ROWS * PANEL_ROW_BYTES);
-    using few = few_keys<S>;
-    constexpr int LEAVES = S::SHORT_FIRST ? STEP_ENDS | STEP_BEFORE_SHORT : STEP_ENDS;
-    bool far;
+    uint32_t q = operand_at(memory.q(group), S::Q_ROWS * PANEL_ROW_BYTES);
+    ring_place<S::STAGES> waits; /* the step whose P waits for its V */
+    bool begun = false;
     begin_outputs<S>(o);
-    if (S::SHORT_FIRST && (keys.flags & STEP_SHORT))
-        far = first_step<S, few>(args, memory, group, score, note, q, keys, place, rows, p, keep);
-    else
-        far = first_step<S, S>(args, memory, group, score, note, q, keys, place, rows, p, keep);
-    if (far) rescale<S>(o, keep);
-    for (;;) {
-        bool large = some_are_large(rows.m);
-#pragma unroll 1
-        while (!(keys.flags & LEAVES)) {
-            ring_place<S::STAGES> before = at;
-            at.advance();
-            mbarrier_wait(memory.k_full(at.stage), at.parity);
-            keys = memory.note(at.stage);
-            float log2_times = log2_times_at<S>(memory, at.stage);
-            turn_wait<S>(group);
-            start_scores<S, S>(memory, at.stage, q, s);
-            mbarrier_wait(memory.v_full(before.stage), before.parity);
-            start_outputs<S>(memory, before.stage, p, o);
-            turn_hand_over<S>(group);
-            products_wait<1>();
-            keep_registers(s);
-            leave_keys<S>(memory, group, at.stage, keys.flags & STEP_ENDS);
-            if (keys.flags & STEP_MASKED) mask_block<S>(keys, s);
-            auto free = [&] {
-                products_wait<0>();
-                keep_registers(o);
-                keep_registers(s); /* or P would be packed while the P before is still in use */
-                leave_stage(memory.v_empty(before.stage));
-            };
-            if (large) {
-                accumulate_scores<S>(s, rows, score, true, log2_times, p, free, keep);
-                rescale<S>(o, keep);
-                goto again;
-            }
-            if (exponentiate<S, false>(s, rows, score, log2_times, p, free)) {
-                catch_up<S>(s, rows, p, free, keep);
-                rescale<S>(o, keep);
-                goto again;
-            }
-            if (!S::PACKS_BESIDE) {
-                free();
-                pack_scores<S>(s, p);
-            }
-        }
-        if (!S::SHORT_FIRST || (keys.flags & STEP_ENDS)) break;
-        keys = short_step<S, few>(memory, group, score, q, at, rows, p, o);
-    again:
-        __syncwarp(); /* so that this is a loop of its own around the main loop */
+    if (S::FREE) {
+        mbarrier_wait(memory.q_full(group), place.q_parity);
+        place.q_parity ^= 1;
     }
-    mbarrier_wait(memory.v_full(at.stage), at.parity);
-    start_outputs<S>(memory, at.stage, p, o);
-    /* Beside the products; behind them where units are long: n = 4096, full, is slower the other way round. */
-    if (S::SENDER) end_rows(args, note, rows, keep);
-    products_wait<0>();
-    keep_registers(o);
+    do {
+        if (S::FREE && (keys.flags & unseen) && pass_over<S>(memory, group, unseen, at, keys)) break;
+        if (first_step<S>(args, memory, group, score, note, q, keys, at.stage, begun, rows, s, p, keep))
+            rescale<S>(o, keep);
+        begun = true;
+        waits = at;
+        for (;;) {
+            bool large = some_are_large(rows.m);
+#pragma unroll 1
+            while (!(keys.flags & STEP_ENDS)) {
+                ring_place<S::STAGES> before = at;
+                at.advance();
+                mbarrier_wait(memory.k_full(at.stage), at.parity);
+                keys = memory.note(at.stage);
+                if (S::FREE && (keys.flags & unseen)) goto over;
+                float log2_times = log2_times_at<S>(memory, at.stage);
+                turn_wait<S>(group);
+                start_scores<S>(memory, at.stage, q, s);
+                mbarrier_wait(memory.v_full(before.stage), before.parity);
+                start_outputs<S>(memory, before.stage, p, o);
+                turn_hand_over<S>(group);
+                products_wait<1>();
+                keep_registers(s);
+                leave_keys<S>(memory, group, at.stage, keys.flags & STEP_ENDS);
+                if (is_masked<S>(keys, group)) mask_block<S>(keys, s);
+                auto free = [&] {
+                    products_wait<0>();
+                    keep_registers(o);
+                    keep_registers(s); /* or P would be packed while the P before is still in use */
+                    leave_stage(memory.v_empty(before.stage));
+                };
+                waits = at;
+                if (large) {
+                    accumulate_scores<S>(s, rows, score, true, log2_times, p, free, keep);
+                    rescale<S>(o, keep);
+                    goto again;
+                }
+                if (exponentiate<S, false>(s, rows, score, log2_times, p, free)) {
+                    catch_up<S>(s, rows, p, free, keep);
+                    rescale<S>(o, keep);
+                    goto again;
+                }
+                if (!S::PACKS_BESIDE) {
+                    free();
+                    pack_scores<S>(s, p);
+                }
+            }
+            break;
+        again:
+            __syncwarp(); /* so that this is a loop of its own around the main loop */
+        }
+    over:
+        mbarrier_wait(memory.v_full(waits.stage), waits.parity);
+        start_outputs<S>(memory, waits.stage, p, o);
+        /* Beside the products; where there is no sender behind them, which was faster there. */
+        if (S::SENDER) end_rows(args, note, rows, keep);
+        products_wait<0>();
+        keep_registers(o);
+        /* Where there is a sender, consumer 1 leaves the last V to it. */
+        if (!(S::SENDER && group == 1)) leave_stage(memory.v_empty(waits.stage));
+    } while (S::FREE && (keys.flags & unseen));
+    if (S::FREE && !begun) begin_sums<S>(args, note, memory, rows);
     if (!S::SENDER) end_rows(args, note, rows, keep);
-    if (!(S::STAGED && group == 1)) leave_stage(memory.v_empty(at.stage));
-    end_unit<S>(args, output_maps(maps), memory, note, group, at.stage, rows, keep, o, place.staged);
+    end_unit<S>(args, output_maps(maps), memory, note, group, at.stage, rows, keep, o, place.o_parity);
     at.advance();
     place.slot = next_slot<S>(place.slot);
 }
@@ -262,7 +247,7 @@ __device__ __forceinline__ void consume(const gpu_forward &args, const tensor_ma
     /* From one lane, so that the compiler knows it to be the same in all. */
     int group = __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0);
     gpu_score<float> score = {(float)args.problem.scale};
-    consumer_place<S> place = {{0, 0}, 0, {0, 1}};
+    consumer_place<S> place = {{0, 0}, 0, 1, 0};
     if (group == S::GROUPS - 1) turn_hand_over<S>(group);
     for (;;) {
         mbarrier_wait(memory.k_full(place.at.stage), place.at.parity);
@@ -270,10 +255,8 @@ __device__ __forceinline__ void consume(const gpu_forward &args, const tensor_ma
         if (keys.flags & STEP_NONE) break;
         attend_unit<S>(args, maps, memory, group, score, place, keys);
     }
-    if (S::SENDER)
-        hand_outputs<S>(memory, group, 0, SEND_NO_MORE, place.staged);
-    else if (S::STAGED && threadIdx.x % 32 == 0)
-        bulk_wait<0>();
+    if (S::SENDER) hand_outputs<S>(memory, group, 0, SEND_NO_MORE, place.o_parity);
+    if (S::FREE && threadIdx.x % 32 == 0) bulk_wait<0>();
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
@@ -293,6 +276,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
         int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0);
         if (warp == 0) produce_keys<S>(args, maps, memory, count);
         if (warp == 1) produce_values<S>(memory);
+        if (S::FREE && warp == 2) produce_free_queries<S>(memory);
         if (S::SENDER && warp == 2) send_outputs<S>(args, output_maps(&maps), memory);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
@@ -331,20 +315,6 @@ static inline int numbers_of_section(const gpu_forward *args) {
     return (int)(numbers > p.gqa_ratio ? numbers : p.gqa_ratio < p.per_entry ? p.gqa_ratio : p.per_entry);
 }
 
-/* Keys that a query row sees, on average, from which on larger blocks of keys are worth their coarser ends. */
-enum { MANY_KEYS = 3000 };
-
-static inline bool rows_see_many_keys(const ra_tile_list *tiles) {
-    double pairs = 0, rows = 0;
-    for (int64_t i = 0; i < tiles->tile_count; i++) pairs += (double)ra_tile_pairs(&tiles->tiles[i]);
-    for (int64_t i = 0; i < tiles->group_count; i++) rows += (double)tiles->tiles[tiles->groups[i].first].q_rows.count;
-    return pairs >= MANY_KEYS * rows;
-}
-
-static inline bool some_count_several_times(const ra_tile_list *tiles) {
-    return std::any_of(tiles->tiles, tiles->tiles + tiles->tile_count, [](const ra_tile &t) { return t.extra > 0; });
-}
-
 /* Whether a tile's pairs count once, and its rows are of stride 1. */
 static inline bool is_plain(const gpu_tile &t) {
     return t.times == 1 && (t.q_stride == 1 || t.q_count <= 1) && (t.k_stride == 1 || t.k_count <= 1);
@@ -362,15 +332,13 @@ static inline bool last_launch_has_all(const ra_shape *shape, const gpu_lists &l
     return seen == shape->heads_q * shape->rows_q;
 }
 
-/* The kernels of a type and width. KEYS keys to a block, MANY where rows see many of them. MMA: the kernel that does
- * what these cannot: a scale that is not positive, in units of MMA_ROWS rows, and rows that end with a NaN. */
-template <class T, int DIM, int KEYS, int MANY, int GROUPS, int STAGES, int MANY_STAGES, const gpu_forward_variant &MMA,
-          int MMA_ROWS>
+/* The kernels of a type and width: GROUPS consumers, STAGES stages of KEYS keys. MMA: the kernel that does what these
+ * cannot: a scale that is not positive, in units of MMA_ROWS rows, and rows that end with a NaN. */
+template <class T, int DIM, int KEYS, int GROUPS, int STAGES, bool TURNS, const gpu_forward_variant &MMA, int MMA_ROWS>
 struct forward_wgmma {
-    using boxes = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, true, true>;
+    using boxes = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, TURNS, true>;
     /* What dilated problems ask for costs others 0.8 to 1.3% at D = 128 (documents), and nothing at 64 and 256. */
-    using plain = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, true, true, DIM == 128>;
-    using many = forward_wgmma_shape<T, DIM, MANY, GROUPS, MANY_STAGES, true, true>;
+    using plain = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, TURNS, true, DIM == 128>;
     using rows = forward_wgmma_shape<T, DIM, KEYS, GROUPS, STAGES, true, false>;
 
     static_assert(boxes::COUNTS && rows::COUNTS, "there is a kernel for pairs that count several times");
@@ -396,7 +364,6 @@ struct forward_wgmma {
         if (!error) error = allow_shared_memory(forward_by_rows<rows>, rows::BYTES);
         if (!error) error = allow_boxes<boxes>();
         if (!error) error = allow_boxes<plain>();
-        if (!error) error = allow_boxes<many>();
         return error;
     }
 
@@ -409,16 +376,14 @@ struct forward_wgmma {
             return;
         }
         unsigned ctas = std::min(count, (unsigned)args->multiprocessors);
-        if (!tensor_maps_forward(args, dtype_of<T>, boxes::ROWS, boxes::STAGED ? OUTPUT_BOX_ROWS : 0, &maps)) {
+        if (!tensor_maps_forward(args, dtype_of<T>, boxes::Q_ROWS, boxes::STAGED ? OUTPUT_BOX_ROWS : 0, &maps)) {
             done.section = args->problem.per_entry;
             done.section_entries = (int)(count / (unsigned)args->problem.per_entry);
             forward_by_rows<rows><<<ctas, rows::THREADS, rows::BYTES, stream>>>(done, count);
         } else {
             done.section = numbers_of_section(args);
             done.section_entries = (int)(count / (unsigned)args->problem.per_entry) - args->last_entries;
-            if (args->maps->keys != boxes::KEYS)
-                launch_boxes<many>(done, maps, ctas, count, stream);
-            else if (args->maps->plain)
+            if (args->maps->plain)
                 launch_boxes<plain>(done, maps, ctas, count, stream);
             else
                 launch_boxes<boxes>(done, maps, ctas, count, stream);
@@ -428,15 +393,21 @@ struct forward_wgmma {
     }
 
     static void list_maps(const ra_shape *shape, const ra_tile_list *tiles, const ra_kv_rows *parts, gpu_lists *lists) {
-        bool takes_many = rows_see_many_keys(tiles) && (many::COUNTS || !some_count_several_times(tiles));
-        lists->maps.plain =
-            plain::PLAIN && !takes_many && std::all_of(lists->tiles.begin(), lists->tiles.end(), is_plain);
-        tensor_maps_list(shape, parts, takes_many ? MANY : KEYS, lists);
+        (void)tiles;
+        lists->maps.plain = plain::PLAIN && std::all_of(lists->tiles.begin(), lists->tiles.end(), is_plain);
+        tensor_maps_list(shape, parts, KEYS, lists);
         lists->maps.finishes = shape->scale > 0 && last_launch_has_all(shape, *lists, boxes::ROWS);
     }
 
-    static constexpr gpu_forward_variant variant(void) {
-        return {boxes::ROWS, boxes::BYTES, allow, launch, NULL, NULL, list_maps, MMA_ROWS};
+    /* taller, cost: as in the struct; but the keys of a block are the kernel's. */
+    static constexpr gpu_forward_variant variant(gpu_unit_cost cost = {}, const gpu_forward_variant *taller = NULL) {
+        gpu_forward_variant v = {boxes::ROWS, std::max(boxes::BYTES, rows::BYTES), allow, launch};
+        v.list_maps = list_maps;
+        v.other_rows = MMA_ROWS;
+        v.cost = cost;
+        v.cost.keys = KEYS;
+        v.taller = taller;
+        return v;
     }
 };
 

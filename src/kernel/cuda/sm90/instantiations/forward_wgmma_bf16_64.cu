@@ -2,6 +2,6 @@
 #include "kernel/cuda/sm90/forward_wgmma.cuh"
 #include "kernel/cuda/variants.cuh"
 
-using kernels = forward_wgmma<__nv_bfloat16, 64, 128, 128, 3, 4, 4, gpu_forward_mma_bf16_64, 128>;
+using kernels = forward_wgmma<__nv_bfloat16, 64, 128, 3, 4, true, gpu_forward_mma_bf16_64, 128>;
 
 const gpu_forward_variant gpu_forward_wgmma_bf16_64 = kernels::variant();

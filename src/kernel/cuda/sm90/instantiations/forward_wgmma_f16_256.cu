@@ -2,6 +2,6 @@
 #include "kernel/cuda/sm90/forward_wgmma.cuh"
 #include "kernel/cuda/variants.cuh"
 
-using kernels = forward_wgmma<__half, 256, 80, 80, 2, 2, 2, gpu_forward_mma_f16_256, 128>;
+using kernels = forward_wgmma<__half, 256, 80, 2, 2, true, gpu_forward_mma_f16_256, 128>;
 
 const gpu_forward_variant gpu_forward_wgmma_f16_256 = kernels::variant();
