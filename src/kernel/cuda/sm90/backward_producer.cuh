@@ -253,7 +253,7 @@ __device__ __forceinline__ void produce_queries(const folded_backward &args, con
             bring_no_more<S>(memory, stage, lane);
             return;
         }
-        if (lane == 0) copy_queries<S>(maps, memory, stage, step.set, step.row, step.head, plan.item.b);
+        if (elected()) copy_queries<S>(maps, memory, stage, step.set, step.row, step.head, plan.item.b);
         write_sums<S>(args, memory, step, stage, lane, sums);
         mbarrier_arrive(memory.full(stage));
     }

@@ -328,7 +328,8 @@ __device__ __forceinline__ void serve(const folded_backward &args, const tensor_
             plan_queries<S>(args, memory);
         else if (warp >= 2)
             look_through_keys<S>(memory, warp - 2, lane);
-        if (warp >= 2 && lane == 0) add_queries<S>(args, *maps, memory, warp - 2);
+        __syncwarp();
+        if (warp >= 2 && elected()) add_queries<S>(args, *maps, memory, warp - 2);
     } else {
         if (warp < 2)
             produce_query_rows<S>(args, memory, warp * 32 + lane);
@@ -363,7 +364,7 @@ template <class S> __device__ __forceinline__ void backward_item(const folded_ba
     extern __shared__ __align__(1024) unsigned char shared[];
     backward_memory<S> memory = {shared, shared_address(shared)};
     int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0);
-    if (thread == 0)
+    if (warp == 0 && elected())
         begin_item<S>(args, maps, memory);
     else if (warp == 1)
         look_ahead(args, maps, blockIdx.x, thread % 32);

@@ -317,7 +317,7 @@ __device__ __forceinline__ void backward_wide_half(const folded_backward &args, 
             produce_wide<S>(args, maps, memory, thread);
         else if (warp == 1 && thread % 32 == 0)
             plan_wide<S>(args, memory, rank);
-        else if (warp >= 2 && thread % 32 == 0)
+        else if (warp >= 2 && elected())
             add_pieces<S>(maps, memory, warp - 2, rank);
     } else {
         registers_more<S::CONSUMER_REGISTERS>();
@@ -348,7 +348,7 @@ __global__ void __cluster_dims__(S::CTAS, 1, 1) __launch_bounds__(S::THREADS, 1)
     }
     __syncthreads();
     cluster_sync();
-    bool there = thread == 0 && begin_wide_item<S>(args, maps, gridDim.x / S::CTAS, rank, memory);
+    bool there = warp == 0 && elected() && begin_wide_item<S>(args, maps, gridDim.x / S::CTAS, rank, memory);
     if (__syncthreads_or(there)) backward_wide_half<S>(args, maps, memory, rank, warp, thread);
     __syncwarp();
     cluster_sync(); /* until then the other CTA reads and writes this one's shared memory */

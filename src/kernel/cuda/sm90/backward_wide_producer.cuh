@@ -128,7 +128,7 @@ __device__ __forceinline__ void produce_wide(const folded_backward &args, const 
             return;
         }
         const CUtensorMap *map = query_maps(maps, step.set);
-        if (lane == 0) {
+        if (elected()) {
             mbarrier_expect(memory.full(stage), S::QUERY_TILE);
             copy_tile<S::DIM, S::ROWS>(memory.q(stage), map, step.set.remainder, step.row, step.head, plan.item.b,
                                        memory.full(stage));
@@ -140,7 +140,7 @@ __device__ __forceinline__ void produce_wide(const folded_backward &args, const 
             if (plan.odd_keys) return;
             mbarrier_wait(memory.dout_empty(), (j - 1) % 2);
         }
-        if (lane == 0) {
+        if (elected()) {
             mbarrier_arrive_expecting(memory.dout_full(), S::QUERY_TILE);
             copy_tile<S::DIM, S::ROWS>(memory.dout(), map + 1, step.set.remainder, step.row, step.head, plan.item.b,
                                        memory.dout_full());

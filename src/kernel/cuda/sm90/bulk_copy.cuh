@@ -16,6 +16,11 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
+/* So many arrivals at once. */
+__device__ __forceinline__ void mbarrier_arrive_times(uint32_t barrier, int times) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(times) : "memory");
+}
+
 /* After the inits, by the thread that made them: copies by the copy engine find the barriers. */
 __device__ __forceinline__ void mbarrier_inits_done(void) {
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
@@ -75,6 +80,19 @@ template <int STAGES> struct ring_place {
         parity ^= stage == 0;
     }
 };
+
+/* ---- who starts copies ------------------------------------------------------------------------------------------- */
+
+/* True in one lane of the warp, always the same. By all lanes together.
+ *
+ * The compiler knows that what depends on it is done by one lane, and the operands of copies go to uniform registers as
+ * they are. Where it has to be told by `lane == 0` it does not know that, and makes a loop over lanes that may differ
+ * around each copy. */
+__device__ __forceinline__ bool elected(void) {
+    uint32_t is;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}\n" : "=r"(is));
+    return is != 0;
+}
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 

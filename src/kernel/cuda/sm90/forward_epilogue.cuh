@@ -381,8 +381,11 @@ __device__ __forceinline__ void send_part(const gpu_forward &args, const CUtenso
                                           int group, uint32_t place, int column, int count, int how) {
     shared_writes_to_products();
     named_barrier(group_barrier(group), 128);
-    if (threadIdx.x % 32 == 0 && how != SEND_NOTHING)
-        send_boxes<S>(args, outputs + note.set.map, place, note, row_in_unit(), column, count, how);
+    if (elected()) {
+        if (how != SEND_NOTHING)
+            send_boxes<S>(args, outputs + note.set.map, place, note, row_in_unit(), column, count, how);
+    }
+    __syncwarp();
 }
 
 /* Staged in the consumer's own place, which has half of the columns of f32 at a time. */
@@ -399,7 +402,7 @@ __device__ __forceinline__ void send_outputs_by_parts(const gpu_forward &args, c
     constexpr int HALF = S::DIM / 2;
     if (how != SEND_NOTHING) stage_f32<S, 0, HALF / 8>(place, o);
     send_part<S>(args, outputs, note, group, place, 0, HALF, how);
-    if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
+    bulk_wait_read<0>(); /* in all lanes: the one that has sent is among them */
     named_barrier(group_barrier(group), 128);
     if (how != SEND_NOTHING) stage_f32<S, HALF / 8, S::DIM / 8>(place, o);
     send_part<S>(args, outputs, note, group, place, HALF, HALF, how);
@@ -413,7 +416,7 @@ end_unit(const gpu_forward &args, const CUtensorMap *outputs, const forward_memo
          int group, int stage, const row_sums &rows, const float (&by)[2], output_block<S> &o, uint32_t &parity) {
     int how = SEND_NOTHING;
     if (S::SENDER) wait_for_stage<S>(group);
-    if (S::FREE && threadIdx.x % 32 == 0) bulk_wait_read<0>(); /* of the unit before; all wait at the next barrier */
+    if (S::FREE) bulk_wait_read<0>(); /* of the unit before; all wait at the next barrier */
     if (warpgroup_any(group_barrier(group), ends_odd<S>(note, o)))
         list_rows_again(args, note, group);
     else

@@ -105,7 +105,7 @@ template <class S>
 __device__ __forceinline__ void produce_queries(const forward_memory<S> &memory, const copy_note &note, int stage,
                                                 uint32_t parity) {
     mbarrier_wait(memory.q_empty(0), parity);
-    if (threadIdx.x) return;
+    if (!elected()) return;
     mbarrier_expect(memory.k_full(stage), S::Q_TILE);
     copy_tile<S::DIM, S::ROWS, S::PLAIN>(memory.q(0), note.map, note.remainder, note.row, note.head, note.batch,
                                          memory.k_full(stage));
@@ -117,7 +117,7 @@ template <class S>
 __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tensor_maps &maps,
                                              const forward_memory<S> &memory, unsigned count) {
     const gpu_problem &p = args.problem;
-    const bool lead = threadIdx.x == 0;
+    const bool lead = elected();
     step_place<S> at = {0, 0};
     unsigned number = blockIdx.x, place;
     uint32_t q_parity = 1;
@@ -183,7 +183,7 @@ template <class S> __device__ __forceinline__ void produce_values(const forward_
         if (!note.map) return;
         mbarrier_wait(memory.v_empty(stage), at.left_parity());
         __syncwarp(); /* all lanes have read the note, and none is steps behind */
-        if (threadIdx.x % 32) continue;
+        if (!elected()) continue;
         mbarrier_arrive_expecting(memory.v_full(stage), S::KEY_TILE);
         copy_tile<S::DIM, S::KEYS, S::PLAIN>(memory.v(stage), note.map, note.remainder, note.row, note.head, note.batch,
                                              memory.v_full(stage));
@@ -200,7 +200,7 @@ template <class S> __device__ __forceinline__ void produce_free_queries(const fo
 #pragma unroll 1
         for (int group = 0; group < S::GROUPS; group++) {
             mbarrier_wait(memory.q_empty(group), parity);
-            if (threadIdx.x % 32 == 0) {
+            if (elected()) {
                 mbarrier_arrive_expecting(memory.q_full(group), S::Q_TILE / S::GROUPS);
                 copy_tile<S::DIM, 64, S::PLAIN>(memory.q(group), note.map, note.remainder, note.row + group * 64,
                                                 note.head, note.batch, memory.q_full(group));

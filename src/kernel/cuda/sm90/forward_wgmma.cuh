@@ -256,7 +256,7 @@ __device__ __forceinline__ void consume(const gpu_forward &args, const tensor_ma
         attend_unit<S>(args, maps, memory, group, score, place, keys);
     }
     if (S::SENDER) hand_outputs<S>(memory, group, 0, SEND_NO_MORE, place.o_parity);
-    if (S::FREE && threadIdx.x % 32 == 0) bulk_wait<0>();
+    if (S::FREE) bulk_wait<0>();
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
