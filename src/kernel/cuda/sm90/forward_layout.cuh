@@ -72,6 +72,7 @@ enum step_flags {
     /* Where consumers are free, of consumer g, shifted by g: */
     STEP_EDGE = 1 << 8,    /* some of its pairs are not visible */
     STEP_UNSEEN = 1 << 12, /* none is */
+    STEP_OVER = 1 << 16,   /* none is in all steps of the unit that follow */
 };
 
 /* What consumers need of a step. Row r of the unit sees keys c of the block with r + lo <= c < min(r + hi, count). */

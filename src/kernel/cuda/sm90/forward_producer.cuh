@@ -53,24 +53,28 @@ __device__ __forceinline__ tile_keys keys_of(const gpu_problem &p, const tensor_
     return {key_map(maps, t), head, t.k_set.remainder, t.k_at, t.k_count, t.lo, t.hi, t.log2_times};
 }
 
-/* What each consumer sees of a block: STEP_UNSEEN and STEP_EDGE. By a warp; rows: of the unit, which are there. */
-template <class S> __device__ __forceinline__ int flags_of_groups(const key_block &block, int rows) {
+/* What each consumer sees of a block, and of those behind it: STEP_UNSEEN, STEP_EDGE, STEP_OVER. By a warp; rows: of
+ * the unit, which are there. last_tile: blocks behind this one are of the same tile, if there are any. */
+template <class S> __device__ __forceinline__ int flags_of_groups(const key_block &block, int rows, bool last_tile) {
     int group = (int)threadIdx.x % 32, first = group * 64, last = min(first + 64, rows) - 1;
     bool there = group < S::GROUPS;
     bool unseen = last < first || max(0, first + block.lo) >= min(min(S::KEYS, block.count), last + block.hi);
     bool full = block.count >= S::KEYS && last + block.lo <= 0 && first + block.hi >= S::KEYS;
-    return (int)__ballot_sync(~0u, there && unseen) * STEP_UNSEEN | (int)__ballot_sync(~0u, there && !full) * STEP_EDGE;
+    bool over = block.flags & STEP_ENDS || last < first || (last_tile && last + block.hi <= S::KEYS);
+    return (int)__ballot_sync(~0u, there && unseen) * STEP_UNSEEN |
+           (int)__ballot_sync(~0u, there && !full) * STEP_EDGE | (int)__ballot_sync(~0u, there && over) * STEP_OVER;
 }
 
-/* The note on the step of keys [b0, ...), as far as the tile has them. Made here: left to itself, the compiler makes it
- * where it is stored, while a stage waits for its copy. */
+/* The note on the step of `keys` and those behind them, as far as their tile has them. Made here: left to itself, the
+ * compiler makes it where it is stored, while a stage waits for its copy. */
 template <class S>
-__device__ __forceinline__ key_block block_of(int lo, int hi, int count, const unit_place &unit, int b0, bool ends) {
-    int b1 = b0 + S::KEYS;
-    bool full = b1 <= count && block_is_full(lo, hi, unit.a0, unit.a1, b0, b1);
+__device__ __forceinline__ key_block block_of(int lo, int hi, int count, const unit_place &unit, const key_cursor &keys,
+                                              bool ends) {
+    int b0 = keys.b0, b1 = b0 + S::KEYS;
+    bool full = b1 <= count && block_is_full(lo, hi, unit.a0, unit.a1, b0, b1), last_tile = keys.tile + 1 == unit.end;
     int64_t apart = (int64_t)unit.a0 - b0;
     key_block block = {ends ? STEP_ENDS : 0, near(apart + lo), near(apart + hi + 1), near(count - b0)};
-    block.flags |= S::FREE ? flags_of_groups<S>(block, unit.a1 - unit.a0) : full ? 0 : STEP_MASKED;
+    block.flags |= S::FREE ? flags_of_groups<S>(block, unit.a1 - unit.a0, last_tile) : full ? 0 : STEP_MASKED;
     asm volatile("" : "+r"(block.flags), "+r"(block.lo), "+r"(block.hi), "+r"(block.count));
     return block;
 }
@@ -132,7 +136,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             int stage = at.in_ring(), row = source.at + keys.b0;
             key_cursor next = next_keys(p, unit, keys, S::KEYS);
             ends = next.tile == unit.end;
-            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys.b0, ends);
+            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys, ends);
             if (lead) tell_values<S>(memory, at.stage, {source.map + 1, source.remainder, row, source.head, unit.b});
             mbarrier_wait(memory.k_empty(stage), at.left_parity());
             if (lead) {

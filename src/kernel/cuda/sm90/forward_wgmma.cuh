@@ -83,6 +83,16 @@ template <class S> __device__ __forceinline__ bool is_masked(const key_block &ke
     return keys.flags & (S::FREE ? STEP_EDGE << group : STEP_MASKED);
 }
 
+/* The flags that say of a step that it is the last of a consumer's in a unit, and, where consumers are free, that it
+ * sees nothing of it. */
+template <class S> __device__ __forceinline__ int over_flag(int group) {
+    return S::FREE ? STEP_OVER << group : STEP_ENDS;
+}
+
+template <class S> __device__ __forceinline__ int unseen_flag(int group) {
+    return S::FREE ? STEP_UNSEEN << group : 0;
+}
+
 /* Of a step, whose K has not been left. */
 template <class S> __device__ __forceinline__ float log2_times_at(const forward_memory<S> &memory, int stage) {
     return S::COUNTS ? memory.log2_times(stage) : 0;
@@ -113,7 +123,7 @@ __device__ __forceinline__ bool first_step(const gpu_forward &args, const forwar
     products_wait<0>();
     keep_registers(s);
     __syncwarp();
-    leave_keys<S>(memory, group, stage, keys.flags & STEP_ENDS);
+    leave_keys<S>(memory, group, stage, keys.flags & over_flag<S>(group));
     if (is_masked<S>(keys, group)) mask_block<S>(keys, s);
     return accumulate_scores<S>(
         s, rows, score, large, log2_times, p, [] {}, keep);
@@ -125,23 +135,48 @@ static __device__ __forceinline__ const CUtensorMap *output_maps(const tensor_ma
     return maps && maps->outputs ? &maps->map[maps->outputs] : NULL;
 }
 
-/* Where consumers are free: steps from the ring's place on of which this one's rows see nothing are left, up to one
- * that they see. Returns whether the unit ends before that. V is waited for: or else a stage could be left a second
- * time before others have left it the first time. */
+/* Where consumers are free: the next step is waited for, and its note read. */
 template <class S>
-__device__ __forceinline__ bool pass_over(const forward_memory<S> &memory, int group, int unseen,
-                                          ring_place<S::STAGES> &at, key_block &keys) {
+__device__ __forceinline__ void come_to_next(const forward_memory<S> &memory, ring_place<S::STAGES> &at,
+                                             key_block &keys) {
+    at.advance();
+    mbarrier_wait(memory.k_full(at.stage), at.parity);
+    keys = memory.note(at.stage);
+}
+
+/* A step of which a free consumer's rows see nothing is left; over: it is its last of the unit. V is waited for: or
+ * else a stage could be left a second time before others have left it the first time. */
+template <class S>
+__device__ __forceinline__ void leave_step(const forward_memory<S> &memory, int group,
+                                           const ring_place<S::STAGES> &at, bool over) {
+    leave_keys<S>(memory, group, at.stage, over);
+    mbarrier_wait(memory.v_full(at.stage), at.parity);
+    leave_stage(memory.v_empty(at.stage));
+}
+
+/* Such steps from the ring's place on are left, up to one that the rows see. Returns whether there is none. */
+template <class S>
+__device__ __forceinline__ bool pass_over(const forward_memory<S> &memory, int group, ring_place<S::STAGES> &at,
+                                          key_block &keys) {
 #pragma unroll 1
-    while (keys.flags & unseen) {
-        leave_keys<S>(memory, group, at.stage, keys.flags & STEP_ENDS);
-        mbarrier_wait(memory.v_full(at.stage), at.parity);
-        leave_stage(memory.v_empty(at.stage));
-        if (keys.flags & STEP_ENDS) return true;
-        at.advance();
-        mbarrier_wait(memory.k_full(at.stage), at.parity);
-        keys = memory.note(at.stage);
+    while (keys.flags & unseen_flag<S>(group)) {
+        bool over = keys.flags & over_flag<S>(group);
+        leave_step<S>(memory, group, at, over);
+        if (over) return true;
+        come_to_next<S>(memory, at, keys);
     }
     return false;
+}
+
+/* What others still see of the unit is left. */
+template <class S>
+__device__ __forceinline__ void pass_rest(const forward_memory<S> &memory, int group, ring_place<S::STAGES> &at,
+                                          key_block &keys) {
+#pragma unroll 1
+    while (!(keys.flags & STEP_ENDS)) {
+        come_to_next<S>(memory, at, keys);
+        leave_step<S>(memory, group, at, false);
+    }
 }
 
 /* The unit whose first step is at the ring's place, its K there; the place becomes that of the next unit.
@@ -158,7 +193,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
                                             consumer_place<S> &place, key_block keys) {
     ring_place<S::STAGES> &at = place.at;
     const unit_note &note = memory.unit(place.slot);
-    const int unseen = S::FREE ? STEP_UNSEEN << group : 0;
+    const int unseen = unseen_flag<S>(group), over = over_flag<S>(group);
     output_block<S> o;
     score_block<S> s;
     row_sums rows;
@@ -166,14 +201,14 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
     float keep[2];
     uint32_t q = operand_at(memory.q(group), S::Q_ROWS * PANEL_ROW_BYTES);
     ring_place<S::STAGES> waits; /* the step whose P waits for its V */
-    bool begun = false;
+    bool begun = false, ended = false;
     begin_outputs<S>(o);
     if (S::FREE) {
         mbarrier_wait(memory.q_full(group), place.q_parity);
         place.q_parity ^= 1;
     }
     do {
-        if (S::FREE && (keys.flags & unseen) && pass_over<S>(memory, group, unseen, at, keys)) break;
+        if (S::FREE && (keys.flags & unseen) && pass_over<S>(memory, group, at, keys)) break;
         if (first_step<S>(args, memory, group, score, note, q, keys, at.stage, begun, rows, s, p, keep))
             rescale<S>(o, keep);
         begun = true;
@@ -181,12 +216,12 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
         for (;;) {
             bool large = some_are_large(rows.m);
 #pragma unroll 1
-            while (!(keys.flags & STEP_ENDS)) {
+            while (!(keys.flags & over)) {
                 ring_place<S::STAGES> before = at;
                 at.advance();
                 mbarrier_wait(memory.k_full(at.stage), at.parity);
                 keys = memory.note(at.stage);
-                if (S::FREE && (keys.flags & unseen)) goto over;
+                if (S::FREE && (keys.flags & unseen)) goto unseen_step;
                 float log2_times = log2_times_at<S>(memory, at.stage);
                 turn_wait<S>(group);
                 start_scores<S>(memory, at.stage, q, s);
@@ -195,7 +230,7 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
                 turn_hand_over<S>(group);
                 products_wait<1>();
                 keep_registers(s);
-                leave_keys<S>(memory, group, at.stage, keys.flags & STEP_ENDS);
+                leave_keys<S>(memory, group, at.stage, keys.flags & over);
                 if (is_masked<S>(keys, group)) mask_block<S>(keys, s);
                 auto free = [&] {
                     products_wait<0>();
@@ -223,19 +258,21 @@ __device__ __forceinline__ void attend_unit(const gpu_forward &args, const tenso
         again:
             __syncwarp(); /* so that this is a loop of its own around the main loop */
         }
-    over:
+    unseen_step:
         mbarrier_wait(memory.v_full(waits.stage), waits.parity);
         start_outputs<S>(memory, waits.stage, p, o);
-        /* Beside the products; where there is no sender behind them, which was faster there. */
-        if (S::SENDER) end_rows(args, note, rows, keep);
+        /* Beside the products, if these are the last; but behind them in other kernels, which was faster there. */
+        ended = S::SENDER || (S::FREE && !(keys.flags & unseen));
+        if (ended) end_rows(args, note, rows, keep);
         products_wait<0>();
         keep_registers(o);
         /* Where there is a sender, consumer 1 leaves the last V to it. */
         if (!(S::SENDER && group == 1)) leave_stage(memory.v_empty(waits.stage));
     } while (S::FREE && (keys.flags & unseen));
     if (S::FREE && !begun) begin_sums<S>(args, note, memory, rows);
-    if (!S::SENDER) end_rows(args, note, rows, keep);
+    if (!ended) end_rows(args, note, rows, keep);
     end_unit<S>(args, output_maps(maps), memory, note, group, at.stage, rows, keep, o, place.o_parity);
+    if (S::FREE) pass_rest<S>(memory, group, at, keys);
     at.advance();
     place.slot = next_slot<S>(place.slot);
 }
