@@ -2,12 +2,15 @@
 """Times builds of ringattn beside each other on a GPU, in short bursts that take turns, to see differences of a
 fraction of a percent although clocks follow load and temperature.
 
-    PYTHONPATH=python bench/versions_cuda.py before=FOLDER after=FOLDER ... [--rounds 12] [--burst 8] [--only REGEX]
+    PYTHONPATH=python bench/versions_cuda.py before=FOLDER after=FOLDER ... [--rounds 12] [--burst 8] [--pause 8] \
+        [--only REGEX] [--passes forward,backward]
 
 A folder holds libringattn.so and libringattn_cuda.so of a build, or is its src/. The folder "cudnn" stands for torch's
 cuDNN backend, which does the dense cases alone. Each build has a process of its own, which keeps its tensors and plans;
 calls of a burst (`--burst` milliseconds) follow one another without a wait. Outputs are bf16. A line has the median of
 a build's bursts, in microseconds a call, and the median of its ratios to the first build's burst in the same round.
+Long bursts run at the clock that the card's power allows, so that times follow the energy of the work; short ones with
+long pauses between them (`--burst 1 --pause 20`) run at the highest.
 """
 import argparse
 import json
@@ -31,6 +34,9 @@ CASES = {
     "4096, full": (1, 4096, 16, 16, 128, {}),
     "4096, causal": (1, 4096, 16, 16, 128, {"causal": True}),
     "4 x 2048, causal": (4, 2048, 16, 16, 128, {"causal": True}),
+    "8 x 1024, causal": (8, 1024, 16, 16, 128, {"causal": True}),
+    "8192, full": (1, 8192, 16, 16, 128, {}),
+    "8192, causal": (1, 8192, 16, 16, 128, {"causal": True}),
     "16:4 heads, causal": (1, 16384, 16, 4, 128, {"causal": True}),
     "D = 64, full": (1, 16384, 32, 32, 64, {}),
     "D = 64, causal": (1, 16384, 32, 32, 64, {"causal": True}),
@@ -139,14 +145,14 @@ def time_case(name, builds, args):
     """Prints a case's lines."""
     seconds = {build.name: build.ask(name) for build in builds}
     builds = [build for build in builds if seconds[build.name]]
-    for which in PASSES:
+    for which in args.passes.split(","):
         calls = {build.name: max(1, round(args.burst / 1000 / seconds[build.name][which])) for build in builds}
         seen = {build.name: [] for build in builds}
         for i in range(args.rounds):
             first_in_turn = i % len(builds)
             for build in builds[first_in_turn:] + builds[:first_in_turn]:
                 seen[build.name].append(build.ask(which, calls[build.name]))
-                time.sleep(args.burst / 1000)
+                time.sleep((args.burst if args.pause is None else args.pause) / 1000)
         first = seen[builds[0].name]
         print(f"{name:20s}{which:9s}" + "".join(
             f"  {build.name} {statistics.median(seen[build.name]) * 1e6:8.1f} "
@@ -158,8 +164,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("builds", nargs="*", help="name=folder; the first is what others are compared with")
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--burst", type=float, default=8, help="milliseconds of calls, and of a pause behind them")
+    parser.add_argument("--burst", type=float, default=8, help="milliseconds of calls")
+    parser.add_argument("--pause", type=float, help="milliseconds behind each burst; as long as a burst if not given")
     parser.add_argument("--only", default="", help="cases whose names match this")
+    parser.add_argument("--passes", default=",".join(PASSES))
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:

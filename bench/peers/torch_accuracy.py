@@ -7,7 +7,7 @@
 PyTorch's are its cuDNN and flash backends, and its efficient one for f32.
 
 For machines with a GPU, torch and numpy. Errors are relative, in norm. ringattn's outputs are rounded to the type of the
-inputs before they are compared, as torch's are.
+inputs before they are compared, as torch's are; in brackets is the ratio without that, for callers who take o as f32.
 """
 import argparse
 import os
@@ -48,7 +48,7 @@ def ringattn(command, inputs, dtype, causal, ranks, kernel):
             args += ["--" + name, path(name)]
         args += ["--kernel", kernel] if kernel else []
         subprocess.run(args + (["--causal"] if causal else []), check=True)
-        return [torch.from_numpy(np.load(path(name))).transpose(1, 2).cuda().to(TYPES[dtype]) for name in NAMES]
+        return [torch.from_numpy(np.load(path(name))).transpose(1, 2).cuda() for name in NAMES]
 
 
 def errors(got, wanted):
@@ -73,10 +73,11 @@ def main():
             wanted = attend(*(x.double() for x in inputs.values()), causal, SDPBackend.MATH)
             theirs = {peer: errors(attend(*inputs.values(), causal, SDP[peer]), wanted) for peer in PEERS[dtype]}
             for ranks in map(int, args.ranks.split(",")):
-                ours = errors(ringattn(args.command, inputs, dtype, causal, ranks, args.kernel), wanted)
+                outputs = ringattn(args.command, inputs, dtype, causal, ranks, args.kernel)
+                ours, exact = errors([x.to(TYPES[dtype]) for x in outputs], wanted), errors(outputs, wanted)
                 for peer, their in theirs.items():
-                    line = "  ".join(f"{name} {a:.2e} / {b:.2e} = {a / b:.2f}"
-                                     for name, a, b in zip(NAMES, ours, their))
+                    line = "  ".join(f"{name} {a:.2e} / {b:.2e} = {a / b:.3f} ({c / b:.3f})"
+                                     for name, a, b, c in zip(NAMES, ours, their, exact))
                     print(f"{dtype:4s} {'causal' if causal else 'full  '} p={ranks}  ringattn / {peer}:  {line}",
                           flush=True)
 
