@@ -1,9 +1,9 @@
 /* What a forward pass's units would take the device, for variants with units of different sizes: which of them a plan
  * takes is decided by that. A unit's work is counted in keys, as its whole rows go through them:
  *
- *   rows     ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇   a unit at the end of its tile: the variant's rows, of which groups of 64 may be missing
- *            ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇   (missing), through the tiles' keys in whole blocks, and what its beginning and its
- *            ··················   end take beside them (ends)
+ *   rows     ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇   a unit at the end of its tile: the variant's rows, of which
+ *            ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇   groups of 64 may be missing (missing), through the tiles'
+ *            ··················   keys in whole blocks, and what its two ends take (ends)
  */
 #include "kernel/cuda/prepared.cuh"
 

@@ -147,8 +147,8 @@ __device__ __forceinline__ void come_to_next(const forward_memory<S> &memory, ri
 /* A step of which a free consumer's rows see nothing is left; over: it is its last of the unit. V is waited for: or
  * else a stage could be left a second time before others have left it the first time. */
 template <class S>
-__device__ __forceinline__ void leave_step(const forward_memory<S> &memory, int group,
-                                           const ring_place<S::STAGES> &at, bool over) {
+__device__ __forceinline__ void leave_step(const forward_memory<S> &memory, int group, const ring_place<S::STAGES> &at,
+                                           bool over) {
     leave_keys<S>(memory, group, at.stage, over);
     mbarrier_wait(memory.v_full(at.stage), at.parity);
     leave_stage(memory.v_empty(at.stage));
