@@ -383,7 +383,7 @@ __device__ __forceinline__ void send_part(const gpu_forward &args, const CUtenso
     named_barrier(group_barrier(group), 128);
     if (elected()) {
         if (how != SEND_NOTHING)
-            send_boxes<S>(args, outputs + note.set.map, place, note, row_in_unit(), column, count, how);
+            send_boxes<S>(args, outputs + note.set.map, place, note, row_in_unit() / 16 * 16, column, count, how);
     }
     __syncwarp();
 }
