@@ -145,12 +145,15 @@ __device__ __forceinline__ void come_to_next(const forward_memory<S> &memory, ri
 }
 
 /* A step of which a free consumer's rows see nothing is left; over: it is its last of the unit. V is waited for: or
- * else a stage could be left a second time before others have left it the first time. */
+ * else a stage could be left a second time before others have left it the first time. No products keep a warp's lanes
+ * together here: lane 0, which leaves for all, must not be ahead of one that has not read the note or waited. */
 template <class S>
 __device__ __forceinline__ void leave_step(const forward_memory<S> &memory, int group, const ring_place<S::STAGES> &at,
                                            bool over) {
+    __syncwarp();
     leave_keys<S>(memory, group, at.stage, over);
     mbarrier_wait(memory.v_full(at.stage), at.parity);
+    __syncwarp();
     leave_stage(memory.v_empty(at.stage));
 }
 
