@@ -36,17 +36,6 @@ static int width_index(const ra_shape *shape) {
     return width <= 64 ? 0 : width <= 128 ? 1 : width <= 256 ? 2 : -1;
 }
 
-/* The variant, or the one with larger units, which has no advantage where rows are copied one by one. */
-static const gpu_forward_variant *cheaper(const ra_shape *shape, const ra_tile_list *tiles, const gpu_lists &lists,
-                                          const gpu_forward_variant *variant, int multiprocessors) {
-    auto is_indexed = [](const gpu_tile &t) { return t.k_index != NULL; };
-    auto cost_of = [&](const gpu_forward_variant *of) {
-        return gpu_units_cost(shape, tiles, lists, of->rows, of->cost, multiprocessors);
-    };
-    if (!variant->taller || std::any_of(lists.tiles.begin(), lists.tiles.end(), is_indexed)) return variant;
-    return cost_of(variant->taller) < cost_of(variant) ? variant->taller : variant;
-}
-
 /* Once more, in the order of the same launches, for a kernel that has units of other sizes. */
 static void list_units(const ra_shape *shape, const ra_tile_list *tiles, const gpu_forward_variant *variant,
                        int multiprocessors, gpu_lists *lists) {
@@ -96,8 +85,12 @@ static ra_status choose(const gpu_variants *variants, const ra_shape *shape, ra_
                        "%s has no %s kernel for rows of %lld elements of %s in %d KB of shared memory", variants->name,
                        pass == RA_FORWARD ? "forward" : "backward", (long long)std::max(shape->dim, shape->dim_v),
                        ra_dtype_name(shape->dtype), smem_bytes / 1024);
-    error = pass == RA_FORWARD ? to->forward->allow() : to->backward->allow();
-    if (!error && pass == RA_FORWARD && to->forward->taller) error = to->forward->taller->allow();
+    return RA_OK;
+}
+
+/* The variant may be launched on the device in use. */
+static ra_status allow(const ra_prepared *to, ra_pass pass) {
+    cudaError_t error = pass == RA_FORWARD ? to->forward->allow() : to->backward->allow();
     return error ? device_failed(error, "setting up a CUDA kernel") : RA_OK;
 }
 
@@ -125,6 +118,17 @@ static bool has_maps(const ra_tile_list *tiles, const std::vector<ra_kv_rows> &p
     size_t queries = (pass == RA_FORWARD ? 2 : 3) * lists.maps.q.size(), keys = 2 * lists.maps.k.size();
     bool with_calls = parts.empty() || parts_come_with_calls(parts);
     return queries + (with_calls ? keys : 0) <= TENSOR_MAPS;
+}
+
+/* The forward pass's variant, or the one with larger units, which has no advantage where rows are copied one by one. */
+static const gpu_forward_variant *cheaper(const ra_shape *shape, const ra_tile_list *tiles, const ra_prepared *to) {
+    const gpu_forward_variant *variant = to->forward, *taller = variant->taller;
+    auto cost_of = [&](const gpu_forward_variant *of) {
+        return gpu_units_cost(shape, tiles, to->lists, of->rows, of->cost, to->multiprocessors);
+    };
+    if (!taller || taller->smem_bytes > variant->smem_bytes || shape->dim % 8 || shape->dim_v % 8) return variant;
+    if (!has_maps(tiles, to->lists.parts, RA_FORWARD)) return variant;
+    return cost_of(taller) < cost_of(variant) ? taller : variant;
 }
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
@@ -180,7 +184,7 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
     lists.queries.resize(count_queries(tiles));
     if (pass == RA_FORWARD) {
         gpu_merge_tiles(tiles, &lists);
-        to->forward = cheaper(shape, tiles, lists, to->forward, to->multiprocessors);
+        to->forward = cheaper(shape, tiles, to);
         list_units(shape, tiles, to->forward, to->multiprocessors, &lists);
     } else {
         gpu_list_items(shape, tiles, parts, to->backward->rows, to->backward->keys, &lists);
@@ -189,7 +193,7 @@ static ra_status prepare(const gpu_variants *variants, const ra_shape *shape, co
     if (list_maps) list_maps(shape, tiles, parts, &lists);
     if (pass == RA_BACKWARD) gpu_interleave_heads(to->backward->together, &lists);
     gpu_keep_lists(to);
-    return RA_OK;
+    return allow(to, pass);
 }
 
 ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,

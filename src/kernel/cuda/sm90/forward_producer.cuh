@@ -2,7 +2,7 @@
  * writes what others need to know of a step, and starts the copies of Q and K; the second starts those of V. K of a
  * step has its place before V of the step before it has (forward_layout.cuh): one warp that brings both in the order of
  * steps starts K late by what it waits for V. Where consumers are free a third starts the copies of Q. All lanes know
- * the same; the first does what is done once. */
+ * the same; one of them, which elect.sync names, does what is done once. */
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_PRODUCER_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_PRODUCER_CUH
 
@@ -44,13 +44,16 @@ struct tile_keys {
     int remainder, at;      /* of its rows, and which of that remainder's is the tile's first */
     int count, lo, hi;
     float log2_times;
+    bool last; /* the unit sees nothing of the tiles behind it; known where consumers are free */
 };
 
+template <class S>
 __device__ __forceinline__ tile_keys keys_of(const gpu_problem &p, const tensor_maps &maps, const unit_place &unit,
                                              int tile) {
     const gpu_tile &t = p.tiles[tile];
     int head = (int)kv_head_in(kv_rows_of(p, t), unit.h / p.gqa_ratio);
-    return {key_map(maps, t), head, t.k_set.remainder, t.k_at, t.k_count, t.lo, t.hi, t.log2_times};
+    bool last = S::FREE && first_keys(p, unit, tile + 1).tile == unit.end;
+    return {key_map(maps, t), head, t.k_set.remainder, t.k_at, t.k_count, t.lo, t.hi, t.log2_times, last};
 }
 
 /* What each consumer sees of a block, and of those behind it: STEP_UNSEEN, STEP_EDGE, STEP_OVER. By a warp; rows: of
@@ -68,10 +71,10 @@ template <class S> __device__ __forceinline__ int flags_of_groups(const key_bloc
 /* The note on the step of `keys` and those behind them, as far as their tile has them. Made here: left to itself, the
  * compiler makes it where it is stored, while a stage waits for its copy. */
 template <class S>
-__device__ __forceinline__ key_block block_of(int lo, int hi, int count, const unit_place &unit, const key_cursor &keys,
-                                              bool ends) {
+__device__ __forceinline__ key_block block_of(int lo, int hi, int count, bool last_tile, const unit_place &unit,
+                                              const key_cursor &keys, bool ends) {
     int b0 = keys.b0, b1 = b0 + S::KEYS;
-    bool full = b1 <= count && block_is_full(lo, hi, unit.a0, unit.a1, b0, b1), last_tile = keys.tile + 1 == unit.end;
+    bool full = b1 <= count && block_is_full(lo, hi, unit.a0, unit.a1, b0, b1);
     int64_t apart = (int64_t)unit.a0 - b0;
     key_block block = {ends ? STEP_ENDS : 0, near(apart + lo), near(apart + hi + 1), near(count - b0)};
     block.flags |= S::FREE ? flags_of_groups<S>(block, unit.a1 - unit.a0, last_tile) : full ? 0 : STEP_MASKED;
@@ -130,13 +133,13 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
     key_cursor keys;
     while (next_unit<S>(args, count, &number, &place, &unit, &keys)) {
         bool begins = true, ends;
-        tile_keys source = keys_of(p, maps, unit, keys.tile);
+        tile_keys source = keys_of<S>(p, maps, unit, keys.tile);
 #pragma unroll 1
         do {
             int stage = at.in_ring(), row = source.at + keys.b0;
             key_cursor next = next_keys(p, unit, keys, S::KEYS);
             ends = next.tile == unit.end;
-            key_block block = block_of<S>(source.lo, source.hi, source.count, unit, keys, ends);
+            key_block block = block_of<S>(source.lo, source.hi, source.count, source.last, unit, keys, ends);
             if (lead) tell_values<S>(memory, at.stage, {source.map + 1, source.remainder, row, source.head, unit.b});
             mbarrier_wait(memory.k_empty(stage), at.left_parity());
             if (lead) {
@@ -162,7 +165,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             if (lead) mbarrier_arrive(memory.k_full(stage));
             __syncwarp(); /* a lane that is steps behind could wait for the wrong phase */
             at.advance();
-            if (!ends && next.tile != keys.tile) source = keys_of(p, maps, unit, next.tile);
+            if (!ends && next.tile != keys.tile) source = keys_of<S>(p, maps, unit, next.tile);
             keys = next;
             begins = false;
         } while (!ends);

@@ -98,7 +98,7 @@ __device__ __forceinline__ void produce_rows(const gpu_forward &args, const forw
         if (step.none) break;
         if (thread == 0) {
             const gpu_tile &t = p.tiles[step.at.tile];
-            memory.note(at.stage) = block_of<S>(t.lo, t.hi, t.k_count, step.unit, step.at, step.ends);
+            memory.note(at.stage) = block_of<S>(t.lo, t.hi, t.k_count, false, step.unit, step.at, step.ends);
             memory.log2_times(at.stage) = t.log2_times;
         }
         if (step.begins) {
