@@ -33,7 +33,7 @@ QUICK_PYTHON := RINGATTN_PYTHON_EXTRAS='matplotlib mpi4py'
 CTEST := ctest --output-on-failure --no-tests=error -j$(shell expr $(JOBS) + 1)
 CONFIGURE := cmake -S . -G Ninja --log-level=WARNING
 STRICT := -DRA_TESTS=ON -DRA_MPI=ON -DRA_UCX=ON -DRA_WERROR=ON
-SOURCES := git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.inc'
+SOURCES := git ls-files '*.c' '*.cc' '*.h' '*.cu' '*.cuh' '*.inc'
 
 # The sanitizer builds run the same tests on fewer random problems, without those that measure (precision, memory, time).
 # In `make test` those are left out too that show nothing under a sanitizer which the plain build does not: deadlines and
@@ -49,6 +49,8 @@ MEASURES := precision|accuracy|test_cli_mpi
 ASAN_SKIPS ?= $(MEASURES)|test_watch|(mpi|ucx)_faults|test_cli_ends|test_auto|extremes|long_steps|test_(mpi|ucx)_(messages|comm|device|notice)_[147]$$|test_mpi_sweep_[147]$$
 TSAN_SKIPS ?= $(MEASURES)|test_watch|extremes|traps|long_steps|test_cli_(ends|results|outputs|refusals|report|request|ucx)
 MSAN_SWEEP ?= 10
+# Orders of events on the emulated GPU, in `make test-long`.
+EMULATOR_SEEDS ?= 2 3 4
 MSAN_SKIPS := $(MEASURES)|test_memory|extremes|traffic|test_cli|install
 
 .NOTPARALLEL:
@@ -89,6 +91,9 @@ test-long: tidy
 	@RINGATTN_TRIALS=5 $(MAKE) --no-print-directory check
 	@RINGATTN_SWEEP=2000 $(CTEST) --test-dir $(BUILD)/check -R 'test_(exact|nonfinite|queued|forward|backward)$$'
 	@RINGATTN_SWEEP=500 $(CTEST) --test-dir $(BUILD)/check -R '_sweep_[2347]$$'
+	@for seed in $(EMULATOR_SEEDS); do \
+	    RINGATTN_EMULATOR_SEED=$$seed $(CTEST) --test-dir $(BUILD)/check -C Long -L emulated || exit; \
+	done
 	@$(MAKE) --no-print-directory test-python
 
 # Compiling for one GPU shows what compiling for all would, and without the expensive optimisations what compiling with

@@ -3,10 +3,10 @@
  * the ranks.
  *
  *     gpu_sweep [--count 150] [--seed 1] [--kernel NAME] [--type NAME] [--ranks N] [--work 30000000] [--sweep-only]
- *               [--plain]
+ *               [--plain] [--long]
  *
  * --plain: no branches and no window, on the ring or with allgather: keys stay in most of these, or travel in all of
- * them (RINGATTN_BUSY_KEYS, gpu_test.h).
+ * them (RINGATTN_BUSY_KEYS, gpu_test.h). --long: hundreds of rows, as kernels that copy whole tiles want them.
  */
 #include "gpu_test.h"
 #include "tolerance.h"
@@ -47,7 +47,7 @@ static int check_case(const test_case *c, int ranks, double *worst) {
     return 0;
 }
 
-static int is_plain;
+static int is_plain, is_long;
 
 static void make_plain(test_case *c) {
     if (!is_plain) return;
@@ -63,7 +63,10 @@ static int sweep(ra_dtype dtype, const ra_backend *backend, const char *kernel, 
     int bad = 0;
     for (int i = 0; i < count && bad < 5; i++) {
         uint64_t seed = (uint64_t)(first + i);
-        case_make(&c, seed, dtype, work);
+        if (is_long)
+            case_make_long(&c, seed, dtype);
+        else
+            case_make(&c, seed, dtype, work);
         if (dtype != RA_F64 && c.problem.scale == 0) c.problem.scale = RA_SCALE_DEFAULT;
         make_plain(&c);
         c.options.backend = backend;
@@ -116,6 +119,7 @@ int main(int argc, char **argv) {
     int ranks = gpu_number(argc, argv, "--ranks", 0); /* 0: 1 to 8, by the seed */
     double work = gpu_number(argc, argv, "--work", 30000000);
     is_plain = gpu_flag(argc, argv, "--plain");
+    is_long = gpu_flag(argc, argv, "--long");
     const char *kernel = name_from(argc, argv, "--kernel"), *type = name_from(argc, argv, "--type");
     if (gpu_lacks_kernel(backend, kernel)) return 0;
     for (int i = 0; i < 4; i++)

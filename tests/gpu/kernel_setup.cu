@@ -16,8 +16,12 @@ void kernel_options_read(kernel_options *options, const char *program, int argc,
             options->repeats = atoi(value);
         else if (value && strcmp(argv[i], "--listed") == 0)
             options->listed = atoi(value);
+        else if (value && strcmp(argv[i], "--check") == 0)
+            options->check = value;
         else {
-            fprintf(stderr, "usage: %s [--kernel NAME] [--seeds N] [--seed FIRST] [--repeats N] [--listed 0|1]\n",
+            fprintf(stderr,
+                    "usage: %s [--kernel NAME] [--seeds N] [--seed FIRST] [--repeats N] [--listed 0|1] "
+                    "[--check NAME]\n",
                     program);
             exit(2);
         }

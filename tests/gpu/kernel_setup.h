@@ -22,6 +22,7 @@ struct kernel_options {
     unsigned first, seeds; /* --seed, --seeds */
     int repeats;           /* --repeats */
     int listed;            /* --listed 1: keys are listed one by one */
+    const char *check;     /* --check; NULL: all of kernel_check's */
 };
 
 /* Over the defaults that are there. An option that it does not know: says how to use the program, and exits with 2. */

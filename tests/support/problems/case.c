@@ -60,6 +60,20 @@ static void make_shape(test_case *c, rng *r, double work) {
     }
 }
 
+/* Few heads of hundreds of rows, of whole chunks of 16 bytes whatever the type. */
+static void make_long_shape(test_case *c, rng *r) {
+    static const int64_t lengths[] = {129, 192, 260, 333, 384, 448, 514};
+    static const int64_t dims[] = {40, 64, 72, 96, 128, 128, 128, 200, 256};
+    ra_problem *p = &c->problem;
+    p->batch = 1;
+    p->seq_q = pick(r, lengths, 7);
+    p->seq_k = rng_one_in(r, 3) ? pick(r, lengths, 7) : p->seq_q;
+    p->heads_q = rng_between(r, 1, 2);
+    p->heads_kv = 1;
+    p->dim = pick(r, dims, 9);
+    p->dim_v = rng_one_in(r, 4) ? pick(r, dims, 9) : p->dim;
+}
+
 static void make_dilation(test_case *c, rng *r) {
     static const int64_t segments[] = {1, 2, 3, 5, 8, 13, 16, 40, 64, 100, 256, 1000, 5000};
     static const int64_t rates[] = {1, 1, 2, 2, 3, 4, 5, 6, 8, 12, 16, 70};
@@ -81,12 +95,15 @@ static const char *pick_kernel(rng *r) {
     return ra_kernel_name(0);
 }
 
-void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work) {
-    rng random = {seed * 2654435761u + 12345}, *r = &random;
+static rng begin(test_case *c, uint64_t seed, ra_dtype dtype) {
     *c = (test_case){.seed = seed, .problem = RA_PROBLEM_INIT, .options = RA_OPTIONS_INIT};
+    c->problem.dtype = dtype;
+    return (rng){seed * 2654435761u + 12345};
+}
+
+/* Of a problem that has its shape. */
+static void make_pattern(test_case *c, rng *r) {
     ra_problem *p = &c->problem;
-    p->dtype = dtype;
-    make_shape(c, r, work);
     if (rng_one_in(r, 3)) {
         p->scale = rng_one_in(r, 8) ? 0 : rng_real(r);
     }
@@ -97,12 +114,29 @@ void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work) {
     }
     if (rng_one_in(r, 3)) make_documents(c, r);
     if (rng_one_in(r, 2)) make_dilation(c, r);
+}
+
+static void make_options(test_case *c, rng *r) {
     c->options.layout = (ra_layout)rng_between(r, RA_LAYOUT_AUTO, RA_LAYOUT_DOCUMENTS);
     c->options.strategy = (ra_strategy)rng_between(r, 0, RA_STRATEGY_PASSQ);
     c->options.kernel = pick_kernel(r);
     c->options.threads = (int)rng_between(r, 1, 2);
     c->options.backward = 1;
-    c->strides = (int)rng_between(r, 0, 2);
+}
+
+void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work) {
+    rng r = begin(c, seed, dtype);
+    make_shape(c, &r, work);
+    make_pattern(c, &r);
+    make_options(c, &r);
+    c->strides = (int)rng_between(&r, 0, 2);
+}
+
+void case_make_long(test_case *c, uint64_t seed, ra_dtype dtype) {
+    rng r = begin(c, seed, dtype);
+    make_long_shape(c, &r);
+    make_pattern(c, &r);
+    make_options(c, &r);
 }
 
 void case_plain(test_case *c, ra_strategy strategy, const ra_backend *backend) {

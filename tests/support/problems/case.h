@@ -20,6 +20,10 @@ typedef struct test_case {
 /* work bounds batch * heads * Sq * Sk * (D + Dv), so that a sweep ends. */
 void case_make(test_case *c, uint64_t seed, ra_dtype dtype, double work);
 
+/* One whose rows go through all stages of kernels that copy whole tiles, and lie as those want them: hundreds of rows
+ * in C-order, widths of whole chunks of 16 bytes. */
+void case_make_long(test_case *c, uint64_t seed, ra_dtype dtype);
+
 /* A small causal problem of doubles, both passes, on that backend: 203 rows shared out in zigzag, 2 heads of 8
  * elements, seed 5. */
 void case_plain(test_case *c, ra_strategy strategy, const ra_backend *backend);
