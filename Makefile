@@ -8,6 +8,7 @@
 #   make check-format   whether the C and CUDA sources are as `make format` leaves them
 #   make tidy       clang-tidy and its analyzer over src/ and cli/
 #   make sanitize-address, sanitize-thread, sanitize-memory   the tests under one sanitizer
+#   make sanitize-kernels   the CUDA kernels under AddressSanitizer, on the emulated GPU
 #   make test-gpu   the tests that need a GPU, on a machine that has one; elsewhere they skip themselves
 #   make test-python  the Python package's tests, in an environment that is kept (downloads torch, about 3 GB, once)
 #   make wheel      the Python package as a wheel, in build/dist
@@ -55,7 +56,7 @@ MSAN_SKIPS := $(MEASURES)|test_memory|extremes|traffic|test_cli|install
 
 .NOTPARALLEL:
 .PHONY: all help demo test test-long check check-format tidy test-gpu test-python test-python-quick wheel install clean format
-.PHONY: sanitize-address sanitize-thread sanitize-memory setup setup-test
+.PHONY: sanitize-address sanitize-thread sanitize-memory sanitize-kernels setup setup-test
 
 all: setup
 	@$(CONFIGURE) -B $(BUILD) -DRA_CUDA=$(CUDA)
@@ -94,6 +95,7 @@ test-long: tidy
 	@for seed in $(EMULATOR_SEEDS); do \
 	    RINGATTN_EMULATOR_SEED=$$seed $(CTEST) --test-dir $(BUILD)/check -C Long -L emulated || exit; \
 	done
+	@$(MAKE) --no-print-directory sanitize-kernels
 	@$(MAKE) --no-print-directory test-python
 
 # Compiling for one GPU shows what compiling for all would, and without the expensive optimisations what compiling with
@@ -162,6 +164,15 @@ sanitize-memory: setup-test
 	@CC=$(FUZZ_CC) $(CONFIGURE) -B $(BUILD)/msan $(STRICT) -DRA_MPI=OFF -DRA_UCX=OFF -DRA_SANITIZE=memory
 	@cmake --build $(BUILD)/msan -j$(JOBS)
 	@RINGATTN_SWEEP=$(MSAN_SWEEP) $(FIXED_ADDRESSES) $(CTEST) --test-dir $(BUILD)/msan -E '$(MSAN_SKIPS)'
+
+# What compute-sanitizer's memcheck looks for, to the byte: all that kernels read and write is memory of the host's there.
+# The stacks of the emulated threads are not known to the sanitizer, which says so.
+sanitize-kernels: setup-test
+	@echo "== the CUDA kernels under AddressSanitizer"
+	@$(CONFIGURE) -B $(BUILD)/kernels -DRA_TESTS=ON -DRA_MPI=OFF -DRA_UCX=OFF -DRA_CUDA=ON \
+	    -DRA_CUDA_ARCHITECTURES=90-real -DRA_CUDA_QUICK=ON -DRA_EMULATOR_SANITIZE=address,undefined
+	@cmake --build $(BUILD)/kernels -j$(JOBS) --target emulated
+	@ASAN_OPTIONS=detect_leaks=0 $(FIXED_ADDRESSES) $(CTEST) --test-dir $(BUILD)/kernels -L emulated
 
 install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)

@@ -1,5 +1,5 @@
 /* What threads wait for together: barriers of a block and of a cluster, and meetings of the lanes of a warp. */
-#include "blocks.h"
+#include "launched_blocks.h"
 
 #include <algorithm>
 #include <cstring>

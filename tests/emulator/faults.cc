@@ -1,5 +1,5 @@
 /* What is wrong ends the program, and it says where. */
-#include "blocks.h"
+#include "launched_blocks.h"
 
 #include <cstdarg>
 #include <cstdio>

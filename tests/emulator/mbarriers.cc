@@ -3,7 +3,7 @@
  *   arrivals of a phase : 20 | arrivals that are missing : 20 | bytes that are missing, + 2^21 : 22 | - : 1 | parity :
  * 1
  */
-#include "blocks.h"
+#include "launched_blocks.h"
 
 #include <cstring>
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_EMULATOR_PTX_CODE_H
 #define TESTS_EMULATOR_PTX_CODE_H
 
-#include "blocks.h"
+#include "launched_blocks.h"
 #include "ptx.h"
 
 #include <string>

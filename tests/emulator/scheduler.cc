@@ -6,8 +6,8 @@
  *
  * Which one is chance. For a whole launch it is chance, too, how soon each kind of work is done (at once, some time, or
  * only when nothing else can be) and which warps are slow. */
-#include "blocks.h"
 #include "coroutines.h"
+#include "launched_blocks.h"
 
 #include <algorithm>
 #include <mutex>

@@ -3,7 +3,7 @@
 
     translate.py INPUT.ii OUTPUT.ii
 
-A CUDA source, preprocessed by the host's compiler with device.h in front of it, is C++ but for four things:
+A CUDA source, preprocessed by the host's compiler with device_code.h in front of it, is C++ but for four things:
 
     asm volatile("text" : outputs : inputs : "memory");   becomes a call of emulator::ptx::run with the text and operands
     kernel<<<blocks, threads, bytes, stream>>>(arguments)  becomes emulator::launch(kernel, ...)(arguments)

@@ -1,5 +1,8 @@
 /* Blocks, their shared memory and its addresses. */
-#include "blocks.h"
+#include "launched_blocks.h"
+
+#include <cstdlib>
+#include <cstring>
 
 namespace emulator {
 
@@ -7,10 +10,16 @@ namespace emulator {
 
 enum { ALIGNMENT = 1024, UNWRITTEN = 0xff /* bytes of a NaN */ };
 
+block::~block() {
+    free(shared);
+}
+
 static void make_memory(block *b, size_t bytes) {
+    void *memory;
+    if (posix_memalign(&memory, ALIGNMENT, bytes)) fail("no memory for the shared memory of a block");
+    memset(memory, UNWRITTEN, bytes);
+    b->shared = (unsigned char *)memory;
     b->shared_bytes = bytes;
-    b->memory.assign(bytes + 2 * ALIGNMENT, UNWRITTEN);
-    b->shared = (unsigned char *)(((uintptr_t)b->memory.data() + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
 std::unique_ptr<block> make_block(const launch_shape &shape, unsigned number, cluster *in) {

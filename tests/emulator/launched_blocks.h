@@ -1,6 +1,6 @@
 /* What a block under way consists of: for the files of the emulator itself. */
-#ifndef TESTS_EMULATOR_BLOCKS_H
-#define TESTS_EMULATOR_BLOCKS_H
+#ifndef TESTS_EMULATOR_LAUNCHED_BLOCKS_H
+#define TESTS_EMULATOR_LAUNCHED_BLOCKS_H
 
 #include "emulator.h"
 
@@ -78,9 +78,11 @@ struct block {
     struct cluster *in = nullptr;
     std::vector<std::unique_ptr<thread_state>> threads;
     std::vector<warp> warps;
-    std::vector<unsigned char> memory; /* with space to align */
-    unsigned char *shared = nullptr;
+    unsigned char *shared = nullptr; /* of the block's size, to the byte */
     size_t shared_bytes = 0;
+    block() = default;
+    block(const block &) = delete;
+    ~block();
     named_barrier barriers[16];
     std::unordered_map<uint32_t, std::vector<thread *>> at_mbarriers;
     int alive = 0;

@@ -1,6 +1,6 @@
 /* What CUDA's compiler adds to C++, for device code that the emulator runs: in front of every CUDA source. */
-#ifndef TESTS_EMULATOR_DEVICE_H
-#define TESTS_EMULATOR_DEVICE_H
+#ifndef TESTS_EMULATOR_DEVICE_CODE_H
+#define TESTS_EMULATOR_DEVICE_CODE_H
 
 #include "emulator.h"
 #include "ptx.h"
