@@ -172,7 +172,7 @@ sanitize-kernels: setup-test
 	@$(CONFIGURE) -B $(BUILD)/kernels -DRA_TESTS=ON -DRA_MPI=OFF -DRA_UCX=OFF -DRA_CUDA=ON \
 	    -DRA_CUDA_ARCHITECTURES=90-real -DRA_CUDA_QUICK=ON -DRA_EMULATOR_SANITIZE=address,undefined
 	@cmake --build $(BUILD)/kernels -j$(JOBS) --target emulated
-	@ASAN_OPTIONS=detect_leaks=0 $(FIXED_ADDRESSES) $(CTEST) --test-dir $(BUILD)/kernels -L emulated
+	@ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0 $(FIXED_ADDRESSES) $(CTEST) --test-dir $(BUILD)/kernels -L emulated
 
 install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)

@@ -5,7 +5,7 @@
 
 A CUDA source, preprocessed by the host's compiler with device_code.h in front of it, is C++ but for four things:
 
-    asm volatile("text" : outputs : inputs : "memory");   becomes a call of emulator::ptx::run with the text and operands
+    asm volatile("text" : outputs : inputs : "memory");    becomes emulator::ptx::code("text") that is run with operands
     kernel<<<blocks, threads, bytes, stream>>>(arguments)  becomes emulator::launch(kernel, ...)(arguments)
     extern __shared__ unsigned char x[];                   becomes a pointer to the block's shared memory
     threadIdx, blockIdx, blockDim, gridDim                 become calls

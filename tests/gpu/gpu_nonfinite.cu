@@ -3,7 +3,7 @@
  *
  *   gpu_nonfinite [--kernel NAME] [--seeds N] [--seed FIRST]
  *
- * A seed is a problem of each type that a kernel has code of its own for, fourteen on Hopper. In some the queries are
+ * A seed is a problem of each type that a kernel has code of its own for, sixteen on Hopper. In some the queries are
  * those of several ranks, in some the pairs of a call count several times.
  *
  * The rule. A pair takes part when it is visible and its score is not -inf. A row that has a part in a score of +inf or
