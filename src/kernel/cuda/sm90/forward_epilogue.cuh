@@ -343,6 +343,7 @@ template <class S>
 __device__ __forceinline__ void hand_outputs(const forward_memory<S> &memory, int group, int stage, int how,
                                              uint32_t &parity) {
     mbarrier_wait(memory.o_empty(group), parity);
+    __syncwarp(); /* or lane 0 could begin the phase behind the one that others wait for */
     parity ^= 1;
     if (threadIdx.x % 32) return;
     memory.sending_of(group).how[threadIdx.x / 32 % 4] = how;

@@ -142,6 +142,7 @@ __device__ __forceinline__ void produce_keys(const gpu_forward &args, const tens
             key_block block = block_of<S>(source.lo, source.hi, source.count, source.last, unit, keys, ends);
             if (lead) tell_values<S>(memory, at.stage, {source.map + 1, source.remainder, row, source.head, unit.b});
             mbarrier_wait(memory.k_empty(stage), at.left_parity());
+            __syncwarp(); /* or the stage could be left again before a lane has seen that it was left */
             if (lead) {
                 mbarrier_expect(memory.k_full(stage), S::KEY_TILE);
                 copy_tile<S::DIM, S::KEYS, S::PLAIN>(memory.k(stage), source.map, source.remainder, row, source.head,
