@@ -26,7 +26,7 @@
 
 namespace emulator {
 
-enum { WARP = 32, CLUSTER = 2, RESIDENT = 4, MULTIPROCESSORS = 2, MOST_SHARED_BYTES = 227 * 1024 };
+enum { WARP = 32, CLUSTER = 2, RESIDENT = 4, MULTIPROCESSORS = 2, MOST_THREADS = 1024, MOST_SHARED_BYTES = 227 * 1024 };
 
 struct block;
 struct warp;

@@ -25,7 +25,8 @@ void fail(const char *format, ...) {
 
 /* Lanes that wait for what the lane before waits for are left out. */
 static bool is_told(const thread *t, const thread *before) {
-    return before && t->lane && before->waits_at == t->waits_at && before->ended == t->ended;
+    return before && t->lane && before->waits_for == t->waits_for && before->waits_at == t->waits_at &&
+           before->ended == t->ended;
 }
 
 void fail_asleep(const char *what) {

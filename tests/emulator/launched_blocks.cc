@@ -47,6 +47,10 @@ std::unique_ptr<block> make_block(const launch_shape &shape, unsigned number, cl
 }
 
 void check_ended(const block &b) {
+    if (b.copies_in)
+        fail("a block ended while copies to its shared memory, or from it to another block, were under way");
+    for (const auto &t : b.threads)
+        if (t->bulk.open->unread) fail("a block ended with bulk copies that are in no group");
     for (const auto &t : b.threads)
         for (const auto &group : t->bulk.committed)
             if (group->unread) fail("a block ended while its shared memory was still to be read by the copy engine");

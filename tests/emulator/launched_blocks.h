@@ -80,6 +80,7 @@ struct block {
     std::vector<warp> warps;
     unsigned char *shared = nullptr; /* of the block's size, to the byte */
     size_t shared_bytes = 0;
+    int copies_in = 0; /* under way, to this block or from it to another one */
     block() = default;
     block(const block &) = delete;
     ~block();

@@ -1,7 +1,7 @@
 /* mbarriers, as they lie in shared memory:
  *
- *   arrivals of a phase : 20 | arrivals that are missing : 20 | bytes that are missing, + 2^21 : 22 | - : 1 | parity :
- * 1
+ *   arrivals of a phase | arrivals that are missing | bytes that are missing, + 2^21 | 0 | parity
+ *           20          |            20             |              22                | 1 |   1     bits
  */
 #include "launched_blocks.h"
 
@@ -14,17 +14,20 @@ struct fields {
     int64_t bytes;
 };
 
-static const int64_t NO_BYTES = 1 << 21;
+static const int64_t NO_BYTES = 1 << 21, MOST_BYTES = 1 << 20;
 
 static fields read(block *of, uint32_t offset) {
     uint64_t x;
     if (offset % 8) fail("an mbarrier at %u", offset);
     memcpy(&x, place_in(of, offset, 8), 8);
+    if (x >> 62 & 1) fail("the mbarrier at %u has not been made, or has been overwritten", offset);
     return {(unsigned)(x & 0xfffff), (unsigned)(x >> 20 & 0xfffff), (unsigned)(x >> 63),
             (int64_t)(x >> 40 & 0x3fffff) - NO_BYTES};
 }
 
 static void write(block *of, uint32_t offset, const fields &f) {
+    if (f.bytes <= -MOST_BYTES || f.bytes >= MOST_BYTES)
+        fail("an mbarrier that waits for %lld bytes", (long long)f.bytes);
     uint64_t x =
         f.arrivals | (uint64_t)f.missing << 20 | (uint64_t)(f.bytes + NO_BYTES) << 40 | (uint64_t)f.parity << 63;
     memcpy(place_in(of, offset, 8), &x, 8);
@@ -32,7 +35,6 @@ static void write(block *of, uint32_t offset, const fields &f) {
 
 /* Writes it, and begins the next phase where this one is over. */
 static void settle(block *of, uint32_t offset, fields f) {
-    if (f.bytes <= -NO_BYTES || f.bytes >= NO_BYTES) fail("an mbarrier that waits for too many bytes");
     if (!f.missing && !f.bytes) {
         f.missing = f.arrivals;
         f.parity ^= 1;

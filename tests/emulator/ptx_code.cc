@@ -112,9 +112,10 @@ code::code(const char *text) : instructions(new parsed) {
     names locals, labels;
     for (std::string piece : split(without_braces(text), ';')) {
         piece = trimmed(piece);
+        if (piece.empty()) continue;
         size_t colon = piece.find(":\n");
         if (piece.back() == ':') colon = piece.size() - 1;
-        if (!piece.empty() && colon != std::string::npos) {
+        if (colon != std::string::npos) {
             labels[piece.substr(0, colon)] = (int)instructions->list.size();
             piece = trimmed(piece.substr(colon + 1));
         }

@@ -66,7 +66,7 @@ struct frame {
     }
 };
 
-/* What is called so, or begins so up to a dot. The last that fits is taken. */
+/* What is called so, or begins so up to a dot. The longest that fits is taken. */
 struct known {
     const char *name;
     action act;

@@ -82,12 +82,14 @@ static void copy_box(frame &f, const instruction &i) {
     coordinates(f, i, 1, c.map, c.first);
     c.to = block_at((uint32_t)f.get(i, 0), &c.at);
     c.waiting = block_at((uint32_t)f.get(i, 2), &c.barrier);
+    c.to->copies_in++;
     put_on_list(COPY_IN, [c] {
         visit_box(c.map, c.first, c.at, [&](uint32_t place, unsigned char *device, size_t bytes) {
             unsigned char *to = place_in(c.to, place, 16);
             memset(to, 0, 16);
             if (bytes) memcpy(to, device, bytes);
         });
+        c.to->copies_in--;
         mbarrier_complete(c.waiting, c.barrier, box_bytes(c.map));
     });
 }
@@ -98,8 +100,13 @@ static void copy_to_block(frame &f, const instruction &i) {
     size_t bytes = (size_t)f.get(i, 2);
     block *source = block_at((uint32_t)f.get(i, 1), &from), *target = block_at((uint32_t)f.get(i, 0), &to);
     block *waiting = block_at((uint32_t)f.get(i, 3), &at);
+    if (to % 16 || from % 16 || bytes % 16) fail("a copy of %zu bytes from %u to %u of another block", bytes, from, to);
+    source->copies_in++;
+    target->copies_in++;
     put_on_list(COPY_IN, [=] {
         memcpy(place_in(target, to, bytes), place_in(source, from, bytes), bytes);
+        source->copies_in--;
+        target->copies_in--;
         mbarrier_complete(waiting, at, (int64_t)bytes);
     });
 }

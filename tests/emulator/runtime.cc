@@ -17,6 +17,7 @@ static cudaError_t said(cudaError_t error) {
 static cudaError_t take(void **memory_out, size_t bytes) {
     *memory_out = NULL;
     bool taken = !bytes || posix_memalign(memory_out, 256, bytes) == 0;
+    if (taken && bytes) memset(*memory_out, 0xff, bytes); /* NaN, for who reads what nobody wrote */
     return said(taken ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 

@@ -179,6 +179,7 @@ static void give_turn(urgency how) {
         unsigned lane = i ^ first;
         if (!(lanes >> lane & 1)) continue;
         go_on(w->lanes[lane]);
+        self = nullptr;
         if (!w->lanes[lane]->ended) continue;
         launched.idle = 0;
         if (--w->of->alive == 0) launched.ended++;
@@ -236,6 +237,8 @@ static std::mutex one_at_a_time;
 void run(const launch_shape &shape, const std::function<void()> &kernel) {
     std::lock_guard<std::mutex> lock(one_at_a_time);
     if (shape.shared_bytes > MOST_SHARED_BYTES) fail("%zu bytes of shared memory for a block", shape.shared_bytes);
+    if (!count_of(shape.grid) || !count_of(shape.block) || count_of(shape.block) > MOST_THREADS)
+        fail("a launch of %u blocks of %u threads", count_of(shape.grid), count_of(shape.block));
     launched.shape = shape;
     launched.kernel = &kernel;
     launched.next = 0;
@@ -249,8 +252,7 @@ void run(const launch_shape &shape, const std::function<void()> &kernel) {
         end_clusters();
         begin_blocks();
     }
-    while (is_work_left()) take_works_turn(false);
-    self = nullptr;
+    while (is_work_left()) take_works_turn(false); /* what has been read is still to be written */
 }
 
 } // namespace emulator

@@ -1,3 +1,4 @@
+/* Tensor maps are made, and their boxes gone through. */
 #include "tensor_map.h"
 
 #include "emulator.h"
