@@ -45,6 +45,8 @@ void open_for_the_rest(block *of) {
 
 /* ---- the cluster's barrier --------------------------------------------------------------------------------------- */
 
+static const char *const waits_for_cluster = "the cluster's barrier";
+
 void cluster_arrive(void) {
     named_barrier &b = self->of->in->barrier;
     int alive = 0;
@@ -54,13 +56,13 @@ void cluster_arrive(void) {
     b.arrived = 0;
     for (thread *t : b.waiting) {
         state_of(t).cluster_open = true;
-        if (t->waits_for) wake(t);
+        if (t->waits_for == waits_for_cluster) wake(t);
     }
     b.waiting.clear();
 }
 
 void cluster_wait(void) {
-    if (!state_of(self).cluster_open) sleep("the cluster's barrier");
+    if (!state_of(self).cluster_open) sleep(waits_for_cluster);
     state_of(self).cluster_open = false;
 }
 

@@ -88,6 +88,7 @@ template <class T> static inline T __ldcg(const T *from) {
 }
 
 template <class T> static inline void __stcg(T *to, const std::common_type_t<T> &x) {
+    emulator::give_way(16);
     *to = x;
 }
 
@@ -105,6 +106,7 @@ template <class T> static inline T atomicMax(T *to, std::common_type_t<T> x) {
 }
 
 static inline void __threadfence(void) {
+    emulator::give_way();
 }
 
 static inline void __nanosleep(unsigned) {
@@ -142,8 +144,12 @@ template <class T> static inline T emulated_shuffle(unsigned mask, T x, int from
     } mine = {x, from, x};
     using each = decltype(mine);
     emulator::meet(mask, "a shuffle", &mine, [](auto &all) {
-        for (void *of : all)
-            if (of && all[((each *)of)->from]) ((each *)of)->got = ((each *)all[((each *)of)->from])->given;
+        for (void *of : all) {
+            if (!of) continue;
+            const each *source = (const each *)all[((each *)of)->from];
+            if (!source) emulator::fail("a shuffle from a lane that is not in its mask");
+            ((each *)of)->got = source->given;
+        }
     });
     return mine.got;
 }

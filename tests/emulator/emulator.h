@@ -5,9 +5,9 @@
  *
  * Every CUDA thread is a coroutine with a stack of its own. They take turns: a warp that can go on is chosen at random,
  * and its threads run until they have to wait. What the hardware does beside the threads (wgmma, copies by the copy
- * engine) is put on lists and done at random times, as late as somebody waits for it. So an order that nothing enforces
- * will be another one in another run; where nobody can go on the emulator says who waits for what, and aborts. It says
- * nothing about time.
+ * engine) is put on lists and done at random times, at the latest when somebody waits for it. So an order that nothing
+ * enforces will be another one in another run; where nobody can go on the emulator says who waits for what, and aborts.
+ * It says nothing about time.
  *
  *   $RINGATTN_EMULATOR_SEED   the seed of all that is random; 1 if it is not set
  *
@@ -63,6 +63,10 @@ unsigned char *shared_place(uint32_t address, size_t bytes);
 
 /* Others may go on first. */
 void yield(void);
+
+/* Others go on first, now and then, one time in so many: where the thread has told them something, they may act on it
+ * before it does more; where it is about to write, they may write before. */
+void give_way(unsigned times = 4);
 
 /* ---- together with others ---------------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #include "kernel/cuda/sm90/backward_bulk_rows.cuh"
 #include "kernel/cuda/sm90/bulk_copy.cuh"
 #include "kernel/cuda/sm90/wgmma.cuh"
+#include "kernel/cuda/tile_cursor.cuh"
 
 #include <cstdio>
 #include <cstdlib>
@@ -88,6 +89,17 @@ static __global__ void send(int *out, bool faulty) {
     bulk_wait<0>();
 }
 
+/* Two blocks add 1 to the same numbers. faulty: not one after the other. Behind the numbers is the counter of turns. */
+static __global__ void add(int *out, bool faulty) {
+    int turn = (int)blockIdx.x, *chain = out + THREADS;
+    if (threadIdx.x == 0 && !faulty) chain_wait(chain, chain_read(chain), turn);
+    __syncthreads();
+    int *mine = out + threadIdx.x;
+    __stcg(mine, __ldcg(mine) + 1);
+    __syncthreads();
+    if (threadIdx.x == 0) chain_release(chain);
+}
+
 /* Half of the block's threads wait for bytes that nobody copies. */
 static __global__ void hang(void) {
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -114,6 +126,10 @@ static int expected_in_order(int i) {
     return i;
 }
 
+static int expected_of_sums(int) {
+    return 2;
+}
+
 static int expected_of_products(int) {
     return 16;
 }
@@ -122,24 +138,26 @@ static const struct {
     const char *name;
     void (*kernel)(int *out, bool faulty);
     int (*expected)(int i);
+    unsigned blocks;
     int count;
 } checks[] = {
-    {"a barrier of the block", pass_on, expected_of_warps, THREADS},
-    {"__syncwarp", pass_on_in_warp, expected_of_lanes, THREADS},
-    {"mbarriers", go_round, expected_in_order, 128},
-    {"wgmma", multiply, expected_of_products, THREADS},
-    {"bulk copies", send, expected_in_order, 2 * THREADS},
+    {"a barrier of the block", pass_on, expected_of_warps, 1, THREADS},
+    {"__syncwarp", pass_on_in_warp, expected_of_lanes, 1, THREADS},
+    {"mbarriers", go_round, expected_in_order, 1, 128},
+    {"wgmma", multiply, expected_of_products, 1, THREADS},
+    {"bulk copies", send, expected_in_order, 1, 2 * THREADS},
+    {"turns", add, expected_of_sums, 2, THREADS},
 };
 
-/* Of LAUNCHES. */
+/* How many of LAUNCHES give a wrong result. */
 static int count_wrong(decltype(&checks[0]) check, bool faulty) {
     int wrong = 0;
     auto kernel = check->kernel;
     for (int n = 0; n < LAUNCHES; n++) {
         alignas(16) int memory[2 * THREADS], *out = memory;
         bool right = true;
-        memset(memory, 0xff, sizeof memory);
-        kernel<<<1, THREADS, 32 << 10>>>(out, faulty);
+        memset(memory, 0, sizeof memory);
+        kernel<<<check->blocks, THREADS, 32 << 10>>>(out, faulty);
         for (int i = 0; i < check->count; i++) right &= out[i] == check->expected(i);
         wrong += !right;
     }

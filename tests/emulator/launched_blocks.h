@@ -113,9 +113,6 @@ const std::list<cluster> &clusters_under_way(void);
 void sleep(const char *what, uint32_t at = 0);
 void wake(thread *sleeper);
 
-/* Others go on first, now and then: where the thread has told them something, they may act on it before it does more.
- */
-void give_way(void);
 void wake_all(std::vector<thread *> *sleepers);
 
 /* To be done some time. */

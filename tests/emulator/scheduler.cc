@@ -128,8 +128,8 @@ void yield(void) {
     leave();
 }
 
-void give_way(void) {
-    if (chance(4)) return;
+void give_way(unsigned times) {
+    if (chance(times)) return;
     wake(self);
     leave();
 }

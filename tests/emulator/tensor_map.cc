@@ -3,6 +3,7 @@
 
 #include "emulator.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace emulator {
@@ -21,7 +22,7 @@ CUresult encode_tensor_map(CUtensorMap *map_out, CUtensorMapDataType type, cuuin
         fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE || box[0] * map.element_bytes != 128)
         return CUDA_ERROR_INVALID_VALUE;
     for (cuuint32_t d = 0; d < dimensions; d++) {
-        if (!counts[d] || counts[d] > (cuuint64_t)1 << 32 || !box[d] || box[d] > 256 || each[d] != 1)
+        if (!counts[d] || counts[d] >= (cuuint64_t)1 << 32 || !box[d] || box[d] > 256 || each[d] != 1)
             return CUDA_ERROR_INVALID_VALUE;
         map.count[d] = (uint32_t)counts[d];
         map.box[d] = box[d];
@@ -71,10 +72,8 @@ void visit_box(const tensor_map &map, const int (&first)[MOST_DIMENSIONS], uint3
         for (uint32_t piece = 0; piece < ROW_BYTES; piece += PIECE) {
             uint32_t place = shared + r * ROW_BYTES + piece;
             int64_t inside = row ? end - begin - piece : 0;
-            visit(place ^ (place >> 7 & 7) << 4, row + begin + piece,
-                  inside < 0       ? 0
-                  : inside < PIECE ? (size_t)inside
-                                   : PIECE);
+            unsigned char *device = row ? row + begin + piece : nullptr;
+            visit(place ^ (place >> 7 & 7) << 4, device, (size_t)std::clamp<int64_t>(inside, 0, PIECE));
         }
         for (int d = 1; d < map.dimensions && ++at[d] == map.box[d]; d++) at[d] = 0;
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes C++ of a preprocessed CUDA source, for the emulator of GPUs in this folder.
 
-    translate.py INPUT.ii OUTPUT.ii
+    translate.py INPUT.ii OUTPUT.cc
 
 A CUDA source, preprocessed by the host's compiler with device_code.h in front of it, is C++ but for four things:
 
@@ -20,7 +20,8 @@ LAUNCH = re.compile(r"([A-Za-z_]\w*(?:<[^;{}<>]*>)?)\s*<<<")
 SHARED = re.compile(r"\bextern\s+EMULATOR_SHARED\b[^;]*\bunsigned char (\w+)\[\];")
 INDICES = {"threadIdx": "thread_index", "blockIdx": "block_index", "blockDim": "block_size", "gridDim": "grid_size"}
 INDEX = re.compile(r"(?<![.>\w])(" + "|".join(INDICES) + r")\b")
-LINE_MARKER = re.compile(r'^# \d+ "([^"]*)"', re.MULTILINE)
+LINE_MARKER = re.compile(r'^# \d+ "([^"]*)"([ \d]*)$', re.MULTILINE)
+ENTERED_SYSTEM_HEADER = {"1", "3"}  # flags of a line marker; 3 alone is a system's macro in a file that need not be one
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
@@ -68,8 +69,9 @@ def ptx_call(inside):
     if not "".join(STRING.findall(text)).strip('"'):
         return "((void)0)"
     found = [operand(part) for group in operands[:2] if group.strip() for part in split(group, ",")]
-    return ("({ static const emulator::ptx::code ptx_code(" + text + "); const emulator::ptx::operand ptx_operands[] = {"
-            + ", ".join(found or ["{}"]) + "}; ptx_code.run(ptx_operands); })")
+    operands = ", ".join(found or ["{}"])
+    return ("({ static const emulator::ptx::code ptx_code(" + text + "); "
+            "const emulator::ptx::operand ptx_operands[] = {" + operands + "}; ptx_code.run(ptx_operands); })")
 
 
 def translate_asm(text):
@@ -102,9 +104,11 @@ def translate(text):
 def sections(text):
     """Pieces of the text, and whether each is of a system's header."""
     marks = list(LINE_MARKER.finditer(text))
+    system = {mark.group(1) for mark in marks if ENTERED_SYSTEM_HEADER <= set(mark.group(2).split())}
     yield text[:marks[0].start()], True
     for mark, following in zip(marks, marks[1:] + [None]):
-        yield text[mark.start():following.start() if following else len(text)], mark.group(1).startswith(("/usr/", "<"))
+        is_system = mark.group(1).startswith("<") or mark.group(1) in system
+        yield text[mark.start():following.start() if following else len(text)], is_system
 
 
 def joined_sections(text):
