@@ -41,15 +41,11 @@ template <class A, class B> static inline std::common_type_t<A, B> max(A a, B b)
 }
 
 static inline unsigned __float_as_uint(float x) {
-    unsigned y;
-    memcpy(&y, &x, sizeof y);
-    return y;
+    return emulator::ptx::bits_of(x);
 }
 
 static inline float __uint_as_float(unsigned x) {
-    float y;
-    memcpy(&y, &x, sizeof y);
-    return y;
+    return emulator::ptx::float_of(x);
 }
 
 static inline float __fmul_rn(float x, float y) {

@@ -9,6 +9,18 @@
 namespace emulator {
 namespace ptx {
 
+static inline uint32_t bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* A register of the caller's, or a value. */
 struct operand {
     void *to = nullptr;
@@ -34,9 +46,7 @@ static inline operand value_of_l(const void *x) {
 }
 
 static inline operand value_of_f(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return {nullptr, 4, bits};
+    return {nullptr, 4, bits_of(x)};
 }
 
 static inline operand constant(int64_t x) {

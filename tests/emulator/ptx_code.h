@@ -59,10 +59,7 @@ struct frame {
         set(i.parts[part][at], x);
     }
     float number(const instruction &i, size_t part, size_t at = 0) const {
-        uint32_t bits = (uint32_t)get(i, part, at);
-        float x;
-        memcpy(&x, &bits, sizeof x);
-        return x;
+        return float_of((uint32_t)get(i, part, at));
     }
 };
 
@@ -82,18 +79,6 @@ float bf16_value(uint16_t x);
 float f16_value(uint16_t x); /* from a table */
 uint16_t bf16_of(float x);
 uint16_t f16_of(float x);
-
-static inline uint32_t bits_of(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static inline float float_of(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
 
 } // namespace ptx
 } // namespace emulator

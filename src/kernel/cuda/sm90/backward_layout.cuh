@@ -15,7 +15,7 @@
  * block of queries; it has stage j % 2 and the plan j % QUERY_PLANS.
  *
  *                  tiles come by boxes                              row by row
- *   planner        a lane of warp 1                                 lane 0 of warp 2
+ *   planner        lane 0 of warp 1                                 lane 0 of warp 2
  *   producers      warp 0: one lane starts bulk copies              warps 0 and 1
  *   adders         a lane of warps 2 and 3, for every second step   warp 3
  *
