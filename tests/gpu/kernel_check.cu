@@ -46,6 +46,7 @@ static const struct {
     {"bytes", [](const kernel_options &o) { check_bytes(o.first); }},
     {"tiles", [](const kernel_options &o) { check_random(o.first, o.seeds); }},
     {"nonfinite", [](const kernel_options &o) { of_each_type(check_nonfinite, o.first, o.seeds); }},
+    {"finished", [](const kernel_options &o) { of_each_type(check_finished, o.first, (o.seeds + 4) / 5); }},
     {"overwrite", [](const kernel_options &o) { of_each_type(check_overwrite, o.first, (o.seeds + 4) / 5); }},
     {"rising", [](const kernel_options &o) { of_each_type(check_rising, o.first, 1); }},
     {"long", [](const kernel_options &o) { of_each_type(check_long, o.first, 1); }},

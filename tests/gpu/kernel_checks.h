@@ -16,6 +16,9 @@ void check_random(unsigned first, unsigned seeds);
 /* Inputs with infinities and NaN: finite where the ref kernel is, and the other way round. */
 void check_nonfinite(unsigned seed, ra_dtype dtype);
 
+/* Outputs that a forward call finishes, with infinities and NaN among the values. */
+void check_finished(unsigned seed, ra_dtype dtype);
+
 /* Scores that rise or fall from key to key: what fp64 gives. */
 void check_rising(unsigned seed, ra_dtype dtype);
 

@@ -5,6 +5,7 @@
 
 #include "kernel/cuda/sm90/backward_layout.cuh"
 #include "kernel/cuda/sm90/backward_score.cuh"
+#include "kernel/cuda/sm90/gather_nonfinite.cuh"
 
 /* ---- before all ------------------------------------------------------------------------------------------------ */
 
@@ -261,15 +262,6 @@ __device__ __forceinline__ void produce_queries(const folded_backward &args, con
 
 /* ---- adders ------------------------------------------------------------------------------------------------------ */
 
-/* seen, two elements that are packed, += 0 x: zeros as long as all x were finite; NaN for good where one was not. */
-template <class T> __device__ __forceinline__ void gather_nonfinite(uint32_t &seen, uint32_t x);
-template <> __device__ __forceinline__ void gather_nonfinite<__nv_bfloat16>(uint32_t &seen, uint32_t x) {
-    asm("fma.rn.bf16x2 %0, %1, %2, %0;\n" : "+r"(seen) : "r"(x), "r"(0));
-}
-template <> __device__ __forceinline__ void gather_nonfinite<__half>(uint32_t &seen, uint32_t x) {
-    asm("fma.rn.f16x2 %0, %1, %2, %0;\n" : "+r"(seen) : "r"(x), "r"(0));
-}
-
 /* By the adders' warps, which have nothing to add before the consumers' second step: whether K has infinities or NaNs.
  * The consumers ask before they keep anything that an odd K could spoil; what others do behind the second step waits
  * for it, and where K has some, no more copies are under way then. */
@@ -293,7 +285,7 @@ __device__ __forceinline__ void look_through_keys(const backward_memory<S> &memo
             gather_nonfinite<typename S::T>(seen[3], x[n].w);
         }
     }
-    bool odd = __any_sync(~0u, ((seen[0] | seen[1] | seen[2] | seen[3]) & 0x7fff7fff) != 0);
+    bool odd = __any_sync(~0u, some_were_nonfinite(seen[0] | seen[1] | seen[2] | seen[3]));
     if (lane) return;
     if (odd) memory.plan().odd_keys = true;
     mbarrier_arrive(memory.checked());

@@ -11,15 +11,9 @@
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_EPILOGUE_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_EPILOGUE_CUH
 
-#include "kernel/cuda/finished_rows.cuh"
-#include "kernel/cuda/sm90/forward_consumer.cuh"
+#include "kernel/cuda/sm90/forward_staging.cuh"
 
 /* ---- non-finite -------------------------------------------------------------------------------------------------- */
-
-/* A consumer's barrier. */
-__device__ __forceinline__ int group_barrier(int group) {
-    return 5 + group;
-}
 
 /* The barrier, which says whether one of the threads said so. */
 __device__ __forceinline__ bool warpgroup_any(int id, bool mine) {
@@ -238,45 +232,7 @@ __device__ __forceinline__ void write_rows(const gpu_forward &args, const unit_n
     }
 }
 
-/* ---- rows that the copy engine takes ----------------------------------------------------------------------------- */
-
-/* A warp's o in boxes of 16 rows of 128 bytes, one behind the other. */
-enum { OUTPUT_BOX_ROWS = 16, OUTPUT_BOX = OUTPUT_BOX_ROWS * 128 };
-
-/* Columns [8 FROM, 8 TO) of a warp's o are put into its place. Odd rows have their second 64 bytes written first: then
- * no two of the lanes meet in a bank. */
-template <class S, int FROM, int TO> __device__ __forceinline__ void stage_f32(uint32_t to, const output_block<S> &o) {
-    int lane = (int)threadIdx.x % 32, row = lane / 4;
-    bool odd = row & 1;
-    int swizzle = row ^ (odd ? 4 : 0);
-    to += row * 128 + lane % 2 * 8;
-#pragma unroll
-    for (int n = FROM; n < TO; n++)
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float x = odd ? o[n ^ 2][r * 2] : o[n][r * 2], y = odd ? o[n ^ 2][r * 2 + 1] : o[n][r * 2 + 1];
-            uint32_t at = to + (n - FROM) / 4 * OUTPUT_BOX + r * 1024 + (((n % 4 * 2 + lane % 4 / 2) ^ swizzle) << 4);
-            asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(at), "f"(x), "f"(y) : "memory");
-        }
-}
-
-template <class S> __device__ __forceinline__ void stage_half(uint32_t to, const output_block<S> &o) {
-    int lane = (int)threadIdx.x % 32, row = lane / 4;
-    to += row * 128 + lane % 4 * 4;
-#pragma unroll
-    for (int n = 0; n < S::DIM / 8; n++)
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            uint32_t x = element<typename S::T>::pack(o[n][r * 2], o[n][r * 2 + 1]);
-            uint32_t at = to + n / 8 * OUTPUT_BOX + r * 1024 + ((n % 8 ^ row) << 4);
-            asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(at), "r"(x) : "memory");
-        }
-}
-
-/* Whether o is put out in 16 bits. */
-__device__ __forceinline__ bool puts_out_half(const gpu_forward &args) {
-    return args.finish && !args.out_is_f32;
-}
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 /* What the warp's rows had seen before. */
 enum { ROWS_FRESH, ROWS_CARRIED, ROWS_NOT_ALIKE };
@@ -303,23 +259,6 @@ __device__ __forceinline__ int way_of(int before) {
     return before == ROWS_NOT_ALIKE ? SEND_NOTHING : before == ROWS_CARRIED ? SEND_ADD : SEND_STORE;
 }
 
-/* By one lane: columns from `column` on, `count` at most, of a warp's o, which lie at `from`, go to row `row` of the
- * unit on. map: of the output's rows. */
-template <class S>
-__device__ __forceinline__ void send_boxes(const gpu_forward &args, const CUtensorMap *map, uint32_t from,
-                                           const unit_note &note, int row, int column, int count, int how) {
-    int columns = puts_out_half(args) ? 64 : 32, end = min(column + count, args.problem.dim_v);
-    for (; column < end; column += columns, from += OUTPUT_BOX) {
-        if (how == SEND_ADD)
-            add_box<S::PLAIN>(map, from, column, note.set.remainder, note.row + row, note.unit.h, note.unit.b);
-        else
-            store_box<S::PLAIN>(map, from, column, note.set.remainder, note.row + row, note.unit.h, note.unit.b);
-    }
-    bulk_commit();
-}
-
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
-
 /* m and l are written, and o becomes what is to be written or sent: of a warp's rows, which are written where they are
  * not sent. sends: there is a map of the output's rows. Returns how they are sent. */
 template <class S>
@@ -337,76 +276,27 @@ __device__ __forceinline__ int put_rows(const gpu_forward &args, const unit_note
     return way_of(before);
 }
 
-/* Where o of the unit's rows is staged in the unit's last stage, `stage`: by the sender. parity: of the phase of
- * o_empty that is over when the o before has been sent. */
+/* o of 16 bits becomes what is put out, and is staged: of a warp's rows, which are written here where they are not all
+ * there. Whether a row ends with an infinity or a NaN is asked of the rounded numbers, two at a time. Returns how they
+ * are sent. */
 template <class S>
-__device__ __forceinline__ void hand_outputs(const forward_memory<S> &memory, int group, int stage, int how,
-                                             uint32_t &parity) {
-    mbarrier_wait(memory.o_empty(group), parity);
-    __syncwarp(); /* or lane 0 could begin the phase behind the one that others wait for */
-    parity ^= 1;
-    if (threadIdx.x % 32) return;
-    memory.sending_of(group).how[threadIdx.x / 32 % 4] = how;
-    memory.sending_of(group).stage = stage;
-    mbarrier_arrive(memory.o_full(group));
-}
-
-/* Staged in the unit's last stage: when all have read what was there. */
-template <class S> __device__ __forceinline__ void wait_for_stage(int group) {
-    if (group == 0) {
-        named_barrier(K_READ_BARRIER, 256);
-        named_barrier_arrive(V_READ_BARRIER, 256);
-    } else {
-        named_barrier(V_READ_BARRIER, 256);
-    }
-}
-
-template <class S>
-__device__ __forceinline__ void stage_outputs(const gpu_forward &args, const forward_memory<S> &memory, int group,
-                                              int stage, const output_block<S> &o) {
-    uint32_t place = memory.outputs(group, stage) + (int)threadIdx.x / 32 % 4 * (S::OUTPUT_TILE / 4);
-    if (puts_out_half(args))
-        stage_half<S>(place, o);
-    else
-        stage_f32<S, 0, S::DIM / 8>(place, o);
-    shared_writes_to_products();
-    __syncwarp();
-}
-
-/* A part of o has been staged in the consumer's own place, columns [column, column + count): a lane of each warp sends
- * its warp's. The barrier is that of all the consumer's warps, though each sends for itself: behind one of a warp alone
- * the compiler does not see that the warp is together, and in the main loop descriptors are not in uniform registers
- * any more (1.07 of the time). */
-template <class S>
-__device__ __forceinline__ void send_part(const gpu_forward &args, const CUtensorMap *outputs, const unit_note &note,
-                                          int group, uint32_t place, int column, int count, int how) {
-    shared_writes_to_products();
-    named_barrier(group_barrier(group), 128);
-    if (elected()) {
-        if (how != SEND_NOTHING)
-            send_boxes<S>(args, outputs + note.set.map, place, note, row_in_unit() / 16 * 16, column, count, how);
-    }
-    __syncwarp();
-}
-
-/* Staged in the consumer's own place, which has half of the columns of f32 at a time. */
-template <class S>
-__device__ __forceinline__ void send_outputs_by_parts(const gpu_forward &args, const CUtensorMap *outputs,
-                                                      const forward_memory<S> &memory, const unit_note &note, int group,
-                                                      int how, const output_block<S> &o) {
-    uint32_t place = memory.own_outputs(row_in_unit() / 16);
-    if (puts_out_half(args)) {
-        if (how != SEND_NOTHING) stage_half<S>(place, o);
-        send_part<S>(args, outputs, note, group, place, 0, S::DIM, how);
-        return;
-    }
-    constexpr int HALF = S::DIM / 2;
-    if (how != SEND_NOTHING) stage_f32<S, 0, HALF / 8>(place, o);
-    send_part<S>(args, outputs, note, group, place, 0, HALF, how);
-    bulk_wait_read<0>(); /* in all lanes: the one that has sent is among them */
-    named_barrier(group_barrier(group), 128);
-    if (how != SEND_NOTHING) stage_f32<S, HALF / 8, S::DIM / 8>(place, o);
-    send_part<S>(args, outputs, note, group, place, HALF, HALF, how);
+__device__ __forceinline__ int put_rounded(const gpu_forward &args, const unit_note &note,
+                                           const forward_memory<S> &memory, int group, int stage, const row_sums &rows,
+                                           const float (&by)[2], output_block<S> &o) {
+    int first = note.unit.a0 + row_in_unit(), row0 = row_in_unit() / 16 * 16;
+    bool there = __shfl_sync(~0u, note.unit.a0 + row0 + 16 <= note.unit.a1, 0);
+    uint32_t seen[2];
+    if (!args.fresh) add_rows_there<S>(args, note, memory, rows, o);
+    rescale<S>(o, by);
+    stage_rounded<S>(place_of_warp<S>(memory, group, stage), o, seen);
+    bool odd = (some_were_nonfinite(seen[0]) && first < note.unit.a1) ||
+               (some_were_nonfinite(seen[1]) && first + 8 < note.unit.a1);
+    bool again = warpgroup_any(group_barrier(group), odd);
+    if (again)
+        list_rows_again(args, note, group);
+    else if (!there)
+        write_rows<S>(args, note, o);
+    return !again && there ? SEND_STORE : SEND_NOTHING;
 }
 
 /* The unit's rows go to device memory. stage: that of its last step. outputs: the tensor maps of the rows that o is
@@ -416,14 +306,18 @@ __device__ __forceinline__ void
 end_unit(const gpu_forward &args, const CUtensorMap *outputs, const forward_memory<S> &memory, const unit_note &note,
          int group, int stage, const row_sums &rows, const float (&by)[2], output_block<S> &o, uint32_t &parity) {
     int how = SEND_NOTHING;
-    if (S::SENDER) wait_for_stage<S>(group);
-    if (S::FREE) bulk_wait_read<0>(); /* of the unit before; all wait at the next barrier */
-    if (warpgroup_any(group_barrier(group), ends_odd<S>(note, o)))
+    bool rounds = S::STAGED && outputs && puts_out_half(args);
+    wait_for_place<S>(group);
+    if (rounds)
+        how = put_rounded<S>(args, note, memory, group, stage, rows, by, o);
+    else if (warpgroup_any(group_barrier(group), ends_odd<S>(note, o)))
         list_rows_again(args, note, group);
     else
         how = put_rows<S>(args, note, outputs != NULL, memory, rows, by, o);
-    if (S::FREE) send_outputs_by_parts<S>(args, outputs, memory, note, group, how, o);
-    if (S::SENDER && how != SEND_NOTHING) stage_outputs<S>(args, memory, group, stage, o);
+    if (S::FREE && rounds) send_part<S>(args, outputs, memory, note, group, 0, S::DIM, how);
+    if (S::FREE && !rounds) send_by_parts<S>(args, outputs, memory, note, group, how, o);
+    if (S::SENDER && !rounds && how != SEND_NOTHING)
+        stage_f32<S, 0, S::DIM / 8>(place_of_warp<S>(memory, group, stage), o);
     if (S::SENDER) hand_outputs<S>(memory, group, stage, how, parity);
 }
 

@@ -118,6 +118,11 @@ struct __align__(16) sending {
 /* Named barriers of the consumers, behind those of the turns and of the warpgroups. */
 enum { K_READ_BARRIER = 8, V_READ_BARRIER = 9 };
 
+/* A consumer's barrier. */
+__device__ __forceinline__ int group_barrier(int group) {
+    return 5 + group;
+}
+
 /* A step as it is planned for those who copy row by row; two of them, since the next is planned while this one's rows
  * are copied. */
 struct row_step {

@@ -4,7 +4,7 @@
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_SENDER_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_SENDER_CUH
 
-#include "kernel/cuda/sm90/forward_epilogue.cuh"
+#include "kernel/cuda/sm90/forward_staging.cuh"
 
 /* outputs: the tensor maps of the rows that o is written to, as those of the queries are numbered; NULL: none. */
 template <class S>

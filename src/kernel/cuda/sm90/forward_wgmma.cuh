@@ -18,6 +18,7 @@
 #ifndef RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 #define RA_KERNEL_CUDA_SM90_FORWARD_WGMMA_CUH
 
+#include "kernel/cuda/sm90/forward_epilogue.cuh"
 #include "kernel/cuda/sm90/forward_row_producer.cuh"
 #include "kernel/cuda/sm90/forward_sender.cuh"
 #include "kernel/cuda/sm90/operands.cuh"
