@@ -19,7 +19,7 @@
 
 /* The release and, in the last two digits, a number that is raised when a function marked RA_INTERNAL, a table of a
  * backend or a structure that either is given changes between two releases. */
-#define RA_INTERNAL_VERSION (RA_VERSION_NUMBER * 100 + 9)
+#define RA_INTERNAL_VERSION (RA_VERSION_NUMBER * 100 + 10)
 
 #ifdef __cplusplus
 extern "C" {

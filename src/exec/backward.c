@@ -127,7 +127,9 @@ static void call_kernel(const ra_pass_run *run, const ra_queries *queries, const
                              .overwrite = bound->overwrite,
                              .overwrite_queries = bound->overwrite_queries,
                              .finish = bound == run->program->finishing,
+                             .finish_queries = bound == run->program->finishing && run->program->finishing_queries,
                              .dq = queries->dq,
+                             .dq_out = run->dq_out,
                              .queries = all,
                              .context = run->context};
     run->program->setup->kernel->backward(&call);
@@ -163,7 +165,7 @@ static void store_own_keys(const ra_pass_run *run, const ra_backward_io *io) {
 }
 
 static void store_own_queries(const ra_pass_run *run, const ra_backward_io *io) {
-    for_query_output(run, io, store);
+    if (!run->program->finishing_queries) for_query_output(run, io, store);
 }
 
 static int sums_or_finishes_in_output(const ra_program *program) {
@@ -208,7 +210,7 @@ static void leave_to_leader(const ra_pass_run *run, const ra_backward_io *io) {
 /* The leader writes dk and dv until the pass has closed. */
 static void store_all(const ra_pass_run *run, const ra_backward_io *io) {
     if (!ra_lent_rows_are_finished(run->program)) for_key_outputs(run, io, store);
-    for_query_output(run, io, store);
+    if (!ra_lent_queries_are_finished(run->program)) for_query_output(run, io, store);
 }
 
 /* Where the leader's call finishes them, it writes to the outputs, which are lent beside the sums. */
@@ -242,6 +244,7 @@ static ra_pass_run run_of(const ra_program *program, const ra_backward_io *io, v
         .shape = program->setup->shape, .q = io->q, .dout = io->dout, .dq = in_output ? io->dq : kept_dq(program)};
     run.own.k = io->k;
     run.own.v = io->v;
+    run.dq_out = io->dq;
     run.dk_out = io->dk;
     run.dv_out = io->dv;
     if (way_of(program)->has_keys_in_output(program)) {

@@ -44,7 +44,7 @@ typedef struct ra_pass_run {
                     const ra_bound_compute *bound);
     ra_queries queries;
     ra_kv_rows own;
-    ra_view dk_out, dv_out;            /* backward: the outputs, where own has sums */
+    ra_view dq_out, dk_out, dv_out;    /* backward: the outputs, where queries and own have sums */
     const ra_forward_results *results; /* forward: for the compute that finishes; NULL: the state is wanted */
     ra_traffic sent;                   /* bytes_sent and messages_sent count up */
 } ra_pass_run;

@@ -132,6 +132,7 @@ static ra_status bind_call(ra_pool *pool, ra_program *program, ra_bound_step *bo
     find_overwritten(program, call);
     if (is_finishing(program, call)) program->finishing = call;
     program->finishing_alone = program->finishing != NULL;
+    program->finishing_queries = ra_program_finishes_queries(program);
     return RA_OK;
 }
 

@@ -22,7 +22,8 @@ static ra_query_rows own_queries(const ra_pass_run *run) {
                           .dout = own->dout,
                           .lse = own->lse,
                           .delta = own->delta,
-                          .dq = own->dq};
+                          .dq = own->dq,
+                          .dq_out = run->dq_out};
     if (run->results) rows.o_out = run->results->o, rows.lse_out = run->results->lse;
     return rows;
 }
@@ -77,6 +78,7 @@ const ra_kv_rows *ra_lent_keys(const ra_pass_run *run) {
         ra_lent_rows *lent = program->lenders[r].rows;
         program->call_parts[r] = lent->keys;
         lent->finished = program->finishing != NULL;
+        lent->finished_queries = program->finishing_queries;
         if (!lent->finished) continue;
         program->call_parts[r].dk = lent->dk;
         program->call_parts[r].dv = lent->dv;
@@ -86,4 +88,8 @@ const ra_kv_rows *ra_lent_keys(const ra_pass_run *run) {
 
 int ra_lent_rows_are_finished(const ra_program *program) {
     return program->lent->finished;
+}
+
+int ra_lent_queries_are_finished(const ra_program *program) {
+    return program->lent->finished_queries;
 }

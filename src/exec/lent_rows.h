@@ -22,4 +22,7 @@ const ra_kv_rows *ra_lent_keys(const ra_pass_run *run);
 /* Where keys stay, when the run has closed: whether the leader's call has written outputs, o and lse, or dk and dv. */
 int ra_lent_rows_are_finished(const ra_program *program);
 
+/* And whether it has written dq. */
+int ra_lent_queries_are_finished(const ra_program *program);
+
 #endif

@@ -195,6 +195,22 @@ static int reduces_own_gradients(const ra_step *step) {
     return 0;
 }
 
+/* Whether a pass is one compute of the rank's own, with nothing that comes home. */
+static int has_one_compute(const ra_schedule *schedule) {
+    int64_t count = 0;
+    for (int s = 0; s < schedule->step_count; s++) {
+        if (schedule->steps[s].reduce_count > 0) return 0;
+        count += schedule->steps[s].compute_count;
+    }
+    return count == 1;
+}
+
+int ra_program_finishes_queries(const ra_program *program) {
+    const ra_kernel *kernel = program->setup->kernel;
+    const ra_bound_compute *call = program->finishing;
+    return call && call->overwrite_queries && kernel->finishes_queries && kernel->finishes_queries(call->prepared);
+}
+
 /* The compute that overwrites this rank's own dk and dv, where nothing is added to them later: none where the sums are
  * the outputs anyway, and where the kernel cannot. */
 static void choose_finishing_backward(ra_program *program) {
@@ -212,6 +228,7 @@ static void choose_finishing_backward(ra_program *program) {
     }
     if (!own || !own->overwrite || own->parts) return;
     if (setup->kernel->finishes(own->prepared)) program->finishing = own;
+    program->finishing_queries = has_one_compute(program->schedule) && ra_program_finishes_queries(program);
 }
 
 static void choose_finishing(ra_program *program) {

@@ -63,7 +63,8 @@ typedef struct ra_program {
     /* Forward: the last compute, where it also writes o and lse. Backward: the one that adds to the rank's own dk and
      * dv, where there is but one and it also writes the outputs. Where keys stay, the leader's. NULL: none does. */
     const ra_bound_compute *finishing;
-    int finishing_alone; /* forward: it is the first compute, too */
+    int finishing_alone;   /* forward: it is the first compute, too */
+    int finishing_queries; /* backward: it also writes dq, or, where keys stay, that of all ranks */
     const ra_setup *setup;
     const ra_workspace *workspace;
     unsigned char *memory; /* the workspace's block */
@@ -92,6 +93,9 @@ void ra_program_group_size(const ra_program *program, ra_group_size *most);
  * backward program, whether the call overwrites. */
 ra_status ra_program_prepare(const ra_program *program, const ra_shape *shape, ra_bound_compute *bound);
 int ra_program_overwrites(const ra_program *program, const ra_bound_compute *bound);
+
+/* Of a backward program whose finishing call is the only one that adds to dq: whether that can write it, too. */
+int ra_program_finishes_queries(const ra_program *program);
 
 /* Whether the first compute of a backward program overwrites this rank's own dk and dv, and its dq. */
 int ra_program_overwrites_own(const ra_program *program);

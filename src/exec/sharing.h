@@ -17,6 +17,7 @@ typedef struct ra_lent_rows {
     ra_view dk, dv;    /* backward: the outputs */
     int64_t keys_rows; /* of keys, dk and dv */
     int finished;      /* written by the leader: its call writes outputs, o and lse, or dk and dv, not states or sums */
+    int finished_queries; /* and dq */
 } ra_lent_rows;
 
 /* What others may use of a rank. */

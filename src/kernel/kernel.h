@@ -94,6 +94,7 @@ typedef struct ra_query_rows {
     ra_view dout;            /* backward: of dtype */
     const void *lse, *delta; /* backward: [batch, heads_q, rows] of the accumulation type: see ra_backward_call */
     ra_view dq;              /* backward: of the accumulation type, added to; may be the output itself */
+    ra_view dq_out;          /* backward: of out_dtype, where the call finishes dq */
 } ra_query_rows;
 
 typedef struct ra_forward_call {
@@ -136,6 +137,11 @@ typedef struct ra_backward_call {
     int finish;
 
     int overwrite_queries; /* dq holds nothing yet: likewise, where the kernel overwrites all of its rows */
+
+    /* Set only where the kernel finishes dq of these tiles, which are all that adds to it: the call overwrites all of
+     * dq_out, or of that of each of the queries, as store would, and may leave anything in dq. */
+    int finish_queries;
+    ra_view dq_out;
 } ra_backward_call;
 
 typedef struct ra_kernel {
@@ -225,6 +231,9 @@ typedef struct ra_kernel {
     /* How many rows of dq, over the query heads, a backward call writes first where it may overwrite them, as
      * `overwrites` says of dk and dv. NULL: none. */
     int64_t (*overwrites_queries)(const ra_prepared *prepared);
+
+    /* Whether a backward call can finish dq, where it overwrites all of its rows. NULL: none can. */
+    int (*finishes_queries)(const ra_prepared *prepared);
 } ra_kernel;
 
 /* The CPU's kernels, best last. NULL past the end. */

@@ -169,6 +169,7 @@ static void add_floats(frame &f, const instruction &i) {
 const known plain_instructions[] = {
     {"fence", fence},
     {"griddepcontrol.wait", nothing},
+    {"griddepcontrol.launch_dependents", nothing},
     {"prefetch", nothing},
     {"setmaxnreg", nothing},
     {"setp.eq", set_equal},

@@ -164,11 +164,40 @@ static void check_first_turns(const gpu_lists &lists, const std::vector<int> &tu
     expect(lists.overwritten_queries || lists.gaps.empty(), "gaps of what is not overwritten", seed);
 }
 
+/* Blocks of dq that are rounded: each counter is one block's, who knows how many turns there are, and its rows are
+ * those of its tiles. turns: of each block. */
+static void check_query_blocks(const gpu_lists &lists, const ra_shape &shape, const std::vector<int> &turns,
+                               unsigned seed) {
+    std::map<int64_t, const gpu_query_block *> found; /* by the first counter */
+    std::vector<int> counted(turns.size());
+    if (lists.query_blocks.empty()) return;
+    for (const gpu_query_block &block : lists.query_blocks) {
+        found[block.chain] = &block;
+        for (int64_t i = 0; i < shape.batch * block.head_count; i++) {
+            size_t chain = (size_t)(block.chain + i * block.blocks);
+            expect(chain < turns.size() && turns[chain] == block.turns, "the turns of a block of dq", seed);
+            if (chain < turns.size()) counted[chain]++;
+        }
+    }
+    expect(std::all_of(counted.begin(), counted.end(), [](int n) { return n == 1; }), "blocks of dq, each once", seed);
+    for (const gpu_tile &t : lists.tiles)
+        for (int a0 = 0; a0 < t.q_count; a0 += ROWS) {
+            const gpu_query_block *block = found[t.chain + a0 / ROWS];
+            bool right = block && block->first == t.q_first + a0 * t.q_stride && block->stride == t.q_stride &&
+                         block->count == std::min((int)ROWS, t.q_count - a0) && block->head_count == t.head_count &&
+                         block->head_stride == t.head_stride && gap_queries(*block) == t.queries &&
+                         head_in_gap(*block) == t.head_first;
+            expect(right, "the rows of a block of dq", seed);
+        }
+}
+
 void check_items_of(const gpu_lists &lists, const ra_shape &shape, const ra_kv_rows *parts, int turn_group,
                     unsigned seed) {
     check_blocks(lists, shape, parts, seed);
     check_first_queries(lists, shape, seed);
-    check_first_turns(lists, check_turns(lists, shape, turn_group, seed), seed);
+    std::vector<int> turns = check_turns(lists, shape, turn_group, seed);
+    check_first_turns(lists, turns, seed);
+    check_query_blocks(lists, shape, turns, seed);
 }
 
 /* Query heads 1 and 4, two to a key/value head: of 0, 1 and 2 the first and the last are read, and those are what the
@@ -235,7 +264,9 @@ static void check_several_ranks(void) {
     gpu_list_turn_groups(ROWS, 2, &lists);
     gpu_list_first_turns(ROWS, &lists);
     gpu_list_first_queries(&shape, ROWS, KEYS, &lists);
+    gpu_list_query_blocks(ROWS, KEYS, 2, &lists);
     check_items_of(lists, shape, parts.data(), 2, 0);
+    expect(lists.query_blocks.size() == RANKS * ((COUNT + ROWS - 1) / ROWS), "blocks of dq of several ranks", 0);
     for (const gpu_item &item : lists.items) expect(item.queries.count > 0, "an item without first queries", 0);
     expect(lists.launches.size() == 1, "launches of several ranks' keys", 0);
     expect(lists.overwritten == RANKS * COUNT * HEADS, "rows of dk of several ranks", 0);

@@ -101,7 +101,8 @@ static std::vector<unsigned char> run(const overwrite_case &c, int overwrite, un
     return both;
 }
 
-/* Those of the outputs, of the inputs' type, their elements `step` apart: by a call that finishes them, or stored. */
+/* Those of the outputs dk, dv and dq, of the inputs' type, their elements `step` apart: by a call that finishes them,
+ * or stored. */
 static std::vector<unsigned char> run_to_outputs(const overwrite_case &c, int finish, int64_t step) {
     ra_shape s = c.shape;
     int64_t heads = s.heads_kv, each = ROWS * heads * s.dim;
@@ -110,6 +111,9 @@ static std::vector<unsigned char> run_to_outputs(const overwrite_case &c, int fi
     s.out_dtype = s.dtype;
     ra_view q = rows_on_device(s.dtype, c.q, HEADS, s.dim), dout = rows_on_device(s.dtype, c.dout, HEADS, s.dim);
     ra_view dq = rows_on_device(RA_F32, zeros, HEADS, s.dim);
+    size_t dq_bytes = (size_t)(ROWS * HEADS * s.dim * step) * ra_dtype_bytes(s.dtype);
+    ra_view dq_out = {take(dq_bytes), 0, HEADS * s.dim * step, s.dim * step, step};
+    CHECK(cudaMemset(dq_out.data, 0, dq_bytes));
     ra_view outputs[2], sums[2];
     for (int i = 0; i < 2; i++) {
         outputs[i] = {take(bytes), 0, heads * s.dim * step, s.dim * step, step};
@@ -127,16 +131,22 @@ static std::vector<unsigned char> run_to_outputs(const overwrite_case &c, int fi
          *delta = acc_on_device(RA_F32, c.delta.data(), ROWS * HEADS);
     ra_prepared *prepared = prepared_of(s, c.list, NULL, 1, RA_BACKWARD);
     ra_backward_call call = {&s, q, dout, lse, delta, &part, c.list, dq, context, prepared, 1};
-    call.finish = finish;
+    call.finish = call.finish_queries = call.overwrite_queries = finish;
+    call.dq_out = dq_out;
     expect(kernel->finishes(prepared), "a call that can finish dk and dv", 0, s.dtype);
+    expect(kernel->finishes_queries(prepared), "a call that can finish dq", 0, s.dtype);
+    if (finish) CHECK(cudaMemset(dq.data, 0x41, zeros.size() * sizeof(float)));
     kernel->backward(&call);
     for (int i = 0; i < 2 && !finish; i++) kernel->store(&s, outputs[i], sums[i], ROWS, heads, s.dim, &context);
+    if (!finish) kernel->store(&s, dq_out, dq, ROWS, HEADS, s.dim, &context);
     CHECK(cudaDeviceSynchronize());
-    std::vector<unsigned char> both = bytes_from(outputs[0].data, bytes), dv = bytes_from(outputs[1].data, bytes);
-    both.insert(both.end(), dv.begin(), dv.end());
+    std::vector<unsigned char> all = bytes_from(outputs[0].data, bytes), dv = bytes_from(outputs[1].data, bytes);
+    std::vector<unsigned char> queries = bytes_from(dq_out.data, dq_bytes);
+    all.insert(all.end(), dv.begin(), dv.end());
+    all.insert(all.end(), queries.begin(), queries.end());
     kernel->discard(prepared);
     give_all_back();
-    return both;
+    return all;
 }
 
 void check_overwrite(unsigned seed, ra_dtype dtype) {
@@ -149,6 +159,6 @@ void check_overwrite(unsigned seed, ra_dtype dtype) {
         expect(run(c, 1, seed) == run(c, 0, seed), what, seed, dtype);
         if (rounds == 2) continue; /* dk and dv are not whole with the first */
         for (int64_t step = 1; step <= 2 && has_hopper_kernel(dtype, dims[seed % 4]); step++)
-            expect(run_to_outputs(c, 1, step) == run_to_outputs(c, 0, step), "finished dk or dv", seed, dtype);
+            expect(run_to_outputs(c, 1, step) == run_to_outputs(c, 0, step), "finished dk, dv or dq", seed, dtype);
     }
 }

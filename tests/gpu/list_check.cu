@@ -123,6 +123,7 @@ static void list_all(ra_prepared *p, const tile_case &c, const ra_tile_list &til
         gpu_list_turn_groups(ROWS, turn_group_of(c.seed), &lists);
         gpu_list_first_turns(ROWS, &lists);
         gpu_interleave_heads(1 + (int)(c.seed / 2 % 2), &lists);
+        if (lists.launches.size() == 1) gpu_list_query_blocks(ROWS, KEYS, turn_group_of(c.seed), &lists);
     }
     if (pass == RA_FORWARD) gpu_list_units(&c.shape, &tiles, ROWS, MULTIPROCESSORS, &lists);
     if (pass == RA_FORWARD && c.seed % 2) {
@@ -193,6 +194,7 @@ static void check(const tile_case &c, const ra_tile_list &tiles, ra_pass pass) {
     check.bytes(p.items, want.items, "items");
     check.bytes(p.turns, want.turns, "turns");
     check.bytes(p.gaps, want.gaps, "gaps");
+    check.bytes(p.query_blocks, want.query_blocks, "blocks of dq");
     check.bytes(p.other_units, want.other_units, "other units");
     check.bytes(p.tally, want.tally, "tally");
     check.bytes((const unsigned char *)p.maps.parts, want.part_maps, "tensor maps");

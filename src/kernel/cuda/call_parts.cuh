@@ -17,7 +17,7 @@ static inline bool parts_come_with_calls(const std::vector<ra_kv_rows> &parts) {
     return false;
 }
 
-static_assert(sizeof(ra_kv_rows) == 23 * sizeof(int64_t) && sizeof(ra_query_rows) == 36 * sizeof(int64_t),
+static_assert(sizeof(ra_kv_rows) == 23 * sizeof(int64_t) && sizeof(ra_query_rows) == 41 * sizeof(int64_t),
               "they are compared byte by byte");
 
 /* What has come with the last call: what is written in device memory, and what tensor maps are made of. */
@@ -50,13 +50,13 @@ static inline int gap_head(int queries, int head) {
     return queries * GAP_HEADS + head;
 }
 
-/* Of which rank's queries a gap is, and its first head there. */
-static inline __host__ __device__ int gap_queries(const gpu_gap &gap) {
-    return gap.head_first / GAP_HEADS;
+/* Of which rank's queries a gap or a block of queries is, and its first head there. */
+template <class ROWS> static inline __host__ __device__ int gap_queries(const ROWS &rows) {
+    return rows.head_first / GAP_HEADS;
 }
 
-static inline __host__ __device__ int head_in_gap(const gpu_gap &gap) {
-    return gap.head_first % GAP_HEADS;
+template <class ROWS> static inline __host__ __device__ int head_in_gap(const ROWS &rows) {
+    return rows.head_first % GAP_HEADS;
 }
 
 #endif

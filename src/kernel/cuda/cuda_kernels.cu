@@ -5,6 +5,7 @@
 #include "kernel/cuda/call_parts.cuh"
 #include "kernel/cuda/cuda_rows.h"
 #include "kernel/cuda/prepared.cuh"
+#include "kernel/cuda/round_queries.cuh"
 #include "kernel/cuda/variants.cuh"
 
 #include <algorithm>
@@ -217,6 +218,11 @@ static int finishes(const ra_prepared *prepared) {
     return prepared->maps.finishes;
 }
 
+/* The launch that adds to dq counts turns, and another one can round what they have made. */
+static int finishes_queries(const ra_prepared *prepared) {
+    return prepared->query_block_count > 0;
+}
+
 enum { GAP_THREADS = 256 };
 
 /* dq = 0 in the gaps. A block has one head, if the gap has so many, of a gap in a batch: [batch, heads, gaps]. A warp
@@ -270,6 +276,7 @@ static void backward(const ra_backward_call *call) {
         args.ticket++;
         args.overwrite = 0;
     }
+    if (call->finish_queries) gpu_round_queries(call, args, stream);
 }
 
 /* A call of all ranks is what one rank alone would do. */
@@ -280,7 +287,7 @@ enum { BUSY_KEYS = 1 };
         "cuda_" #name, usable, scratch_bytes, prepare_##name, gpu_list_size, gpu_place, gpu_discard, overwrites,       \
             finishes, BUSY_KEYS, forward, backward, gpu_rows_begin, gpu_rows_merge, gpu_rows_finish, gpu_rows_delta,   \
             gpu_rows_carry, gpu_rows_pack, gpu_rows_add_rows, gpu_rows_add, gpu_rows_store, gpu_rows_fill,             \
-            overwrites_queries                                                                                         \
+            overwrites_queries, finishes_queries                                                                       \
     }
 
 /* Best last. tf32 and fma differ from sm80 in f32 alone: tf32 multiplies it with less precision than it has, fma on the

@@ -15,6 +15,14 @@ __device__ __forceinline__ void wait_for_launch_before(void) {
 #endif
 }
 
+/* By a CTA that depends on none that has not begun: when all CTAs of the kernel have come here, or are over, those of
+ * the next one may begin, if it is launched to do so. What they use of this one they wait for, each by itself. */
+__device__ __forceinline__ void let_next_launch_begin(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
 /* Drivers before 12.3 do not capture such launches in graphs. Asked for once, as this is on the run path. */
 static inline bool captures_dependent_launches(void) {
     static const bool captures = [] {
@@ -33,8 +41,9 @@ template <auto KERNEL> static inline bool waits_inside(void) {
     return waits;
 }
 
-/* The kernel calls wait_for_launch_before() in every thread that does anything. Where it cannot wait there, this is an
- * ordinary launch. */
+/* The kernel calls wait_for_launch_before() in every thread that does anything with what it does not wait for
+ * otherwise, and in its last CTA in any case: what is launched behind it waits for it alone. Where it cannot wait
+ * there, this is an ordinary launch. */
 template <auto KERNEL, class... ARGUMENTS>
 static inline void launch_dependent(unsigned ctas, unsigned threads, size_t smem_bytes, cudaStream_t stream,
                                     const ARGUMENTS &...arguments) {

@@ -1,8 +1,7 @@
 /* Place: where the arrays of a prepared object lie on the device, and their bytes for the upload.
  *
- *     lists      | parts | queries | index | tiles | units | items | turns | gaps | other units | tally | maps |
- *     counters   | tickets | chains |        backward
- *                | pieces |                  forward, where there is a tally
+ *     lists      | parts | queries | index | tiles | units | items | turns | gaps | query blocks | other units | tally
+ * | maps | counters   | tickets | chains |        backward | pieces |                  forward, where there is a tally
  *
  * Each array starts at a multiple of RA_LIST_ALIGNMENT, which is more than tensor maps need. No CUDA call is made here.
  */
@@ -26,8 +25,8 @@ template <class X> static size_t bytes_of(const std::vector<X> &x) {
 static size_t list_bytes(const gpu_lists &lists) {
     return aligned(bytes_of(lists.parts)) + aligned(bytes_of(lists.queries)) + aligned(bytes_of(lists.index)) +
            aligned(bytes_of(lists.tiles)) + aligned(bytes_of(lists.units)) + aligned(bytes_of(lists.items)) +
-           aligned(bytes_of(lists.turns)) + aligned(bytes_of(lists.gaps)) + aligned(bytes_of(lists.other_units)) +
-           aligned(bytes_of(lists.tally)) + aligned(bytes_of(lists.part_maps));
+           aligned(bytes_of(lists.turns)) + aligned(bytes_of(lists.gaps)) + aligned(bytes_of(lists.query_blocks)) +
+           aligned(bytes_of(lists.other_units)) + aligned(bytes_of(lists.tally)) + aligned(bytes_of(lists.part_maps));
 }
 
 /* Of the list of pieces that another kernel does again. */
@@ -50,6 +49,7 @@ void gpu_keep_lists(ra_prepared *prepared) {
     prepared->overwritten = lists.overwritten;
     prepared->overwritten_queries = lists.overwritten_queries;
     prepared->gap_count = (unsigned)lists.gaps.size();
+    prepared->query_block_count = (unsigned)lists.query_blocks.size();
     prepared->maps = lists.maps;
     if (prepared->call_parts || prepared->query_count) {
         prepared->maps.came = std::make_shared<gpu_came>();
@@ -94,6 +94,7 @@ static void put_lists(placer &p, gpu_lists &lists, ra_prepared *to) {
     to->items = p.put(lists.items);
     to->turns = p.put(lists.turns);
     to->gaps = p.put(lists.gaps);
+    to->query_blocks = p.put(lists.query_blocks);
     to->other_units = p.put(lists.other_units);
     to->tally = (gpu_tally *)p.put(lists.tally);
     to->maps.parts = p.put(lists.part_maps);

@@ -26,10 +26,11 @@ struct gpu_lists {
     std::vector<gpu_item> items; /* backward, as are the following */
     std::vector<int64_t> work;   /* of each item: pairs, on average of its key set */
     std::vector<int> turns;
-    int64_t chains = 0;              /* counters */
-    int64_t overwritten = 0;         /* rows of dk, over the heads, that the first launch writes to */
-    std::vector<gpu_gap> gaps;       /* of dq, where it is overwritten */
-    int64_t overwritten_queries = 0; /* rows of dq, over the heads, that are written first or are in gaps */
+    int64_t chains = 0;                        /* counters */
+    int64_t overwritten = 0;                   /* rows of dk, over the heads, that the first launch writes to */
+    std::vector<gpu_gap> gaps;                 /* of dq, where it is overwritten */
+    int64_t overwritten_queries = 0;           /* rows of dq, over the heads, that are written first or are in gaps */
+    std::vector<gpu_query_block> query_blocks; /* of dq, where the pass's only launch can be followed by its rounding */
     std::vector<gpu_launch> launches;
     std::vector<gpu_unit>
         other_units; /* forward: units of other sizes, for the kernel that the variant falls back to */
@@ -60,6 +61,8 @@ struct ra_prepared {
     int64_t overwritten, overwritten_queries;
     const gpu_gap *gaps;
     unsigned gap_count;
+    const gpu_query_block *query_blocks;
+    unsigned query_block_count;
     std::vector<gpu_launch> launches;
     const gpu_unit *other_units;
     std::vector<gpu_launch> other_launches; /* one for each of launches */
@@ -116,6 +119,10 @@ void gpu_list_first_queries(const ra_shape *shape, int rows, int keys, gpu_lists
 /* Backward: which rows of dq the first in turn can write, in whole blocks of so many, and which it cannot: of the
  * queries of the first round. */
 void gpu_list_first_turns(int rows, gpu_lists *lists);
+
+/* When items and turns are listed: the blocks of dq of the one launch there is, of so many rows; keys: of an item;
+ * group: of neighbouring items whose turns are together. */
+void gpu_list_query_blocks(int rows, int keys, int group, gpu_lists *lists);
 
 ra_status gpu_prepare(const gpu_variants *variants, const ra_shape *shape, const ra_tile_list *tiles,
                       const ra_kv_rows *parts, int64_t part_count, ra_pass pass, ra_prepared **prepared_out);

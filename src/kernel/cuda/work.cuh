@@ -76,6 +76,15 @@ struct gpu_gap {
     int head_first, head_stride, head_count;
 };
 
+/* Query rows of a block of dq, which are whole when the block's counter says that all turns are over. */
+struct gpu_query_block {
+    int64_t first, stride;
+    int64_t chain; /* the counter of its first batch and head */
+    int blocks;    /* counters from one head to the next */
+    int count, turns;
+    int head_first, head_stride, head_count; /* as a gap has them */
+};
+
 struct gpu_unit {
     int tile, count; /* the group's tiles */
     int block;       /* of query rows */

@@ -1,6 +1,7 @@
 #include "support/queued/queued_kernel.h"
 
 #include "base/status.h"
+#include "kernel/row_io.h"
 #include "support/queued/queued_gradients.h"
 #include "support/queued/queued_stream.h"
 
@@ -275,6 +276,33 @@ static ra_view sums_view(const ra_shape *shape, int64_t rows, int64_t width) {
 
 static void run_backward(const job *j);
 
+/* The sums of dq become the output, and what they were in is left as nothing that could be used. */
+static void store_queries(const job *j, int64_t rows, ra_view dq, ra_view dq_out) {
+    ra_shape shape = j->shape;
+    shape.rows_q = rows;
+    inner()->store(&shape, dq_out, dq, rows, shape.heads_q, shape.dim, &j->context);
+    for (int64_t b = 0; b < shape.batch; b++)
+        for (int64_t row = 0; row < rows; row++)
+            for (int64_t h = 0; h < shape.heads_q; h++)
+                memset(ra_view_row(dq, ra_shape_acc_bytes(&shape), b, row, h), 0xff,
+                       (size_t)shape.dim * ra_shape_acc_bytes(&shape));
+}
+
+/* As a call that overwrites sums, which are then stored. */
+static void run_finishing_queries(const job *j) {
+    const ra_query_rows *queries = j->to_too;
+    int count = queries ? last_queries(&j->backward.tiles) + 1 : 0;
+    job sums = *j;
+    ra_query_rows *kept = malloc((size_t)count * sizeof *kept + 1); /* the job frees what it has */
+    if (!kept || !j->backward.overwrite_queries) abort();
+    if (count) memcpy(kept, queries, (size_t)count * sizeof *kept);
+    sums.backward.finish_queries = 0;
+    run_backward(&sums);
+    if (!count) store_queries(j, j->shape.rows_q, j->backward.dq, j->backward.dq_out);
+    for (int i = 0; i < count; i++) store_queries(j, kept[i].rows, kept[i].dq, kept[i].dq_out);
+    free(kept);
+}
+
 /* As a call that overwrites sums, which are then stored. */
 static void run_finishing(const job *j) {
     const ra_shape *shape = &j->shape;
@@ -304,6 +332,10 @@ static void run_finishing(const job *j) {
 
 static void run_backward(const job *j) {
     ra_backward_call call = j->backward;
+    if (call.finish_queries) {
+        run_finishing_queries(j);
+        return;
+    }
     if (call.finish) {
         run_finishing(j);
         return;
@@ -460,6 +492,7 @@ const ra_kernel *queued_kernel_at(int index) {
                                      .overwrites = overwrites,
                                      .finishes = finishes,
                                      .overwrites_queries = overwrites_queries,
+                                     .finishes_queries = finishes,
                                      .busy_keys = BUSY_KEYS,
                                      .forward = forward,
                                      .backward = backward,

@@ -28,6 +28,7 @@
 #define RA_KERNEL_CUDA_SM90_BACKWARD_WGMMA_CUH
 
 #include "kernel/cuda/call_parts.cuh"
+#include "kernel/cuda/dependent_launch.cuh"
 #include "kernel/cuda/sm90/backward_keys.cuh"
 #include "kernel/cuda/sm90/backward_nonfinite.cuh"
 #include "kernel/cuda/sm90/backward_row_producer.cuh"
@@ -364,6 +365,7 @@ template <class S> __device__ __forceinline__ void backward_item(const folded_ba
     extern __shared__ __align__(1024) unsigned char shared[];
     backward_memory<S> memory = {shared, shared_address(shared)};
     int thread = (int)threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0);
+    let_next_launch_begin(); /* whose CTAs wait for turns of items that have been taken */
     if (warp == 0 && elected())
         begin_item<S>(args, maps, memory);
     else if (warp == 1)
@@ -432,6 +434,7 @@ template <class T, int DIM, int NARROW> struct backward_wgmma {
         gpu_list_turn_groups(boxes::ROWS, boxes::TURNS_TOGETHER, lists);
         gpu_list_first_turns(boxes::ROWS, lists);
         lists->maps.finishes = has_whole_sums(shape, dtype_of<T>, *lists);
+        if (lists->maps.finishes) gpu_list_query_blocks(boxes::ROWS, boxes::KEYS, boxes::TURNS_TOGETHER, lists);
     }
     static constexpr gpu_backward_variant variant(void) {
         return {boxes::ROWS, boxes::KEYS, boxes::BYTES, allow, launch, NULL, list_maps};
