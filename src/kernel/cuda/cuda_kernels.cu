@@ -257,13 +257,14 @@ static void backward(const ra_backward_call *call) {
     args.own.lse = call->lse;
     args.own.delta = call->delta;
     args.own.dq = call->dq;
+    args.own.dq_out = call->dq_out;
     if (call->queries) args.own = call->queries[0];
     args.queries = prepared->queries;
     args.overwrite = call->overwrite;
     args.finish = call->finish;
     if (call->overwrite_queries && prepared->gap_count)
         zero_gaps<<<prepared->gap_count *(unsigned)(shape->batch * shape->heads_q), GAP_THREADS, 0, stream>>>(
-            prepared->gaps, prepared->gap_count, (int)shape->heads_q, prepared->queries, call->dq, (int)shape->dim);
+            prepared->gaps, prepared->gap_count, (int)shape->heads_q, prepared->queries, args.own.dq, (int)shape->dim);
     args.maps = &prepared->maps;
     for (const gpu_launch &launch : prepared->launches) {
         args.problem.per_entry = launch.per_entry;

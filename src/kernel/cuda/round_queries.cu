@@ -64,24 +64,24 @@ static void round(const ra_backward_call *call, const gpu_backward &args, cudaSt
     const ra_shape *shape = call->shape;
     unsigned ctas = prepared->query_block_count * (unsigned)(shape->batch * shape->heads_q);
     launch_dependent<round_blocks<OUT, N>>(ctas, BLOCKED_THREADS, 0, stream, prepared->query_blocks, (int)shape->batch,
-                                           (int)shape->heads_q, (const int *)args.chains, args.queries, call->dq,
-                                           call->dq_out, (int)shape->dim);
+                                           (int)shape->heads_q, (const int *)args.chains, args.queries, args.own.dq,
+                                           args.own.dq_out, (int)shape->dim);
 }
 
-/* Whether rows of dq and of the output can be read and written n elements at a time. */
-static bool are_whole(const ra_backward_call *call, int n) {
-    auto is_so = [=](const ra_view &dq, const ra_view &out) {
+/* Whether rows of dq and of the output can be read and written n elements at a time: of all ranks' queries, or of the
+ * one rank's that there are. */
+static bool are_whole(const ra_backward_call *call, const gpu_backward &args, int n) {
+    auto is_so = [=](const ra_query_rows &rows) {
         int64_t dim = call->shape->dim, bytes = (int64_t)ra_dtype_bytes(call->shape->out_dtype);
-        return is_whole(dq, sizeof(float), dim, n) && is_whole(out, bytes, dim, n);
+        return is_whole(rows.dq, sizeof(float), dim, n) && is_whole(rows.dq_out, bytes, dim, n);
     };
-    if (!call->queries) return is_so(call->dq, call->dq_out);
-    return std::all_of(call->queries, call->queries + call->prepared->query_count,
-                       [=](const ra_query_rows &rows) { return is_so(rows.dq, rows.dq_out); });
+    if (!args.queries) return is_so(args.own);
+    return std::all_of(call->queries, call->queries + call->prepared->query_count, is_so);
 }
 
 template <class OUT> static void round_to(const ra_backward_call *call, const gpu_backward &args, cudaStream_t stream) {
     constexpr int N = 4;
-    if (are_whole(call, N))
+    if (are_whole(call, args, N))
         round<OUT, N>(call, args, stream);
     else
         round<OUT, 1>(call, args, stream);
