@@ -37,7 +37,10 @@ static ra_view output_rows(ra_dtype dtype, int64_t dim) {
     return {take((size_t)(QUERIES * row) * ra_dtype_bytes(dtype)), 0, row, dim, 1};
 }
 
-/* How many elements are wrong, given what they are where all values are finite. */
+/* How many elements are wrong, given what they are where all values are finite. Rows with an infinity or a NaN are done
+ * again by another kernel, which rounds its P relative to another m. A row sees 61 keys or more, so the standard
+ * deviation of what that changes is a twentieth of `ulp`, and one element in a million was seen to be off by 4.5 of
+ * them: 8 are allowed. */
 static int64_t wrong_elements(ra_dtype dtype, int64_t dim, const std::vector<double> &got,
                               const std::vector<double> &clean) {
     int64_t row = HEADS * dim + GAP, wrong = 0;
@@ -49,7 +52,7 @@ static int64_t wrong_elements(ra_dtype dtype, int64_t dim, const std::vector<dou
         else if (sees_odd(i / row, i % row % dim))
             wrong += std::isfinite(x);
         else
-            wrong += !(std::fabs(x - y) <= 2 * ulp * (std::fabs(y) + 0.1));
+            wrong += !(std::fabs(x - y) <= 2 * ulp * (std::fabs(y) + 0.2));
     }
     return wrong;
 }
