@@ -88,16 +88,21 @@ class Gpu(Workspace):
 
     @unittest.skipUnless(MPIRUN, "built without MPI")
     def test_under_mpirun(self):
+        """Ranks of one process that share a GPU compute in one call, so that their sums are made in another order than
+        those of processes; processes have the same bits, whatever carries their messages."""
         self.make_problem(seq=97, heads=4, kv_heads=2, dim=32)
         self.run_ok("run", *self.input_args(), *self.outputs("thread"), "--ranks", 3, "--causal", "--device", "cuda")
-        wanted = self.load_outputs()
+        wanted, first = self.load_outputs(), None
         for transport in ["mpi"] + ["nccl"] * ("nccl" in INFO["transports"]):
             with self.subTest(transport=transport):
                 done = mpirun(3, "run", *self.input_args(), *self.outputs(transport), "--causal", "--device", "cuda",
                               "--transport", transport, "--timeout", 30)
                 self.assertEqual(done.returncode, 0, done.stderr)
-                for name, values in self.load_outputs().items():
-                    self.assertEqual(furthest(values, wanted[name]), 0, name)
+                found = self.load_outputs()
+                first = first or found
+                for name, values in found.items():
+                    self.assertLess(furthest(values, wanted[name]), 1e-5, name)
+                    self.assertEqual(furthest(values, first[name]), 0, name)
 
 
 if __name__ == "__main__":
