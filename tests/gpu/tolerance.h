@@ -26,8 +26,8 @@ static inline double tolerance_of(ra_dtype dtype, int output) {
 
 /* Where a wanted output is nearly zero (one key for every query: dq = dk = 0) any error is relatively large, and a
  * small largest one will do. dP and delta, whose difference it then is, are sums of up to 256 products, and 16 in size.
- * A row of dk has such differences of all queries: their errors add up as those of a random walk do. Of two keys one may
- * have nearly all of the weight, so that all of a gradient is such a difference. */
+ * A row of dk has such differences of all queries: their errors add up as those of a random walk do. Of two keys one
+ * may have nearly all of the weight, so that all of a gradient is such a difference. */
 static inline int is_close(const sweep_result *result, const ra_problem *problem, int output) {
     double limit = tolerance_of(problem->dtype, output);
     double queries = (double)(problem->seq_q * problem->heads_q / problem->heads_kv);
