@@ -3,15 +3,10 @@
 #include "base/status.h"
 #include "kernel/row_io.h"
 #include "support/queued/queued_gradients.h"
-#include "support/queued/queued_stream.h"
+#include "support/queued/queued_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* portable: it computes every type and is quick enough. */
-static const ra_kernel *inner(void) {
-    return ra_kernel_at(1);
-}
 
 /* What a device kernel has uploaded; used instead of what comes with the call. Calls write to the counters. */
 struct ra_prepared {
@@ -127,16 +122,6 @@ static void discard(ra_prepared *prepared) {
     free(prepared);
 }
 
-/* Device kernels get no thread, no progress to make; the scratch is the plan's. */
-static job job_of(const ra_shape *shape, const ra_context *context, void (*run)(const job *)) {
-    if (!context->stream || context->progress) abort();
-    return (job){.run = run, .shape = *shape, .context = {.threads = 1, .scratch = context->scratch}};
-}
-
-static void put(const ra_context *context, const job *j) {
-    queued_put(context->stream, j);
-}
-
 static void run_write_parts(const job *j) {
     memcpy(j->to, j->to_too, (size_t)j->count * sizeof(ra_kv_rows));
     free(j->to_too);
@@ -145,7 +130,7 @@ static void run_write_parts(const job *j) {
 /* In stream order, as a device does it. */
 static void take_parts(const ra_shape *shape, const ra_prepared *prepared, const ra_kv_rows *parts,
                        const ra_context *context) {
-    job j = job_of(shape, context, run_write_parts);
+    job j = queued_job_of(shape, context, run_write_parts);
     size_t bytes = (size_t)prepared->part_count * sizeof *parts;
     if (!prepared->come_with_calls) return;
     j.to = (void *)(intptr_t)prepared->parts;
@@ -153,7 +138,7 @@ static void take_parts(const ra_shape *shape, const ra_prepared *prepared, const
     j.count = prepared->part_count;
     if (!j.to_too) abort();
     memcpy(j.to_too, parts, bytes);
-    put(context, &j);
+    queued_put(context->stream, &j);
 }
 
 /* ---- queries of several ranks ----------------------------------------------------------------------------------- */
@@ -192,9 +177,9 @@ static void attend(ra_forward_call call, const ra_shape *shape, int begins, int 
     call.shape = shape;
     call.results = NULL;
     call.queries = NULL;
-    if (begins) inner()->begin(shape, call.state, &call.context);
-    inner()->forward(&call);
-    if (finishes_too) inner()->finish(shape, call.state, o, lse, &call.context);
+    if (begins) queued_inner_kernel()->begin(shape, call.state, &call.context);
+    queued_inner_kernel()->forward(&call);
+    if (finishes_too) queued_inner_kernel()->finish(shape, call.state, o, lse, &call.context);
 }
 
 static void run_forward(const job *j) {
@@ -219,7 +204,7 @@ static void run_forward(const job *j) {
 }
 
 static void forward(const ra_forward_call *call) {
-    job j = job_of(call->shape, &call->context, run_forward);
+    job j = queued_job_of(call->shape, &call->context, run_forward);
     if (!call->prepared || call->prepared->planned != call->tiles.tiles) abort();
     take_parts(call->shape, call->prepared, call->parts, &call->context);
     j.forward = *call;
@@ -231,7 +216,7 @@ static void forward(const ra_forward_call *call) {
         j.a = call->results->o, j.b = call->results->lse, j.count = call->results->begins;
     j.to = call->prepared->counters;
     j.to_too = keep_queries(call->prepared, call->queries);
-    put(&call->context, &j);
+    queued_put(call->context.stream, &j);
 }
 
 /* ---- backward --------------------------------------------------------------------------------------------------- */
@@ -244,7 +229,7 @@ static void run_queries(ra_backward_call call, ra_shape shape, const ra_query_ro
     call.q = rows->q, call.dout = rows->dout, call.dq = rows->dq;
     call.lse = rows->lse, call.delta = rows->delta;
     call.queries = NULL;
-    inner()->backward(&call);
+    queued_inner_kernel()->backward(&call);
     free(alone.groups);
 }
 
@@ -280,7 +265,7 @@ static void run_backward(const job *j);
 static void store_queries(const job *j, int64_t rows, ra_view dq, ra_view dq_out) {
     ra_shape shape = j->shape;
     shape.rows_q = rows;
-    inner()->store(&shape, dq_out, dq, rows, shape.heads_q, shape.dim, &j->context);
+    queued_inner_kernel()->store(&shape, dq_out, dq, rows, shape.heads_q, shape.dim, &j->context);
     for (int64_t b = 0; b < shape.batch; b++)
         for (int64_t row = 0; row < rows; row++)
             for (int64_t h = 0; h < shape.heads_q; h++)
@@ -322,8 +307,9 @@ static void run_finishing(const job *j) {
     run_backward(&sums);
     for (int64_t i = 0; i < count; i++) {
         int64_t rows = key_rows(tiles, i);
-        inner()->store(shape, parts[i].dk, summed[i].dk, rows, shape->heads_kv, shape->dim, &j->context);
-        inner()->store(shape, parts[i].dv, summed[i].dv, rows, shape->heads_kv, shape->dim_v, &j->context);
+        queued_inner_kernel()->store(shape, parts[i].dk, summed[i].dk, rows, shape->heads_kv, shape->dim, &j->context);
+        queued_inner_kernel()->store(shape, parts[i].dv, summed[i].dv, rows, shape->heads_kv, shape->dim_v,
+                                     &j->context);
         free(summed[i].dk.data);
         free(summed[i].dv.data);
     }
@@ -348,13 +334,13 @@ static void run_backward(const job *j) {
     if (call.overwrite_queries) queued_clear_queries(&j->shape, &call.tiles, queries, call.dq);
     call.overwrite = call.overwrite_queries = 0;
     memset(j->to, 0xff, COUNTER_BYTES);
-    if (!queries) inner()->backward(&call);
+    if (!queries) queued_inner_kernel()->backward(&call);
     for (int i = 0; queries && i <= last_queries(&call.tiles); i++) run_queries(call, j->shape, &queries[i], i);
     free(j->to_too);
 }
 
 static void backward(const ra_backward_call *call) {
-    job j = job_of(call->shape, &call->context, run_backward);
+    job j = queued_job_of(call->shape, &call->context, run_backward);
     if (!call->prepared || call->prepared->planned != call->tiles.tiles) abort();
     take_parts(call->shape, call->prepared, call->parts, &call->context);
     j.backward = *call;
@@ -364,112 +350,7 @@ static void backward(const ra_backward_call *call) {
     j.own = call->parts[0];
     j.to = call->prepared->counters;
     j.to_too = keep_queries(call->prepared, call->queries);
-    put(&call->context, &j);
-}
-
-static void run_begin(const job *j) {
-    inner()->begin(&j->shape, j->state, &j->context);
-}
-
-static void begin(const ra_shape *shape, ra_state state, const ra_context *context) {
-    job j = job_of(shape, context, run_begin);
-    j.state = state;
-    put(context, &j);
-}
-
-static void run_merge(const job *j) {
-    inner()->merge(&j->shape, j->state, j->rows, j->other, &j->context);
-}
-
-static void merge(const ra_shape *shape, ra_state state, ra_span rows, ra_state from, const ra_context *context) {
-    job j = job_of(shape, context, run_merge);
-    j.state = state, j.rows = rows, j.other = from;
-    put(context, &j);
-}
-
-static void run_finish(const job *j) {
-    inner()->finish(&j->shape, j->state, j->a, j->b, &j->context);
-}
-
-static void finish(const ra_shape *shape, ra_state state, ra_view o_out, ra_view lse_out, const ra_context *context) {
-    job j = job_of(shape, context, run_finish);
-    j.state = state, j.a = o_out, j.b = lse_out;
-    put(context, &j);
-}
-
-static void run_delta(const job *j) {
-    inner()->delta(&j->shape, j->a, j->b, j->to, &j->context);
-}
-
-static void delta(const ra_shape *shape, ra_view dout, ra_view o, void *delta_out, const ra_context *context) {
-    job j = job_of(shape, context, run_delta);
-    j.a = dout, j.b = o, j.to = delta_out;
-    put(context, &j);
-}
-
-static void run_carry(const job *j) {
-    inner()->carry(&j->shape, j->state, j->a, j->to, j->to_too, &j->context);
-}
-
-static void carry(const ra_shape *shape, ra_state state, ra_view dout, void *lse_out, void *delta_out,
-                  const ra_context *context) {
-    job j = job_of(shape, context, run_carry);
-    j.state = state, j.a = dout, j.to = lse_out, j.to_too = delta_out;
-    put(context, &j);
-}
-
-static void run_pack(const job *j) {
-    inner()->pack(&j->shape, j->to, j->a, j->b, j->rows, j->heads, &j->context);
-}
-
-static void pack(const ra_shape *shape, void *to, ra_view k, ra_view v, ra_span rows, ra_span heads,
-                 const ra_context *context) {
-    job j = job_of(shape, context, run_pack);
-    j.to = to, j.a = k, j.b = v, j.rows = rows, j.heads = heads;
-    put(context, &j);
-}
-
-static void run_add_rows(const job *j) {
-    inner()->add_rows(&j->shape, j->a, j->b, j->from, j->rows, j->heads, &j->context);
-}
-
-static void add_rows(const ra_shape *shape, ra_view dk, ra_view dv, const void *from, ra_span rows, ra_span heads,
-                     const ra_context *context) {
-    job j = job_of(shape, context, run_add_rows);
-    j.a = dk, j.b = dv, j.from = from, j.rows = rows, j.heads = heads;
-    put(context, &j);
-}
-
-static void run_add(const job *j) {
-    inner()->add(&j->shape, j->to, j->from, j->count, &j->context);
-}
-
-static void add(const ra_shape *shape, void *to, const void *from, int64_t count, const ra_context *context) {
-    job j = job_of(shape, context, run_add);
-    j.to = to, j.from = from, j.count = count;
-    put(context, &j);
-}
-
-static void run_store(const job *j) {
-    inner()->store(&j->shape, j->a, j->b, j->count, j->more, j->width, &j->context);
-}
-
-static void store(const ra_shape *shape, ra_view to, ra_view from, int64_t rows, int64_t heads, int64_t width,
-                  const ra_context *context) {
-    job j = job_of(shape, context, run_store);
-    j.a = to, j.b = from, j.count = rows, j.more = heads, j.width = width;
-    put(context, &j);
-}
-
-static void run_fill(const job *j) {
-    inner()->fill(&j->shape, j->a, j->count, j->more, j->width, j->value, &j->context);
-}
-
-static void fill(const ra_shape *shape, ra_view to, int64_t rows, int64_t heads, int64_t width, double value,
-                 const ra_context *context) {
-    job j = job_of(shape, context, run_fill);
-    j.a = to, j.count = rows, j.more = heads, j.width = width, j.value = value;
-    put(context, &j);
+    queued_put(call->context.stream, &j);
 }
 
 static int usable(void) {
@@ -478,7 +359,7 @@ static int usable(void) {
 
 static size_t scratch_bytes(const ra_shape *shape, int threads, int is_backward) {
     (void)threads;
-    return inner()->scratch_bytes(shape, 1, is_backward);
+    return queued_inner_kernel()->scratch_bytes(shape, 1, is_backward);
 }
 
 const ra_kernel *queued_kernel_at(int index) {
@@ -496,15 +377,15 @@ const ra_kernel *queued_kernel_at(int index) {
                                      .busy_keys = BUSY_KEYS,
                                      .forward = forward,
                                      .backward = backward,
-                                     .begin = begin,
-                                     .merge = merge,
-                                     .finish = finish,
-                                     .delta = delta,
-                                     .carry = carry,
-                                     .pack = pack,
-                                     .add_rows = add_rows,
-                                     .add = add,
-                                     .store = store,
-                                     .fill = fill};
+                                     .begin = queued_rows_begin,
+                                     .merge = queued_rows_merge,
+                                     .finish = queued_rows_finish,
+                                     .delta = queued_rows_delta,
+                                     .carry = queued_rows_carry,
+                                     .pack = queued_rows_pack,
+                                     .add_rows = queued_rows_add_rows,
+                                     .add = queued_rows_add,
+                                     .store = queued_rows_store,
+                                     .fill = queued_rows_fill};
     return index == 0 ? &kernel : NULL;
 }
